@@ -1,0 +1,45 @@
+"""Accept the tokens the model itself chooses.
+
+The model chooses one token at each node, the argmax at temperature 0 and one draw above; a child is
+accepted when it is that token. At temperature 0 the output is plain greedy decoding's; above, it has
+exactly the model's distribution, because top-k trees are fixed by the context before the draw is made.
+One draw a node, never one a path: sibling paths share their prefix's draw.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from medusa_core.acceptance.verdict import Verdict, longest_path
+from medusa_core.config import GenerationConfig
+from medusa_core.sampling import choose
+from medusa_core.tree import TokenTree
+
+
+class Rule:
+    """Greedy acceptance and exact sampling."""
+
+    def __init__(self, config: GenerationConfig, generator: torch.Generator) -> None:
+        self._temperature = config.temperature
+        self._generator = generator
+
+    def choose(self, logits: torch.Tensor) -> torch.Tensor:
+        """One token a row of ``logits`` [N, V]: argmax or one draw."""
+        return choose(logits, self._temperature, self._generator)
+
+    def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
+        """Judge every node against the token chosen at its parent."""
+        both = torch.stack([self.choose(logits), tree.tokens]).tolist()  # the step's host synchronisation
+        choices, tokens = both
+        passes = [
+            parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)
+        ]
+        path = longest_path(tree, passes, None)
+        return Verdict(
+            path=path,
+            bonus=choices[path[-1]],
+            passes=passes,
+            statistics=None,
+            threshold=None,
+            choices=choices,
+        )

@@ -1,0 +1,72 @@
+"""What every rule shares: from "which nodes pass" to "which path is kept".
+
+A node is alive when it and all its ancestors pass; the deepest alive node's ancestors are the accepted
+path, ties by the larger sum of log p, then by the smaller node id (paper §2.3.1). The root is always alive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.sampling import entropy, probabilities
+from medusa_core.tree import TokenTree
+
+
+@dataclass(frozen=True)
+class NodeStatistics:
+    """The target's numbers at each node's parent: p of the node's token, entropy in nats. [N] each.
+
+    The root was judged a step ago and holds NaN.
+    """
+
+    p: list[float]
+    entropy: list[float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one step: path (root first), the next root, and what each node was judged by."""
+
+    path: list[int]
+    bonus: int
+    passes: list[bool]
+    statistics: NodeStatistics | None  # None when the rule did not need them
+    threshold: list[float] | None  # None when the rule compares tokens, not probabilities
+    choices: list[int] | None  # the token chosen at each node, for rules that compare tokens
+
+
+def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -> NodeStatistics:
+    """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
+    probs = probabilities(logits, temperature)
+    parents = torch.tensor([max(parent, 0) for parent in tree.parents], device=probs.device)
+    both = torch.stack([probs[parents, tree.tokens], entropy(probs)[parents]]).tolist()
+    both[0][0] = both[1][0] = math.nan
+    return NodeStatistics(p=both[0], entropy=both[1])
+
+
+def alive_nodes(parents: Sequence[int], passes: Sequence[bool]) -> list[bool]:
+    """Which nodes pass together with all their ancestors."""
+    alive = [True] * len(parents)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            alive[node] = alive[parent] and passes[node]
+    return alive
+
+
+def longest_path(tree: TokenTree, passes: Sequence[bool], p: Sequence[float] | None) -> list[int]:
+    """Node ids of the accepted path, root first."""
+    alive = alive_nodes(tree.parents, passes)
+    score = [0.0] * tree.size
+    if p is not None:
+        for node, parent in enumerate(tree.parents):
+            if parent >= 0 and alive[node]:
+                score[node] = score[parent] + math.log(max(p[node], 1e-38))
+    best = max((n for n in range(tree.size) if alive[n]), key=lambda n: (tree.depths[n], score[n], -n))
+    path = [best]
+    while tree.parents[path[-1]] >= 0:
+        path.append(tree.parents[path[-1]])
+    return path[::-1]

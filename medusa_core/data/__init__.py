@@ -1,0 +1,1 @@
+"""Data files that belong to the engine."""

@@ -1,0 +1,125 @@
+"""The decode loop, whole: propose, verify, accept, commit, observe, emit.
+
+A generator of ``Step`` records. The app, the command line, the benchmark and the tests read this one
+stream; plain decoding is the same loop with a drafter that proposes nothing. Each step feeds the root and
+its drafts and emits the accepted path, root included; the bonus token is the next root. Paper §2.1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.acceptance import AcceptanceRule
+from medusa_core.acceptance.verdict import Verdict
+from medusa_core.drafters import DrafterProtocol
+from medusa_core.errors import MedusaError
+from medusa_core.stopping import Stopper
+from medusa_core.target import Target
+from medusa_core.tree import TokenTree
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Milliseconds of one step by phase; ``total`` is their sum and what happened between them."""
+
+    propose: float
+    verify: float
+    accept: float
+    commit: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoding step. ``tree`` and ``logits`` [N, V] are valid until the next step."""
+
+    index: int
+    tree: TokenTree
+    verdict: Verdict
+    logits: torch.Tensor
+    emitted: list[int]
+    cache_length: int  # committed rows before the step
+    ms: PhaseTimes
+    finish_reason: str | None
+
+
+def decode(
+    target: Target,
+    drafter: DrafterProtocol,
+    rule: AcceptanceRule,
+    prompt: Sequence[int],
+    stopper: Stopper,
+    budget: int,
+) -> Iterator[Step]:
+    """Decode after ``prompt`` (token ids) until the stopper or the context ends the run.
+
+    The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError when
+    the prompt is empty or leaves no room in the context.
+    """
+    _check_prompt(prompt, target)
+    slots = min(len(prompt) + budget, target.context) + drafter.largest_tree
+    cache = target.new_cache(slots)
+    with torch.inference_mode():
+        logits, hidden = target.prefill(list(prompt), cache)
+        drafter.begin(prompt, hidden)
+        root = int(rule.choose(logits[None])[0])
+    index, finish = 0, None
+    while finish is None:
+        clock = _Clock(target.output_device)
+        length = cache.length
+        # Entered anew each step: a suspended generator must not leave its caller in inference mode.
+        with torch.inference_mode():
+            # A node's position is length + depth, so near the end of the context the tree gets shallower.
+            tree = drafter.propose(root, target.context - 1 - length)
+            clock.lap()
+            logits, hidden = target.verify(tree, cache)
+            clock.lap()
+            verdict = rule(tree, logits)
+            clock.lap()
+            cache.commit(verdict.path)
+            accepted = tree.tokens[verdict.path].tolist()
+            drafter.observe(accepted, hidden[verdict.path])
+            clock.lap()
+        emitted, finish = stopper.cut(accepted)
+        if finish is None and cache.length >= target.context:
+            finish = "context"
+        yield Step(index, tree, verdict, logits, emitted, length, clock.times(), finish)
+        root = verdict.bonus
+        index += 1
+
+
+def _check_prompt(prompt: Sequence[int], target: Target) -> None:
+    if not prompt:
+        raise MedusaError("the prompt is empty: give at least one token")
+    if len(prompt) >= target.context:
+        raise MedusaError(
+            f"the prompt has {len(prompt)} tokens, the context holds {target.context}: shorten the prompt"
+        )
+    if min(prompt) < 0 or max(prompt) >= target.vocab_size:
+        raise MedusaError(
+            f"prompt ids run from {min(prompt)} to {max(prompt)}, the vocabulary from 0 to "
+            f"{target.vocab_size - 1}: use ids of this model's tokenizer"
+        )
+
+
+class _Clock:
+    """Laps in milliseconds; waits for the device at each, so that a phase pays for its own kernels."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._start = self._last = time.perf_counter()
+        self._laps: list[float] = []
+
+    def lap(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self._laps.append((now - self._last) * 1000)
+        self._last = now
+
+    def times(self) -> PhaseTimes:
+        return PhaseTimes(*self._laps, total=(time.perf_counter() - self._start) * 1000)

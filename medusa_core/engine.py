@@ -1,0 +1,186 @@
+"""Loading, and the one call that runs: model, heads and tokenizer together, prompt in, steps out.
+
+Owns what is shared by all runs (weights, tokenizer) and nothing of any run: settings, cache and random
+numbers live in the generator that ``stream`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from medusa_core import checkpoints
+from medusa_core.acceptance import make_rule
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.decoding import Step, decode
+from medusa_core.devices import Placement, place
+from medusa_core.drafters import make_drafter
+from medusa_core.errors import MedusaError
+from medusa_core.heads import MedusaHeads
+from medusa_core.stopping import Stopper
+from medusa_core.target import Target
+from medusa_core.tree import Topology, cartesian, load_tree
+
+_MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_HEAD_FILES = ["config.json", f"{checkpoints.HEADS_NAME}*", checkpoints.TREE_NAME]
+_FALLBACK_WIDTHS = (4, 2, 1)  # the default tree of heads that bring none
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What is loaded, in words and numbers that a person or a trace file can carry."""
+
+    name: str
+    base: str
+    heads: str | None
+    head_count: int
+    dtype: str
+    device: str
+    parameters: int
+    head_parameters: int
+    dtype_reason: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A loaded target with its tokenizer and, when there are any, its heads and their tree."""
+
+    target: Target
+    heads: MedusaHeads | None
+    default_tree: Topology | None
+    tokenizer: PreTrainedTokenizerBase | None
+    info: EngineInfo
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt. Raises MedusaError when there is no tokenizer or no text."""
+        if self.tokenizer is None:
+            raise MedusaError(f"{self.info.base} has no tokenizer: give --prompt-ids instead of a prompt")
+        if not text.strip():
+            raise MedusaError("the prompt is empty: write at least one word")
+        # A lone surrogate has no bytes; it becomes the replacement character instead of an error.
+        clean = text.encode("utf-8", errors="replace").decode("utf-8")
+        return self.tokenizer(clean)["input_ids"]
+
+    def decode_text(self, tokens: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        if self.tokenizer is None:
+            return " ".join(map(str, tokens))
+        return self.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def token_text(self, token: int) -> str:
+        """Text of one token, special tokens by their name."""
+        if self.tokenizer is None:
+            return str(token)
+        return self.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+
+    def end_tokens(self) -> frozenset[int]:
+        """Ids that end a text, by the model's generation config and the tokenizer."""
+        ends = self.target.model.generation_config.eos_token_id
+        found = set(ends if isinstance(ends, list) else [ends])
+        if self.tokenizer is not None:
+            found.add(self.tokenizer.eos_token_id)
+        return frozenset(found - {None})
+
+    def tree(self, name: str) -> Topology:
+        """The tree a setting names; "default" is the one shipped with the heads."""
+        if name != "default":
+            return load_tree(name)
+        if self.default_tree is not None:
+            return self.default_tree
+        heads = self.heads.count if self.heads else 0
+        return cartesian(_FALLBACK_WIDTHS[:heads])
+
+    def stream(self, prompt: Sequence[int], config: GenerationConfig) -> Iterator[Step]:
+        """Decode after ``prompt``: a generator of steps. Raises MedusaError at the first ``next``."""
+        tree = self.tree(config.tree) if config.method == "medusa" and self.heads else None
+        generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
+        stopper = Stopper(
+            end_tokens=frozenset() if config.ignore_eos else self.end_tokens(),
+            stop=config.stop,
+            budget=config.max_new_tokens,
+            decode=self.decode_text,
+        )
+        drafter = make_drafter(self.target, self.heads, tree, config)
+        rule = make_rule(config, generator)
+        yield from decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens)
+
+
+def load_engine(config: LoadConfig) -> Engine:
+    """Load model, heads and tokenizer. Raises MedusaError that names what is missing or does not fit."""
+    folder = (
+        checkpoints.locate(config.model, _MODEL_FILES) if config.model else checkpoints.embedded_model()
+    )
+    if not (folder / "config.json").is_file():
+        raise MedusaError(f"{folder} has no config.json: it is not a model folder")
+    placement = place(config.device, config.dtype, folder)
+    target = Target(_load_model(folder, placement))
+    heads_path = (
+        checkpoints.locate(config.heads, _HEAD_FILES) if config.heads else checkpoints.heads_folder(folder)
+    )
+    heads, tree = None, None
+    if heads_path is not None:
+        lm_head = target.model.get_output_embeddings().weight
+        heads = checkpoints.build_heads(checkpoints.read_heads(heads_path), lm_head, heads_path)
+        tree_file = checkpoints.shipped_tree(heads_path)
+        tree = load_tree(str(tree_file)) if tree_file else None
+    return Engine(
+        target=target,
+        heads=heads,
+        default_tree=tree,
+        tokenizer=_load_tokenizer(folder),
+        info=_describe(config, folder, heads_path, target, heads, placement),
+    )
+
+
+def _load_model(folder: Path, placement: Placement) -> torch.nn.Module:
+    try:
+        AutoConfig.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=placement.dtype,
+            attn_implementation="sdpa",
+            device_map=placement.device_map,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"cannot load a causal language model from {folder}: {reason}") from error
+    return model if placement.device_map else model.to(placement.device)
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise MedusaError(f"cannot load the tokenizer in {folder}: {error}") from error
+
+
+def _describe(
+    config: LoadConfig,
+    folder: Path,
+    heads_path: Path | None,
+    target: Target,
+    heads: MedusaHeads | None,
+    placement: Placement,
+) -> EngineInfo:
+    embedded = folder == checkpoints.embedded_model()
+    base = "embedded" if embedded else config.model
+    return EngineInfo(
+        name=base if heads is None else f"{base} + {heads.count} Medusa heads",
+        base=base,
+        heads=None if heads_path is None else (config.heads or ("embedded" if embedded else heads_path.name)),
+        head_count=heads.count if heads else 0,
+        dtype=str(target.dtype).removeprefix("torch."),
+        device=str(target.device),
+        parameters=sum(p.numel() for p in target.model.parameters()),
+        head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
+        dtype_reason=placement.reason,
+    )

@@ -1,0 +1,70 @@
+"""The Medusa heads: K small networks that guess further tokens from one hidden state.
+
+``head_k = ResBlock × L, then Linear(d → V)`` with ``ResBlock(x) = x + SiLU(W x + b)``; head k at position t
+guesses token t + k + 1, the base LM head token t + 1. Weights of all heads are stacked, so that one batched
+product a layer serves all of them. Knows nothing about files or trees. Paper §2.1.1.
+
+K heads · L layers · V vocabulary · d hidden size
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class MedusaHeads(nn.Module):
+    """K heads of L residual blocks and a linear layer each, or of blocks in front of a shared LM head."""
+
+    def __init__(
+        self,
+        block_weight: torch.Tensor,
+        block_bias: torch.Tensor,
+        lm_weight: torch.Tensor,
+    ) -> None:
+        """block_weight [K, L, d, d], block_bias [K, L, d], lm_weight [K, V, d] or shared [V, d]."""
+        super().__init__()
+        self.block_weight = nn.Parameter(block_weight)
+        self.block_bias = nn.Parameter(block_bias)
+        self.shares_lm_head = lm_weight.ndim == 2
+        if self.shares_lm_head:
+            # The base model's matrix: used, but neither trained nor saved with the heads.
+            self.register_buffer("lm_weight", lm_weight, persistent=False)
+        else:
+            self.lm_weight = nn.Parameter(lm_weight)
+
+    @classmethod
+    def fresh(cls, lm_head: torch.Tensor, heads: int, layers: int) -> MedusaHeads:
+        """Heads that predict what the LM head [V, d] predicts: zero blocks, copies of the LM head."""
+        width = lm_head.shape[1]
+        return cls(
+            lm_head.new_zeros(heads, layers, width, width),
+            lm_head.new_zeros(heads, layers, width),
+            lm_head.detach().clone().expand(heads, -1, -1).contiguous(),
+        )
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return self.block_weight.shape[0]
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return self.block_weight.shape[1]
+
+    def features(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Output of the residual blocks: [T, d] → [K, T, d]."""
+        x = hidden.expand(self.count, -1, -1)
+        for layer in range(self.layers):
+            weight, bias = self.block_weight[:, layer], self.block_bias[:, layer]
+            x = x + F.silu(torch.baddbmm(bias[:, None], x, weight.transpose(1, 2)))
+        return x
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of every head: [T, d] → [K, T, V]."""
+        x = self.features(hidden)
+        if self.shares_lm_head:
+            return F.linear(x, self.lm_weight)
+        return torch.bmm(x, self.lm_weight.transpose(1, 2))

@@ -1,0 +1,105 @@
+"""A key-value cache that can hold a tree and keep one path of it.
+
+Rows are written behind the committed ones; ``commit`` keeps the rows of the accepted path and forgets the
+rest. A row may move to another slot because its key was rotated by its position, committed length + depth,
+not by its slot. Allocated once for a run. Knows nothing about trees beyond row numbers. Paper §2.1.2.
+
+S slots · [1, kv_heads, S, head_dim] a layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from medusa_core.errors import MedusaError
+
+
+class TreeLayer(CacheLayerMixin):
+    """Keys and values of one decoder layer, all S slots allocated at the first write."""
+
+    is_compileable = False
+    is_sliding = False
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.length = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Allocate with the shape, dtype and device of the first keys and values."""
+        self.keys = key_states.new_zeros(*key_states.shape[:2], self.slots, key_states.shape[3])
+        self.values = value_states.new_zeros(*value_states.shape[:2], self.slots, value_states.shape[3])
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write rows behind the committed ones; return views of committed and new rows."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[2]
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def keep(self, rows: torch.Tensor | None, count: int) -> None:
+        """Commit ``count`` of the rows written last: the first ones, or those numbered by ``rows``."""
+        if rows is not None:
+            source = rows.to(self.keys.device) + self.length
+            target = slice(self.length, self.length + count)
+            # Indexing copies before it is assigned, so overlapping source and target are safe.
+            self.keys[:, :, target] = self.keys[:, :, source]
+            self.values[:, :, target] = self.values[:, :, source]
+        self.length += count
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Width of the mask and its offset, as transformers asks for them."""
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Committed rows."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """Slots S."""
+        return self.slots
+
+    def reset(self) -> None:
+        """Forget every row; the memory stays."""
+        self.length = 0
+
+
+class TreeCache(Cache):
+    """The cache of one run: ``layers`` layers of ``slots`` rows."""
+
+    def __init__(self, layers: int, slots: int) -> None:
+        super().__init__(layers=[TreeLayer(slots) for _ in range(layers)])
+        self.slots = slots
+        self.length = 0
+
+    @property
+    def room(self) -> int:
+        """Rows that can still be written."""
+        return self.slots - self.length
+
+    def require(self, rows: int) -> None:
+        """Raise MedusaError when ``rows`` more rows do not fit."""
+        if rows > self.room:
+            raise MedusaError(
+                f"{rows} rows do not fit: {self.length} of {self.slots} cache slots are used; "
+                "shorten the prompt or lower the token budget"
+            )
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
+        count = len(path)
+        in_place = list(path) == list(range(count))
+        rows = None if in_place else torch.tensor(path)
+        for layer in self.layers:
+            layer.keep(rows, count)
+        self.length += count

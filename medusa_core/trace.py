@@ -1,0 +1,293 @@
+"""The trace of a run: plain numbers and strings that the page, exports and outside checks read.
+
+The one crossing from device to host beyond the tokens themselves. ``TraceBuilder`` turns steps into
+records; the pydantic models read them back and say what is wrong with a bad file. The format is versioned
+by ``schema_version``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from medusa_core.acceptance.verdict import alive_nodes, node_statistics
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import Step
+from medusa_core.engine import Engine, EngineInfo
+from medusa_core.errors import MedusaError
+from medusa_core.stopping import text_before_stop
+
+SCHEMA_VERSION = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class ModelTrace(_Record):
+    """What was loaded."""
+
+    name: str
+    base: str
+    heads: str | None
+    dtype: str
+    device: str
+    parameters: int
+
+
+class ConfigTrace(_Record):
+    """The settings of the run; ``tree`` is the list of rank tuples, null for plain decoding."""
+
+    method: str
+    acceptance: str
+    temperature: float
+    epsilon: float
+    delta: float
+    seed: int
+    max_new_tokens: int
+    tree: list[list[int]] | None
+
+
+class PromptTrace(_Record):
+    """The prompt; ``text`` is what its ids decode to."""
+
+    text: str
+    token_ids: list[int]
+
+
+class NodeTrace(_Record):
+    """One candidate. p, entropy (nats) and threshold are the target's at the node's parent; the root has none."""
+
+    id: int
+    parent: int | None
+    depth: int
+    token_id: int
+    text: str
+    head: int | None
+    rank: int | None
+    draft_p: float | None
+    p: float | None
+    entropy: float | None
+    threshold: float | None
+    passes: bool
+    accepted: bool
+    reason: str
+
+
+class BonusTrace(_Record):
+    """The token chosen after the accepted path: the next step's root."""
+
+    token_id: int
+    text: str
+
+
+class MillisecondsTrace(_Record):
+    """Milliseconds of a step by phase."""
+
+    propose: float
+    verify: float
+    accept: float
+    commit: float
+    total: float
+
+
+class StepTrace(_Record):
+    """One decoding step."""
+
+    index: int
+    cache_length: int
+    nodes: list[NodeTrace]
+    path: list[int]
+    emitted: list[int]
+    bonus: BonusTrace | None
+    ms: MillisecondsTrace
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> StepTrace:
+        for place, node in enumerate(self.nodes):
+            if node.id != place:
+                raise ValueError(f"node {place} of step {self.index} has id {node.id}: ids count from 0")
+            if place and not (node.parent is not None and 0 <= node.parent < place):
+                raise ValueError(f"node {place} of step {self.index} has parent {node.parent}, not an earlier node")
+        parents = [None, *self.path[:-1]]
+        if not self.path or any(
+            not 0 <= node < len(self.nodes) or self.nodes[node].parent != parent
+            for node, parent in zip(self.path, parents, strict=True)
+        ):
+            raise ValueError(f"path {self.path} of step {self.index} does not lead down from the root")
+        return self
+
+
+class OutputTrace(_Record):
+    """The result: new tokens only. ``seconds`` adds up the steps; reading the prompt is not counted."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["eos", "stop", "length", "context", "cancelled"]
+    new_tokens: int
+    steps: int
+    tokens_per_step: float
+    tokens_per_second: float
+    seconds: float
+
+
+class RunTrace(_Record):
+    """A whole run."""
+
+    schema_version: Literal[1]
+    model: ModelTrace
+    config: ConfigTrace
+    prompt: PromptTrace
+    steps: list[StepTrace]
+    output: OutputTrace
+
+
+class TraceBuilder:
+    """Collects the steps of one run as plain dictionaries."""
+
+    def __init__(self, engine: Engine, config: GenerationConfig, prompt: list[int]) -> None:
+        self._engine = engine
+        self._config = config
+        self._texts: dict[int, str] = {}
+        self._tokens: list[int] = []
+        self._steps: list[dict] = []
+        self._finish: str | None = None
+        drafts = config.method == "medusa" and engine.heads is not None
+        tree = [list(choice) for choice in engine.tree(config.tree).choices] if drafts else None
+        self._header = {
+            "schema_version": SCHEMA_VERSION,
+            "model": _model_record(engine.info),
+            "config": {name: getattr(config, name) for name in ConfigTrace.model_fields if name != "tree"}
+            | {"tree": tree},
+            "prompt": {"text": engine.decode_text(prompt), "token_ids": list(prompt)},
+        }
+
+    @property
+    def text(self) -> str:
+        """The text so far, cut before a stop string."""
+        return text_before_stop(self._engine.decode_text(self._tokens), self._config.stop)
+
+    def begin(self) -> dict:
+        """The trace without steps and output, for a reader that follows a live run."""
+        return {**self._header, "steps": []}
+
+    def add(self, step: Step) -> dict:
+        """Record a step and return its StepTrace as a dictionary."""
+        record = {
+            "index": step.index,
+            "cache_length": step.cache_length,
+            "nodes": self._nodes(step),
+            "path": step.verdict.path,
+            "emitted": step.emitted,
+            "bonus": None
+            if step.finish_reason
+            else {"token_id": step.verdict.bonus, "text": self._text(step.verdict.bonus)},
+            "ms": {name: round(value, 4) for name, value in asdict(step.ms).items()},
+        }
+        self._tokens += step.emitted
+        self._steps.append(record)
+        self._finish = step.finish_reason
+        return record
+
+    def finish(self) -> dict:
+        """The whole RunTrace as a dictionary. A run that was broken off finishes as "cancelled"."""
+        seconds = sum(step["ms"]["total"] for step in self._steps) / 1000
+        new, steps = len(self._tokens), len(self._steps)
+        output = {
+            "text": self.text,
+            "token_ids": self._tokens,
+            "finish_reason": self._finish or "cancelled",
+            "new_tokens": new,
+            "steps": steps,
+            "tokens_per_step": round(new / steps, 4) if steps else 0.0,
+            "tokens_per_second": round(new / seconds, 2) if seconds else 0.0,
+            "seconds": round(seconds, 4),
+        }
+        return {**self._header, "steps": self._steps, "output": output}
+
+    def _nodes(self, step: Step) -> list[dict]:
+        tree, verdict = step.tree, step.verdict
+        # Matching needs no probabilities to judge; the page shows them all the same, at temperature 0 those
+        # of the untempered distribution.
+        statistics = verdict.statistics or node_statistics(tree, step.logits, self._config.temperature or 1.0)
+        reasons = _reasons(step)
+        draft_p = tree.draft_logp.exp().tolist()
+        on_path = set(verdict.path)
+        return [
+            {
+                "id": node,
+                "parent": parent if parent >= 0 else None,
+                "depth": tree.depths[node],
+                "token_id": token,
+                "text": self._text(token),
+                "head": tree.heads[node],
+                "rank": tree.ranks[node],
+                "draft_p": _rounded(draft_p[node]) if parent >= 0 else None,
+                "p": _rounded(statistics.p[node]),
+                "entropy": _rounded(statistics.entropy[node]),
+                "threshold": _rounded(verdict.threshold[node]) if verdict.threshold and parent >= 0 else None,
+                "passes": verdict.passes[node],
+                "accepted": node in on_path,
+                "reason": reasons[node],
+            }
+            for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist(), strict=True))
+        ]
+
+    def _text(self, token: int) -> str:
+        if token not in self._texts:
+            self._texts[token] = self._engine.token_text(token)
+        return self._texts[token]
+
+
+def _reasons(step: Step) -> list[str]:
+    """Why each node was kept or not, in a few words."""
+    tree, verdict = step.tree, step.verdict
+    alive = alive_nodes(tree.parents, verdict.passes)
+    on_path = set(verdict.path)
+    failed = "below threshold" if verdict.threshold else "not the model's choice"
+    reasons = ["root"]
+    for node in range(1, tree.size):
+        if node in on_path:
+            reasons.append("accepted")
+        elif alive[node]:
+            reasons.append("not on the longest path")
+        elif not verdict.passes[node]:
+            reasons.append(failed)
+        else:
+            reasons.append("parent rejected")
+    return reasons
+
+
+def read_trace(path: Path) -> RunTrace:
+    """Read and check a trace file. Raises MedusaError that says where it is wrong."""
+    try:
+        return RunTrace.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise MedusaError(f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}") from error
+
+
+def write_trace(trace: dict, path: Path) -> None:
+    """Write a RunTrace dictionary as JSON. Raises MedusaError when the file cannot be written."""
+    try:
+        path.write_text(json.dumps(trace, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MedusaError(f"cannot write the trace {path}: {error.strerror}") from error
+
+
+def _model_record(info: EngineInfo) -> dict:
+    return {name: getattr(info, name) for name in ModelTrace.model_fields}
+
+
+def _rounded(value: float) -> float | None:
+    """Six significant digits, which is all float32 has; NaN becomes null."""
+    return None if math.isnan(value) else float(f"{value:.6g}")

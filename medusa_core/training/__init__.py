@@ -1,0 +1,1 @@
+"""Training: corpus and tokenizer, the shared loop, and one file a recipe."""
