@@ -14,7 +14,7 @@ from medusa_core.errors import MedusaError
 
 def setting(
     default: Any,
-    help: str,  # noqa: A002 - the word argparse and gradio use
+    help: str,
     *,
     low: float | None = None,
     high: float | None = None,
@@ -42,18 +42,48 @@ class PretrainConfig:
     kv_heads: int = setting(2, "key-value heads (grouped-query attention)", low=1)
     context: int = setting(1024, "longest context the model is declared for", low=16)
     sequence_length: int = setting(512, "tokens of a training window", low=8)
-    long_share: float = setting(0.15, "last share of the run, trained on windows of the whole context", low=0.0, high=1.0)
+    long_share: float = setting(
+        0.15, "last share of the run, trained on windows of the whole context", low=0.0, high=1.0
+    )
     batch_tokens: int = setting(12_288, "tokens a step", low=8)
-    max_tokens: int = setting(120_000_000, "tokens whose order is laid out in advance: how far a run can be lengthened")
+    max_tokens: int = setting(
+        120_000_000, "tokens whose order is laid out in advance: how far a run can be lengthened"
+    )
     matrix_learning_rate: float = setting(4e-3, "peak rate of Muon on the matrices", low=0.0)
     learning_rate: float = setting(2e-3, "peak rate of AdamW on embeddings and norms", low=0.0)
     weight_decay: float = setting(0.1, "weight decay of the matrices", low=0.0)
     warmup_steps: int = setting(100, "steps of linear warm-up", low=1)
-    decay_share: float = setting(0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0)
+    decay_share: float = setting(
+        0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0
+    )
     evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1)
     checkpoint_every: int = setting(100, "steps between two checkpoints", low=1)
-    compile: bool = setting(False, "compile the model with torch.compile (a minute first, then about 1.5 times as fast)")
+    compile: bool = setting(
+        False, "compile the model with torch.compile (a minute first, then about 1.5 times as fast)"
+    )
     seed: int = setting(0, "seed of the weights and of the order of the text")
+
+
+@dataclass(frozen=True)
+class Medusa1Config:
+    """Recipe of Medusa-1 heads: the base is frozen (paper §2.2.1)."""
+
+    model: str = setting("runs/base/model", "folder of the base model")
+    out: str = setting("runs/heads", "run folder: checkpoints, metrics and the finished heads")
+    base_name: str = setting("", "name of the base in the heads' config; default: the folder")
+    recipe: str = setting("assets/model/recipe.json", "JSON file naming the kinds of text and their shares")
+    data_root: str = setting(".", "folder the recipe's file names are relative to")
+    tokens: int = setting(4_000_000, "training tokens in all", low=1)
+    heads: int = setting(5, "number of heads K", low=1, high=16)
+    head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
+    head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
+    sequence_length: int = setting(512, "tokens of a training window", low=16)
+    batch_tokens: int = setting(4096, "tokens a step", low=16)
+    learning_rate: float = setting(2e-3, "peak rate of AdamW", low=0.0)
+    warmup_steps: int = setting(40, "steps of linear warm-up", low=1)
+    evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1)
+    checkpoint_every: int = setting(100, "steps between two checkpoints", low=1)
+    seed: int = setting(1, "seed of the order of the text")
 
 
 @dataclass(frozen=True)
@@ -61,11 +91,19 @@ class GenerationConfig:
     """Settings of one run."""
 
     method: str = setting("medusa", "how to draft: medusa heads, or none for plain decoding")
-    acceptance: str = setting("match", "match: the model's own tokens; typical: what it finds plausible enough")
-    temperature: float = setting(0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05)
+    acceptance: str = setting(
+        "match", "match: the model's own tokens; typical: what it finds plausible enough"
+    )
+    temperature: float = setting(
+        0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
+    )
     epsilon: float = setting(0.09, "ε, the highest bar of typical acceptance", low=0.01, high=1.0, step=0.01)
-    delta: float = setting(0.3, "δ, scales the bar δ·exp(−entropy) of typical acceptance", low=0.01, high=1.0, step=0.01)
-    tree: str = setting("default", "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file")
+    delta: float = setting(
+        0.3, "δ, scales the bar δ·exp(−entropy) of typical acceptance", low=0.01, high=1.0, step=0.01
+    )
+    tree: str = setting(
+        "default", "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file"
+    )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=4096, step=1)
     seed: int = setting(0, "seed of the draws", low=0, high=2**31 - 1, step=1)
     root: str = setting("argmax", "how typical acceptance picks the root token", choices=("argmax", "sample"))

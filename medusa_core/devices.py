@@ -58,7 +58,10 @@ def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
     if device.type == "mps":
         return torch.float16, "float16 is what Apple GPUs are fast at"
     if _cpu_has_bf16():
-        return torch.bfloat16, "the CPU multiplies bfloat16 natively, so a tree costs little more than one token"
+        return (
+            torch.bfloat16,
+            "the CPU multiplies bfloat16 natively, so a tree costs little more than one token",
+        )
     return torch.float32, "the CPU has no bfloat16 units"
 
 

@@ -113,9 +113,7 @@ class Engine:
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load model, heads and tokenizer. Raises MedusaError that names what is missing or does not fit."""
-    folder = (
-        checkpoints.locate(config.model, _MODEL_FILES) if config.model else checkpoints.embedded_model()
-    )
+    folder = checkpoints.locate(config.model, _MODEL_FILES) if config.model else checkpoints.embedded_model()
     if not (folder / "config.json").is_file():
         raise MedusaError(f"{folder} has no config.json: it is not a model folder")
     placement = place(config.device, config.dtype, folder)

@@ -24,9 +24,7 @@ def entropy(probs: torch.Tensor) -> torch.Tensor:
     return -(probs * torch.log(probs + ENTROPY_GUARD)).sum(dim=-1)
 
 
-def choose(
-    logits: torch.Tensor, temperature: float, generator: torch.Generator | None
-) -> torch.Tensor:
+def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
     """One token a row, [N]: the argmax at temperature 0, one draw each above."""
     if temperature <= 0:
         return logits.argmax(dim=-1)

@@ -113,7 +113,9 @@ class StepTrace(_Record):
             if node.id != place:
                 raise ValueError(f"node {place} of step {self.index} has id {node.id}: ids count from 0")
             if place and not (node.parent is not None and 0 <= node.parent < place):
-                raise ValueError(f"node {place} of step {self.index} has parent {node.parent}, not an earlier node")
+                raise ValueError(
+                    f"node {place} of step {self.index} has parent {node.parent}, not an earlier node"
+                )
         parents = [None, *self.path[:-1]]
         if not self.path or any(
             not 0 <= node < len(self.nodes) or self.nodes[node].parent != parent
@@ -273,7 +275,9 @@ def read_trace(path: Path) -> RunTrace:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise MedusaError(f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}") from error
+        raise MedusaError(
+            f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}"
+        ) from error
 
 
 def write_trace(trace: dict, path: Path) -> None:

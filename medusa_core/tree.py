@@ -45,10 +45,14 @@ class Topology:
             if node in known:
                 raise MedusaError(f"tree has {list(node)} twice: remove one")
             if node[:-1] not in known:
-                raise MedusaError(f"tree has {list(node)} but not its prefix {list(node[:-1])}: add the prefix")
+                raise MedusaError(
+                    f"tree has {list(node)} but not its prefix {list(node[:-1])}: add the prefix"
+                )
             known.add(node)
         if len(known) > MAX_NODES:
-            raise MedusaError(f"tree has {len(known)} nodes, largest size is {MAX_NODES}: lower the node budget")
+            raise MedusaError(
+                f"tree has {len(known)} nodes, largest size is {MAX_NODES}: lower the node budget"
+            )
         return cls(tuple(sorted(nodes, key=lambda c: (len(c), c))))
 
     def check(self, heads: int, top_k: int = TOP_K) -> None:

@@ -31,9 +31,7 @@ class Rule:
         """Judge every node against the token chosen at its parent."""
         both = torch.stack([self.choose(logits), tree.tokens]).tolist()  # the step's host synchronisation
         choices, tokens = both
-        passes = [
-            parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)
-        ]
+        passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(
             path=path,

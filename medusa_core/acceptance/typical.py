@@ -37,9 +37,7 @@ class Rule:
             return self._greedy(tree, logits)
         statistics = node_statistics(tree, logits, self._config.temperature)
         bars = [threshold(h, self._config.epsilon, self._config.delta) for h in statistics.entropy]
-        passes = [
-            parent < 0 or statistics.p[node] > bars[node] for node, parent in enumerate(tree.parents)
-        ]
+        passes = [parent < 0 or statistics.p[node] > bars[node] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, statistics.p)
         bonus = int(self.choose(logits[path[-1]][None])[0])
         return Verdict(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 
 from medusa_core.errors import MedusaError
@@ -112,6 +113,24 @@ def _batches(documents: Iterator[str], size: int) -> Iterator[list[str]]:
             batch = []
     if batch:
         yield batch
+
+
+def heldout_windows(
+    sources: list[Source], tokenizer: Tokenizer, cache: Path, length: int, most: int
+) -> dict[str, torch.Tensor]:
+    """Up to ``most`` held-out windows of ``length + 1`` tokens a kind of text, int64 [rows, length + 1]."""
+    windows: dict[str, torch.Tensor] = {}
+    for source in sources:
+        array = encode_source(source, tokenizer, cache, heldout=True)
+        rows = min(most, (len(array) - 1) // length)
+        if rows == 0:
+            raise MedusaError(
+                f"the held-out text of {source.kind!r} has {len(array)} tokens, evaluation needs {length + 1}: "
+                "hold out more"
+            )
+        stacked = np.stack([array[i * length : (i + 1) * length + 1] for i in range(rows)])
+        windows[source.kind] = torch.from_numpy(stacked.astype(np.int64))
+    return windows
 
 
 class PackedMixture:

@@ -15,7 +15,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from medusa_core.config import PretrainConfig
 from medusa_core.errors import MedusaError
-from medusa_core.training.corpus import END_OF_TEXT, PackedMixture, Source, encode_source, load_recipe
+from medusa_core.training.corpus import (
+    END_OF_TEXT,
+    PackedMixture,
+    Source,
+    encode_source,
+    heldout_windows,
+    load_recipe,
+)
 from medusa_core.training.loop import Schedule, TrainRun
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
@@ -23,7 +30,9 @@ from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 def pretrain(config: PretrainConfig) -> Path:
     """Run the recipe and return the folder of the finished model (``<out>/model``)."""
     if not hasattr(torch.optim, "Muon"):
-        raise MedusaError(f"pretraining uses torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9")
+        raise MedusaError(
+            f"pretraining uses torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9"
+        )
     out = Path(config.out)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     tokenizer = _tokenizer(sources, config, out)
@@ -50,14 +59,17 @@ def pretrain(config: PretrainConfig) -> Path:
         loss.backward()
         return {"loss": float(loss.detach())}
 
-    heldout = _heldout_windows(sources, tokenizer, config, out)
+    heldout = heldout_windows(
+        sources,
+        tokenizer,
+        out / "tokens",
+        config.sequence_length,
+        config.batch_tokens // config.sequence_length,
+    )
 
     @torch.inference_mode()
     def evaluate() -> dict[str, float]:
-        return {
-            f"heldout/{kind}": sum(float(loss_of(w.to(device))) for w in windows) / len(windows)
-            for kind, windows in heldout.items()
-        }
+        return {f"heldout/{kind}": float(loss_of(window.to(device))) for kind, window in heldout.items()}
 
     run = TrainRun(
         out,
@@ -90,9 +102,7 @@ def _windows(
     arrays = [encode_source(s, tokenizer, out / "tokens", heldout=False) for s in sources]
     weights = [s.weight for s in sources]
     return {
-        length: PackedMixture(
-            arrays, weights, length, config.max_tokens // length, config.seed + length
-        )
+        length: PackedMixture(arrays, weights, length, config.max_tokens // length, config.seed + length)
         for length in {config.sequence_length, config.context}
     }
 
@@ -126,22 +136,3 @@ def _optimizers(model: LlamaForCausalLM, config: PretrainConfig) -> list[torch.o
         others, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
     return [muon, adamw]
-
-
-def _heldout_windows(
-    sources: list[Source], tokenizer: Tokenizer, config: PretrainConfig, out: Path
-) -> dict[str, list[torch.Tensor]]:
-    windows: dict[str, list[torch.Tensor]] = {}
-    size, batch = config.sequence_length, config.batch_tokens // config.sequence_length
-    for source in sources:
-        array = encode_source(source, tokenizer, out / "tokens", heldout=True)
-        rows = min(batch, (len(array) - 1) // size)
-        if rows == 0:
-            raise MedusaError(
-                f"the held-out text of {source.kind!r} has {len(array)} tokens, evaluation needs "
-                f"{size + 1}: hold out more"
-            )
-        flat = torch.from_numpy(array[: rows * size + 1].astype("int64"))
-        stacked = torch.stack([flat[i * size : (i + 1) * size + 1] for i in range(rows)])
-        windows[source.kind] = list(stacked.split(batch))
-    return windows

@@ -1,0 +1,102 @@
+"""``bench``: plain decoding, Medusa and transformers' own generate on the same prompts and weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from medusa_core.bench import BASELINE, TRANSFORMERS, read_prompts, run_bench
+from medusa_core.checkpoints import embedded_model
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters import drafter_names
+from medusa_core.engine import load_engine
+from medusa_core.errors import MedusaError
+from medusa_core.flags import add_settings, read_settings
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
+    parser.add_argument(
+        "--prompts",
+        action="append",
+        metavar="FILE.jsonl",
+        help="may be given several times (default: shipped prompts)",
+    )
+    parser.add_argument("--limit", type=int, help="prompts taken from each file (default: all)", metavar="N")
+    parser.add_argument(
+        "--methods", default="none,medusa,hf", help="comma-separated: none, medusa, hf (default: all three)"
+    )
+    parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
+    add_settings(parser, LoadConfig)
+    add_settings(parser, GenerationConfig, leave_out=("method",))
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure and print a table. Raises MedusaError for bad input."""
+    methods = _methods(args.methods)
+    if args.runs < 1 or (args.limit is not None and args.limit < 1):
+        raise MedusaError("--runs and --limit start at 1: raise them")
+    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
+    engine = load_engine(read_settings(LoadConfig, args))
+    files = [Path(name) for name in args.prompts or [embedded_model().parent / "prompts.jsonl"]]
+    prompts = [prompt for file in files for prompt in read_prompts(file, engine, args.limit)]
+    bar = tqdm(total=args.runs * len(prompts) * len(methods), unit="run", file=sys.stderr)
+
+    def progress(name: str) -> None:
+        bar.set_postfix_str(name, refresh=False)
+        bar.update()
+
+    record = run_bench(engine, prompts, methods, config, args.runs, progress)
+    bar.close()
+    _print_table(record)
+    if args.json:
+        print(json.dumps(record, ensure_ascii=False))
+
+
+def _methods(text: str) -> list[str]:
+    methods = [name.strip() for name in text.split(",")]
+    known = [*drafter_names(), TRANSFORMERS]
+    unknown = [name for name in methods if name not in known]
+    if unknown or len(set(methods)) != len(methods):
+        raise MedusaError(f"--methods is {text!r}: use each of {', '.join(known)} at most once")
+    return methods
+
+
+def _print_table(record: dict) -> None:
+    console = Console(width=max(Console().width, 118))
+    machine, model, settings = record["machine"], record["model"], record["settings"]
+    console.print(
+        f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
+        f"{machine['threads']} threads · {settings['prompts']} prompts × {settings['runs']} runs"
+    )
+    table = Table("method", "tokens/s", "spread", "tokens/step", "nodes", "ms/step", "propose", "verify", "accept",
+                  "commit", "overhead", f"speedup over {BASELINE}", "same output")  # fmt: skip
+    for name, m in record["methods"].items():
+        low, high = m["tokens_per_second_range"]
+        phases = m.get("phase_ms", {})
+        table.add_row(
+            name,
+            f"{m['tokens_per_second']:.1f}",
+            f"{low:.0f} to {high:.0f}",
+            f"{m['tokens_per_step']:.2f}",
+            str(m.get("tree_nodes", "")),
+            _number(m.get("step_ms")),
+            *(_number(phases.get(phase)) for phase in ("propose", "verify", "accept", "commit")),
+            _number(m.get("overhead")),
+            _number(m.get("speedup")),
+            m.get("identical_outputs", ""),
+        )
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

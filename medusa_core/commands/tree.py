@@ -1,0 +1,50 @@
+"""``tree show``: a tree's nodes, parents, mask and paths, as a picture in text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import networkx as nx
+
+from medusa_core.tree import Topology, load_tree
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("tree", help="inspect candidate trees", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="print a tree", description=__doc__)
+    show.add_argument("tree", help="published name, cartesian-4x2x1 or FILE.json")
+    show.add_argument(
+        "--json", action="store_true", help="print nodes, choices, parents, depths, mask and paths"
+    )
+    show.set_defaults(run=run_show)
+
+
+def run_show(args: argparse.Namespace) -> None:
+    """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
+    tree = load_tree(args.tree)
+    print(json.dumps(tree_record(tree)) if args.json else _drawing(tree))
+
+
+def tree_record(tree: Topology) -> dict:
+    """The tree as plain lists; nodes are sorted by (depth, ranks), node 0 is the root."""
+    return {
+        "nodes": tree.size,
+        "choices": [list(choice) for choice in tree.choices],
+        "parents": tree.parents,
+        "depths": tree.depths,
+        "mask": tree.mask().int().tolist(),
+        "paths": tree.paths(),
+    }
+
+
+def _drawing(tree: Topology) -> str:
+    graph = tree.graph()
+    for node in graph:
+        label = "root" if node == 0 else f"head {tree.depths[node]} · rank {tree.ranks[node]}"
+        graph.nodes[node]["label"] = f"{label}  (node {node})"
+    per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
+    title = f"{tree.size} nodes with the root, by depth {per_depth}, {len(tree.paths())} paths"
+    return "\n".join([title, *nx.generate_network_text(graph)])

@@ -1,0 +1,44 @@
+"""Settings dataclasses to command-line flags and back."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def add_settings(parser: argparse.ArgumentParser, config: type, leave_out: Iterable[str] = ()) -> None:
+    """Add one flag a field of a settings dataclass."""
+    for item in fields(config):
+        if item.name not in set(leave_out):
+            _add_flag(parser, item)
+
+
+def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> T:
+    """Build a settings record from parsed flags. Raises MedusaError when one is out of range."""
+    values = {f.name: getattr(args, f.name) for f in fields(config) if hasattr(args, f.name)}
+    return config(**values | changes)
+
+
+def _add_flag(parser: argparse.ArgumentParser, item: Field) -> None:
+    meta = item.metadata
+    flag = "--" + item.name.replace("_", "-")
+    default = item.default if item.default is not MISSING else None
+    if isinstance(default, bool):
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=meta["help"])
+        return
+    if isinstance(default, tuple):
+        parser.add_argument(flag, action="append", default=None, metavar="TEXT", help=meta["help"])
+        return
+    shown = f" (default: {default})" if default != "" else ""
+    parser.add_argument(
+        flag,
+        type=type(default),
+        default=default,
+        choices=meta.get("choices"),
+        metavar=None if meta.get("choices") else item.name.split("_")[-1].upper(),
+        help=(meta["help"] + shown).replace("%", "%%"),
+    )
