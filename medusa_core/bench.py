@@ -8,7 +8,6 @@ it were measured minutes apart at most. Words: acceleration, overhead and speedu
 
 from __future__ import annotations
 
-import json
 import platform
 import statistics
 import time
@@ -52,50 +51,6 @@ class MethodLog:
         return statistics.median(
             sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
         )
-
-
-def read_prompts(file: Path, engine: Engine, limit: int | None = None) -> list[list[int]]:
-    """Prompts of a JSONL file as token ids.
-
-    A line is an object with "prompt", "text", "question" or "turns" (its first turn is taken). With a
-    "reference" that contains the turn, the prompt is the reference up to the turn's end, so that a dialogue
-    keeps its "User:"; otherwise a question goes through the tokenizer's chat template when there is one.
-    Raises MedusaError with the number of a bad line.
-    """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MedusaError(f"cannot read the prompts {file}: {error}") from error
-    prompts: list[list[int]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            prompts.append(engine.encode(_prompt_text(json.loads(line), engine)))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise MedusaError(
-                f'line {number} of {file} is no prompt ({error}): write {{"prompt": "…"}} or {{"turns": ["…"]}}'
-            ) from error
-        if len(prompts) == limit:
-            break
-    if not prompts:
-        raise MedusaError(f"{file} holds no prompt")
-    return prompts
-
-
-def _prompt_text(entry: dict, engine: Engine) -> str:
-    for name in ("prompt", "text"):
-        if name in entry:
-            return entry[name]
-    turn = entry["question"] if "question" in entry else entry["turns"][0]
-    reference = entry.get("reference") or ""
-    if isinstance(reference, str) and turn in reference:
-        return reference[: reference.index(turn) + len(turn)]
-    if engine.tokenizer is not None and engine.tokenizer.chat_template:
-        return engine.tokenizer.apply_chat_template(
-            [{"role": "user", "content": turn}], tokenize=False, add_generation_prompt=True
-        )
-    return turn
 
 
 def run_bench(
@@ -143,10 +98,7 @@ def run_bench(
 def machine_record(engine: Engine) -> dict:
     """What the figures were measured on."""
     device = engine.target.output_device
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    else:
-        name = _cpu_name()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     return {
         "processor": name,
         "threads": torch.get_num_threads(),

@@ -8,7 +8,7 @@ REPLACEMENT = "\ufffd"
 
 
 class TextStream:
-    """Incremental decoding with a bounded window, so that a long run costs no more a token than a short one."""
+    """Incremental decoding with a bounded window, so that long runs cost no more a token."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode

@@ -61,7 +61,7 @@ class PromptTrace(_Record):
 
 
 class NodeTrace(_Record):
-    """One candidate. p, entropy (nats) and threshold are the target's at the node's parent; the root has none."""
+    """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
 
     id: int
     parent: int | None

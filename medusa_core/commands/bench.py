@@ -11,13 +11,29 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from medusa_core.bench import BASELINE, TRANSFORMERS, read_prompts, run_bench
-from medusa_core.checkpoints import embedded_model
+from medusa_core.bench import BASELINE, TRANSFORMERS, run_bench
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names
 from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.prompts import read_prompts, shipped_prompts
+
+_COLUMNS = (
+    "method",
+    "tokens/s",
+    "spread",
+    "tokens/ step",
+    "nodes",
+    "ms/ step",
+    "pro- pose",
+    "ver- ify",
+    "ac- cept",
+    "com- mit",
+    "over- head",
+    f"speedup over {BASELINE}",
+    "same output",
+)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -47,8 +63,9 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError("--runs and --limit start at 1: raise them")
     config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
     engine = load_engine(read_settings(LoadConfig, args))
-    files = [Path(name) for name in args.prompts or [embedded_model().parent / "prompts.jsonl"]]
+    files = [Path(name) for name in args.prompts or []]
     prompts = [prompt for file in files for prompt in read_prompts(file, engine, args.limit)]
+    prompts = prompts or shipped_prompts(engine)[: args.limit]
     bar = tqdm(total=args.runs * len(prompts) * len(methods), unit="run", file=sys.stderr)
 
     def progress(name: str) -> None:
@@ -78,8 +95,7 @@ def _print_table(record: dict) -> None:
         f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
         f"{machine['threads']} threads · {settings['prompts']} prompts × {settings['runs']} runs"
     )
-    table = Table("method", "tokens/s", "spread", "tokens/step", "nodes", "ms/step", "propose", "verify", "accept",
-                  "commit", "overhead", f"speedup over {BASELINE}", "same output")  # fmt: skip
+    table = Table(*_COLUMNS)
     for name, m in record["methods"].items():
         low, high = m["tokens_per_second_range"]
         phases = m.get("phase_ms", {})

@@ -96,7 +96,8 @@ def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
 
 def _headline(engine: Engine, config: GenerationConfig) -> str:
     info = engine.info
-    return f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason}) · {config.method}, {config.acceptance}"
+    loaded = f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason})"
+    return f"{loaded} · {config.method}, {config.acceptance}"
 
 
 class _Printer:

@@ -1,13 +1,15 @@
-"""``tree show``: a tree's nodes, parents, mask and paths, as a picture in text or as JSON."""
+"""``tree show`` and ``tree search``: a tree's nodes, mask and paths; the best tree for a node budget."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 import networkx as nx
 
 from medusa_core.tree import Topology, load_tree
+from medusa_core.tree_search import read_accuracies, search_tree
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -26,6 +28,17 @@ def run_show(args: argparse.Namespace) -> None:
     """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
     tree = load_tree(args.tree)
     print(json.dumps(tree_record(tree)) if args.json else _drawing(tree))
+
+
+def run_search(args: argparse.Namespace) -> None:
+    """Search and print. Raises MedusaError for bad accuracies or an impossible budget."""
+    found = search_tree(read_accuracies(Path(args.accuracies)), args.nodes, args.max_depth)
+    if args.json:
+        choices = [list(choice) for choice in found.choices]
+        print(json.dumps({"choices": choices, "expected_length": round(found.expected_length, 4)}))
+    else:
+        print(f"expected tokens per step {found.expected_length:.3f}")
+        print(_drawing(Topology.from_choices(found.choices)))
 
 
 def tree_record(tree: Topology) -> dict:

@@ -125,8 +125,8 @@ def heldout_windows(
         rows = min(most, (len(array) - 1) // length)
         if rows == 0:
             raise MedusaError(
-                f"the held-out text of {source.kind!r} has {len(array)} tokens, evaluation needs {length + 1}: "
-                "hold out more"
+                f"the held-out text of {source.kind!r} has {len(array)} tokens, "
+                f"evaluation needs {length + 1}: hold out more"
             )
         stacked = np.stack([array[i * length : (i + 1) * length + 1] for i in range(rows)])
         windows[source.kind] = torch.from_numpy(stacked.astype(np.int64))

@@ -1,0 +1,81 @@
+"""The best tree for a node budget, from how often each guess of each head is right.
+
+A node's value is the product of the accuracies on its path, the expected number of accepted drafts is the
+sum of the values, and adding the most valuable node that is connected maximises it, since no node is worth
+more than its parent. Ties go to the shallower node, then to the smaller ranks. Paper §2.3.3.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from medusa_core.errors import MedusaError
+from medusa_core.tree import MAX_NODES, Choice
+
+
+@dataclass(frozen=True)
+class FoundTree:
+    """``choices`` in the order they were added; ``expected_length`` counts the root, as tokens/step do."""
+
+    choices: list[Choice]
+    expected_length: float
+
+
+def search_tree(accuracies: Sequence[Sequence[float]], nodes: int, max_depth: int | None = None) -> FoundTree:
+    """The best tree of ``nodes`` drafted nodes. ``accuracies[k][i]``: head k + 1's guess of rank i is right.
+
+    Raises MedusaError for accuracies outside [0, 1] or a budget that is out of range.
+    """
+    _check(accuracies, nodes)
+    depth_limit = min(max_depth or len(accuracies), len(accuracies))
+    frontier: list[tuple[float, int, Choice]] = []
+
+    def offer(choice: Choice) -> None:
+        heapq.heappush(frontier, (-node_value(accuracies, choice), len(choice), choice))
+
+    offer((0,))
+    chosen: list[Choice] = []
+    expected = 1.0
+    while frontier and len(chosen) < nodes:
+        value, depth, choice = heapq.heappop(frontier)
+        chosen.append(choice)
+        expected -= value
+        # Ranks are offered one after the other, which is enough while a later guess is never better.
+        if choice[-1] + 1 < len(accuracies[depth - 1]):
+            offer((*choice[:-1], choice[-1] + 1))
+        if depth < depth_limit:
+            offer((*choice, 0))
+    return FoundTree(chosen, expected)
+
+
+def node_value(accuracies: Sequence[Sequence[float]], choice: Choice) -> float:
+    """Chance that a node and all its ancestors are right, if heads were right independently."""
+    return prod(accuracies[depth][rank] for depth, rank in enumerate(choice))
+
+
+def read_accuracies(path: Path) -> list[list[float]]:
+    """Accuracies from a JSON file: the list itself or an object with it under "accuracies"."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        rows = data["accuracies"] if isinstance(data, dict) else data
+        return [[float(value) for value in row] for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MedusaError(f"cannot read accuracies from {path}: {error!r}") from error
+
+
+def _check(accuracies: Sequence[Sequence[float]], nodes: int) -> None:
+    if not accuracies or any(not row for row in accuracies):
+        raise MedusaError("accuracies are empty: give one non-empty list a head")
+    for head, row in enumerate(accuracies, start=1):
+        if not all(0 <= value <= 1 for value in row):
+            raise MedusaError(f"an accuracy of head {head} lies outside 0 to 1: give shares, not percentages")
+        if any(later > earlier for earlier, later in itertools.pairwise(row)):
+            raise MedusaError(f"head {head} is more often right with a later guess: sort its accuracies")
+    if not 1 <= nodes < MAX_NODES:
+        raise MedusaError(f"the budget is {nodes} drafted nodes, it must be 1 to {MAX_NODES - 1}")
