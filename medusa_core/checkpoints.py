@@ -82,27 +82,33 @@ def read_heads(folder: Path) -> HeadTensors:
     blocks: dict[tuple[int, int, str], torch.Tensor] = {}
     last: dict[tuple[int, int], torch.Tensor] = {}
     for name, tensor in state.items():
-        if match := _BLOCK.fullmatch(name):
+        if match := _BLOCK.fullmatch(str(name)):
             blocks[int(match[1]), int(match[2]), match[3]] = tensor
-        elif match := _LAST.fullmatch(name):
+        elif match := _LAST.fullmatch(str(name)):
             last[int(match[1]), int(match[2])] = tensor
         else:
             raise MedusaError(f"{folder} holds a tensor {name!r} that belongs to no Medusa head")
     if not blocks:
         raise MedusaError(f"{folder} holds no Medusa heads: no tensor is called 0.0.linear.weight")
-    count = 1 + max(head for head, *_ in blocks)
-    layers = 1 + max(layer for _, layer, _ in blocks)
+    # Counted, not the largest number: a stray name cannot ask for a billion heads.
+    count, layers = len({head for head, *_ in blocks}), len({layer for _, layer, _ in blocks})
     wanted = [(i, j, kind) for i in range(count) for j in range(layers) for kind in ("weight", "bias")]
     missing = [f"{i}.{j}.linear.{kind}" for i, j, kind in wanted if (i, j, kind) not in blocks]
     if last:
         missing += [f"{i}.{layers}.weight" for i in range(count) if (i, layers) not in last]
-    if missing or len(last) not in (0, count):
+    if missing:
         raise MedusaError(f"{folder} has {count} heads of {layers} layers but lacks {', '.join(missing[:4])}")
-    return HeadTensors(
+    if extra := [f"{i}.{j}.weight" for i, j in last if i >= count or j != layers]:
+        raise MedusaError(
+            f"{folder} has {count} heads of {layers} layers, to which {extra[0]!r} does not belong"
+        )
+    tensors = HeadTensors(
         block_weight=_stack(folder, [blocks[i, j, "weight"] for i, j, k in wanted if k == "weight"], count),
         block_bias=_stack(folder, [blocks[i, j, "bias"] for i, j, k in wanted if k == "bias"], count),
-        lm_weight=torch.stack([last[i, layers] for i in range(count)]) if last else None,
+        lm_weight=_stack(folder, [last[i, layers] for i in range(count)], count)[:, 0] if last else None,
     )
+    _check_widths(folder, tensors)
+    return tensors
 
 
 def build_heads(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> MedusaHeads:
@@ -166,6 +172,19 @@ def _read_state(folder: Path) -> dict[str, torch.Tensor]:
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{pickled} is not a dictionary of tensors: it is no heads file")
     return state
+
+
+def _check_widths(folder: Path, tensors: HeadTensors) -> None:
+    width = tensors.block_bias.shape[-1]
+    weight, last = (
+        tensors.block_weight.shape[2:],
+        None if tensors.lm_weight is None else tensors.lm_weight.shape[1:],
+    )
+    if weight != (width, width) or (last is not None and (len(last) != 2 or last[1] != width)):
+        raise MedusaError(
+            f"the heads in {folder} do not fit together: biases are {width} wide, blocks {list(weight)}"
+            + (f", last layers {list(last)}" if last is not None else "")
+        )
 
 
 def _stack(folder: Path, tensors: list[torch.Tensor], count: int) -> torch.Tensor:

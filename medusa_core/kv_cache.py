@@ -80,7 +80,11 @@ class TreeCache(Cache):
     def __init__(self, layers: int, slots: int) -> None:
         super().__init__(layers=[TreeLayer(slots) for _ in range(layers)])
         self.slots = slots
-        self.length = 0
+
+    @property
+    def length(self) -> int:
+        """Committed rows, the same in every layer."""
+        return self.layers[0].length
 
     @property
     def room(self) -> int:
@@ -102,4 +106,3 @@ class TreeCache(Cache):
         rows = None if in_place else torch.tensor(path)
         for layer in self.layers:
             layer.keep(rows, count)
-        self.length += count

@@ -268,7 +268,7 @@ def _reasons(step: Step) -> list[str]:
 def read_trace(path: Path) -> RunTrace:
     """Read and check a trace file. Raises MedusaError that says where it is wrong."""
     try:
-        return RunTrace.model_validate_json(path.read_text(encoding="utf-8"))
+        return RunTrace.model_validate_json(path.read_bytes())
     except OSError as error:
         raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:

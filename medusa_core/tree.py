@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,11 +157,12 @@ def cartesian(widths: Sequence[int]) -> Topology:
     """Every combination of the first ``widths[k]`` guesses of head k + 1 (paper §2.1.2)."""
     choices: list[Choice] = []
     for depth in range(1, len(widths) + 1):
-        choices += itertools.product(*(range(width) for width in widths[:depth]))
-        if len(choices) >= MAX_NODES:
+        # Counted before it is built: one large width would fill the memory.
+        if len(choices) + math.prod(widths[:depth]) >= MAX_NODES:
             raise MedusaError(
                 f"cartesian tree {'x'.join(map(str, widths))} has more than {MAX_NODES} nodes: lower a width"
             )
+        choices += itertools.product(*(range(width) for width in widths[:depth]))
     return Topology.from_choices(choices)
 
 
@@ -180,7 +183,7 @@ def load_tree(name: str) -> Topology:
     if name.startswith(CARTESIAN_PREFIX):
         return cartesian(_widths(name))
     path = Path(name)
-    if path.suffix != ".json" and not path.is_file():
+    if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
         raise MedusaError(
             f"no tree is called {name!r}: use one of {', '.join(published)}, "
             f"{CARTESIAN_PREFIX}4x2x1 or a .json file"
@@ -203,7 +206,7 @@ def _read_choices(path: Path) -> list[Sequence[int]]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MedusaError(f"cannot read the tree {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MedusaError(f"the tree {path} is not JSON: {error}") from error
     choices = data.get("choices") if isinstance(data, dict) else data
     if not isinstance(choices, list):

@@ -15,7 +15,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
 from medusa_core.target import Target
-from medusa_core.tree import TokenTree, Topology
+from medusa_core.tree import TOP_K, TokenTree, Topology
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Drafter:
     """Fills a fixed tree with the top guesses of each head."""
 
     def __init__(self, heads: MedusaHeads, tree: Topology, device: torch.device) -> None:
-        tree.check(heads.count)
+        tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
         self.largest_tree = tree.size
         self._heads = heads
         self._device = device

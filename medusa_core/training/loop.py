@@ -1,7 +1,8 @@
 """The training loop every recipe shares: steps, learning rate, checkpoints, metrics, progress line.
 
 A recipe hands over its modules, its optimizers and a function that does one step's forward and
-backward. The loop owns the run folder: ``config.json``, ``metrics.jsonl``, ``checkpoint.pt``. A run that
+backward. The loop owns the run folder: ``config.json``, ``metrics.jsonl``, ``checkpoint.pt``
+and, at the end, ``result.json``. A run that
 is killed goes on from its last checkpoint with the same batches, since batches are a function of the step.
 """
 
@@ -99,13 +100,15 @@ class TrainRun:
             rate = (self.step - first) * tokens_per_step / (time.perf_counter() - started)
             bar.set_postfix(loss=f"{metrics['loss']:.3f}", tok_s=f"{rate:.0f}", refresh=False)
             bar.update()
-            if self.step % evaluate_every == 0 or done:
+            if self.step % evaluate_every == 0:
                 metrics |= evaluate()
             if self.step % 10 == 0 or done:
                 self._log({"step": self.step, "tokens": self.step * tokens_per_step, **metrics})
             if self.step % self._checkpoint_every == 0 or done:
                 self.save()
         bar.close()
+        result = {"step": self.step, "tokens": self.step * tokens_per_step, **evaluate()}
+        (self.folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole."""

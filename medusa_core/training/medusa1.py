@@ -52,16 +52,16 @@ def medusa1(config: Medusa1Config) -> Path:
         loss.backward()
         return {"loss": float(loss.detach())} | _by_head("top1", scores.top1)
 
-    heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length, rows)
+    heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length)
 
     @torch.inference_mode()
     def evaluate() -> dict[str, float]:
         metrics: dict[str, float] = {}
-        for kind, window in heldout.items():
-            scores = scores_of(window.to(device))
-            metrics |= _by_head(f"heldout/{kind}/loss", scores.loss)
-            metrics |= _by_head(f"heldout/{kind}/top1", scores.top1)
-            metrics |= _by_head(f"heldout/{kind}/top5", scores.top5)
+        for kind, windows in heldout.items():
+            scores = [scores_of(window[None].to(device)) for window in windows]
+            for name in ("loss", "top1", "top5"):
+                per_head = torch.stack([getattr(score, name) for score in scores]).mean(dim=0)
+                metrics |= _by_head(f"heldout/{kind}/{name}", per_head)
         return metrics
 
     steps = config.tokens // config.batch_tokens

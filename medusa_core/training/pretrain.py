@@ -7,6 +7,7 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean
 
 import torch
 from tokenizers import Tokenizer
@@ -59,17 +60,15 @@ def pretrain(config: PretrainConfig) -> Path:
         loss.backward()
         return {"loss": float(loss.detach())}
 
-    heldout = heldout_windows(
-        sources,
-        tokenizer,
-        out / "tokens",
-        config.sequence_length,
-        config.batch_tokens // config.sequence_length,
-    )
+    heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length)
 
     @torch.inference_mode()
     def evaluate() -> dict[str, float]:
-        return {f"heldout/{kind}": float(loss_of(window.to(device))) for kind, window in heldout.items()}
+        # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
+        return {
+            f"heldout/{kind}": mean(float(loss_of(window[None].to(device))) for window in windows)
+            for kind, windows in heldout.items()
+        }
 
     run = TrainRun(
         out,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from medusa_core.training.corpus import END_OF_TEXT
@@ -13,6 +13,12 @@ from medusa_core.training.corpus import END_OF_TEXT
 # Words with their leading space, single digits (so that sums are spelled the same way everywhere), runs
 # of punctuation, line breaks.
 _PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+# The dialogues of the training text look like this, so a chat is the same text with a name in front.
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ 'User: ' if message['role'] == 'user' else 'Assistant: ' }}"
+    "{{ message['content'] }}\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
 
 
 def build_tokenizer(documents: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -36,11 +42,19 @@ def build_tokenizer(documents: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
-    """Write the files that ``AutoTokenizer.from_pretrained`` reads."""
+    """Write the files that ``AutoTokenizer.from_pretrained`` reads.
+
+    A prompt then starts with end-of-text, as every document of the training text does.
+    """
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{END_OF_TEXT} $A", special_tokens=[(END_OF_TEXT, end)]
+    )
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TEXT,
         bos_token=END_OF_TEXT,
         model_max_length=context,
         clean_up_tokenization_spaces=False,
+        chat_template=_CHAT_TEMPLATE,
     ).save_pretrained(folder)
