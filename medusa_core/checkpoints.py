@@ -136,13 +136,18 @@ def build_heads(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> Me
 def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write heads in format v1 (v2 when they share the LM head) as safetensors of at most 9 MB each."""
     folder.mkdir(parents=True, exist_ok=True)
+    # Copied, since the writer refuses views into the stacked tensors.
     state: dict[str, torch.Tensor] = {}
     for i in range(heads.count):
         for j in range(heads.layers):
-            state[f"{i}.{j}.linear.weight"] = heads.block_weight[i, j].detach().to(dtype).contiguous()
-            state[f"{i}.{j}.linear.bias"] = heads.block_bias[i, j].detach().to(dtype).contiguous()
+            state[f"{i}.{j}.linear.weight"] = (
+                heads.block_weight[i, j].detach().to(dtype, copy=True).contiguous()
+            )
+            state[f"{i}.{j}.linear.bias"] = heads.block_bias[i, j].detach().to(dtype, copy=True).contiguous()
         if not heads.shares_lm_head:
-            state[f"{i}.{heads.layers}.weight"] = heads.lm_weight[i].detach().to(dtype).contiguous()
+            state[f"{i}.{heads.layers}.weight"] = (
+                heads.lm_weight[i].detach().to(dtype, copy=True).contiguous()
+            )
     config: dict[str, object] = {
         "base_model_name_or_path": base,
         "medusa_num_heads": heads.count,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from medusa_core import checkpoints
@@ -139,17 +140,32 @@ def load_engine(config: LoadConfig) -> Engine:
 def _load_model(folder: Path, placement: Placement) -> torch.nn.Module:
     try:
         AutoConfig.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=placement.dtype,
-            attn_implementation="sdpa",
-            device_map=placement.device_map,
-            use_safetensors=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        model, report = _read_model(folder, placement)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise MedusaError(f"cannot load a causal language model from {folder}: {reason}") from error
+    if missing := sorted(report["missing_keys"]):
+        # transformers would fill the gap with random numbers and a warning.
+        raise MedusaError(
+            f"the weights in {folder} lack {', '.join(missing[:4])}: fetch or save the model again"
+        )
     return model if placement.device_map else model.to(placement.device)
+
+
+def _read_model(folder: Path, placement: Placement) -> tuple[torch.nn.Module, dict]:
+    """The model and transformers' report on its tensors; sdpa where the model has it, eager elsewhere."""
+    options = {
+        "dtype": placement.dtype,
+        "device_map": placement.device_map,
+        "use_safetensors": True,
+        "output_loading_info": True,
+    }
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", **options)
+    except ValueError as error:
+        if "scaled_dot_product_attention" not in str(error):
+            raise
+        return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **options)
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:

@@ -16,7 +16,9 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """softmax(logits / temperature) in float32, [N, V]. ``temperature`` must be above 0."""
     if temperature <= 0:
         raise ValueError(f"temperature {temperature} has no distribution: use choose() for the argmax")
-    return torch.softmax(logits.float() / temperature, dim=-1)
+    logits = logits.float()
+    # Shifted first, so that a tiny temperature cannot overflow.
+    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
 
 
 def entropy(probs: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-STOP_TAIL = 64  # tokens decoded to look for a stop string, which may span several of them
+STOP_TAIL = 64  # tokens decoded to look for a stop string, at least
 
 
 class Stopper:
@@ -26,6 +26,8 @@ class Stopper:
         self._left = budget
         self._decode = decode
         self._tail: list[int] = []
+        # A character takes at most four byte tokens.
+        self._tail_length = max([STOP_TAIL, *(4 * len(text) for text in self._stop)])
 
     def cut(self, tokens: Sequence[int]) -> tuple[list[int], str | None]:
         """The tokens that may be emitted and the finish reason: "eos", "stop", "length" or None."""
@@ -42,7 +44,7 @@ class Stopper:
         return kept, None
 
     def _completes_stop(self, token: int) -> bool:
-        self._tail = [*self._tail, token][-STOP_TAIL:]
+        self._tail = [*self._tail, token][-self._tail_length :]
         text = self._decode(self._tail)
         return any(stop in text for stop in self._stop)
 

@@ -171,8 +171,9 @@ class TraceBuilder:
 
     @property
     def text(self) -> str:
-        """The text so far, cut before a stop string."""
-        return text_before_stop(self._engine.decode_text(self._tokens), self._config.stop)
+        """The text so far, cut before the end-of-text token or a stop string."""
+        tokens = self._tokens[:-1] if self._finish == "eos" else self._tokens
+        return text_before_stop(self._engine.decode_text(tokens), self._config.stop)
 
     def begin(self) -> dict:
         """The trace without steps and output, for a reader that follows a live run."""

@@ -29,8 +29,8 @@ class Rule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""
-        both = torch.stack([self.choose(logits), tree.tokens]).tolist()  # the step's host synchronisation
-        choices, tokens = both
+        # One transfer to the host for both, which is the step's synchronisation with the device.
+        choices, tokens = torch.stack([self.choose(logits), tree.tokens.to(logits.device)]).tolist()
         passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(

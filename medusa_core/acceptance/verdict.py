@@ -43,7 +43,7 @@ def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -
     """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
     probs = probabilities(logits, temperature)
     parents = torch.tensor([max(parent, 0) for parent in tree.parents], device=probs.device)
-    both = torch.stack([probs[parents, tree.tokens], entropy(probs)[parents]]).tolist()
+    both = torch.stack([probs[parents, tree.tokens.to(probs.device)], entropy(probs)[parents]]).tolist()
     both[0][0] = both[1][0] = math.nan
     return NodeStatistics(p=both[0], entropy=both[1])
 

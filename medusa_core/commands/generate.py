@@ -16,6 +16,7 @@ from medusa_core.drafters import drafter_names
 from medusa_core.engine import Engine, load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.stopping import text_before_stop
 from medusa_core.trace import TraceBuilder, write_trace
 
 _MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
@@ -108,16 +109,20 @@ class _Printer:
             marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
         self._open, self._close = _MARKS[marks]
         self._stream = TextStream(engine.decode_text)
+        self._stop = stop
         self._hold = max((len(text) for text in stop), default=1) - 1
-        self._pieces: list[tuple[str, bool]] = []
+        self._pieces: list[tuple[str, bool]] = []  # not yet written: text, whether it was drafted
+        self._text = ""
         self._out = out
         self._printed = 0
 
     def step(self, tokens: list[int], heads: list[int]) -> None:
         """Take one step's tokens and the heads they came from (0: the root)."""
-        self._pieces += [(self._stream.push(t), h > 0) for t, h in zip(tokens, heads, strict=False)]
-        waiting = sum(len(text) for text, _ in self._pieces)
-        self._write(waiting - self._hold)
+        new = [(self._stream.push(t), h > 0) for t, h in zip(tokens, heads, strict=False)]
+        self._pieces += new
+        self._text += "".join(text for text, _ in new)
+        sure = len(self._text) - self._hold
+        self._write(min(sure, len(text_before_stop(self._text, self._stop))) - self._printed)
 
     def finish(self, text: str) -> None:
         """Write the rest of the run's text and end the line."""

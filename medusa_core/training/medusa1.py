@@ -16,7 +16,7 @@ from medusa_core.config import Medusa1Config
 from medusa_core.heads import MedusaHeads
 from medusa_core.training.corpus import PackedMixture, encode_source, heldout_windows, load_recipe
 from medusa_core.training.loop import Schedule, TrainRun
-from medusa_core.training.losses import HeadScores, head_scores, weighted_sum
+from medusa_core.training.losses import head_losses, head_scores, weighted_sum
 
 
 def medusa1(config: Medusa1Config) -> Path:
@@ -39,18 +39,17 @@ def medusa1(config: Medusa1Config) -> Path:
     )
     rows = config.batch_tokens // config.sequence_length
 
-    def scores_of(tokens: torch.Tensor) -> HeadScores:
+    def hidden_of(tokens: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            hidden = model.base_model(tokens, use_cache=False).last_hidden_state
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            return head_scores(heads, hidden.float(), tokens)
+            return model.base_model(tokens, use_cache=False).last_hidden_state
 
     def forward_backward(step: int) -> dict[str, float]:
-        window = torch.from_numpy(data.batch(step, rows)).to(device)
-        scores = scores_of(window)
-        loss = weighted_sum(scores.loss, config.head_decay)
+        tokens = torch.from_numpy(data.batch(step, rows)).to(device)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            losses = head_losses(heads, hidden_of(tokens), tokens)
+        loss = weighted_sum(losses, config.head_decay)
         loss.backward()
-        return {"loss": float(loss.detach())} | _by_head("top1", scores.top1)
+        return {"loss": float(loss.detach())} | _by_head("loss", losses.detach())
 
     heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length)
 
@@ -58,7 +57,8 @@ def medusa1(config: Medusa1Config) -> Path:
     def evaluate() -> dict[str, float]:
         metrics: dict[str, float] = {}
         for kind, windows in heldout.items():
-            scores = [scores_of(window[None].to(device)) for window in windows]
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                scores = [head_scores(heads, hidden_of(w[None]), w[None]) for w in windows.to(device)]
             for name in ("loss", "top1", "top5"):
                 per_head = torch.stack([getattr(score, name) for score in scores]).mean(dim=0)
                 metrics |= _by_head(f"heldout/{kind}/{name}", per_head)

@@ -1,0 +1,53 @@
+"""Fixtures of the engine's tests: tiny models that need no files and no network."""
+
+from __future__ import annotations
+
+import json
+import os
+
+# Before any import of the libraries that read them: no test may reach the network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import tiny
+import torch
+from hypothesis import settings
+
+from medusa_core import checkpoints
+
+# A loaded machine must not fail a property test by being slow; derandomised, a red run can be repeated.
+settings.register_profile("medusa", deadline=None, derandomize=True, database=None)
+settings.load_profile("medusa")
+
+KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
+
+
+@pytest.fixture(scope="session", params=KV_HEADS)
+def attention_variant(request):
+    """A tiny model for each way of sharing key-value heads."""
+    return tiny.frequent_zero_model(KV_HEADS[request.param])
+
+
+@pytest.fixture(scope="session")
+def model():
+    """A tiny grouped-query Llama whose token 0 is a real and frequent token."""
+    return tiny.frequent_zero_model(kv_heads=2)
+
+
+@pytest.fixture(scope="session")
+def engine(model):
+    """The tiny model with heads that are often right, and a tokenizer of one letter a token."""
+    return tiny.build_engine(model, tiny.fitted_heads(model))
+
+
+@pytest.fixture(scope="session")
+def engine_folder(engine, tmp_path_factory):
+    """The same engine as files: model, tokenizer, heads and their tree, as ``load_engine`` wants them."""
+    folder = tmp_path_factory.mktemp("model")
+    engine.target.model.save_pretrained(folder)
+    engine.tokenizer.save_pretrained(folder)
+    heads = folder / checkpoints.HEADS_FOLDER
+    checkpoints.save_heads(engine.heads, heads, "tiny", torch.float32)
+    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
+    return folder

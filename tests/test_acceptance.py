@@ -1,0 +1,212 @@
+"""Acceptance rules against an obvious slow version: list every path, judge it, take the best."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medusa_core.acceptance import make_rule, rule_names
+from medusa_core.acceptance.typical import threshold
+from medusa_core.acceptance.verdict import alive_nodes, longest_path
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+
+V = 6  # few tokens, so that drafts are often right and token 0 is common
+
+
+def rule_for(seed=0, **settings_):
+    return make_rule(GenerationConfig(**settings_), torch.Generator().manual_seed(seed))
+
+
+def random_case(parents, seed):
+    """A tree with random tokens and peaked random logits [N, V]."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(len(parents), V, generator=generator) * 2
+    return tiny.token_tree(parents, tiny.random_tokens(len(parents), seed + 1, V)), logits
+
+
+def distribution(row, temperature):
+    """softmax with plain floats."""
+    scaled = [value / temperature for value in row]
+    powers = [math.exp(value - max(scaled)) for value in scaled]
+    return [power / sum(powers) for power in powers]
+
+
+def slow_entropy(p):
+    return -sum(value * math.log(value + 1e-5) for value in p)
+
+
+def best_path(tree, passes, logp):
+    """Of all root-to-node paths whose nodes pass: the longest, then the likeliest, then the first."""
+    candidates = []
+    for node in range(tree.size):
+        path = tiny.path_to(tree.parents, node)
+        if all(passes[step] for step in path[1:]):
+            candidates.append((-len(path), -sum(logp[step] for step in path[1:]), node, path))
+    return min(candidates)[-1]
+
+
+def slow_greedy(tree, logits):
+    """Passes of greedy matching: a node is the argmax at its parent."""
+    tokens, rows = tree.tokens.tolist(), logits.tolist()
+    return [
+        parent < 0 or tokens[node] == rows[parent].index(max(rows[parent]))
+        for node, parent in enumerate(tree.parents)
+    ]
+
+
+def test_rules_are_found_by_file_name():
+    assert {"match", "typical"} <= set(rule_names())
+    assert "verdict" not in rule_names()
+    with pytest.raises(MedusaError, match="no acceptance rule 'best': use one of match, typical"):
+        rule_for(acceptance="best")
+
+
+@settings(max_examples=80)
+@given(parents=tiny.parent_lists(14), seed=st.integers(0, 10**6))
+def test_greedy_matching_against_the_slow_version(parents, seed):
+    tree, logits = random_case(parents, seed)
+    verdict = rule_for(acceptance="match", temperature=0.0)(tree, logits)
+    passes = slow_greedy(tree, logits)
+    assert verdict.passes == passes
+    assert verdict.path == best_path(tree, passes, [0.0] * tree.size)
+    assert verdict.bonus == int(logits[verdict.path[-1]].argmax())
+
+
+@settings(max_examples=60)
+@given(parents=tiny.parent_lists(14), seed=st.integers(0, 10**6))
+def test_sampled_matching_follows_one_draw_a_node(parents, seed):
+    tree, logits = random_case(parents, seed)
+    verdict = rule_for(seed=seed, acceptance="match", temperature=1.0)(tree, logits)
+    draws = verdict.choices
+    passes = [parent < 0 or int(tree.tokens[node]) == draws[parent] for node, parent in enumerate(parents)]
+    assert len(draws) == tree.size
+    assert verdict.passes == passes
+    assert verdict.path == best_path(tree, passes, [0.0] * tree.size)
+    assert verdict.bonus == draws[verdict.path[-1]]
+
+
+@settings(max_examples=80)
+@given(
+    parents=tiny.parent_lists(14),
+    seed=st.integers(0, 10**6),
+    temperature=st.sampled_from([0.3, 0.7, 1.0, 1.7]),
+    epsilon=st.sampled_from([0.01, 0.09, 0.3]),
+    delta=st.sampled_from([0.05, 0.3, 0.9]),
+)
+def test_typical_against_the_slow_version(parents, seed, temperature, epsilon, delta):
+    tree, logits = random_case(parents, seed)
+    chosen = {"temperature": temperature, "epsilon": epsilon, "delta": delta}
+    verdict = rule_for(acceptance="typical", **chosen)(tree, logits)
+
+    rows = [distribution(row, temperature) for row in logits.tolist()]
+    passes, logp = [True], [0.0]
+    for node in range(1, tree.size):
+        p = rows[parents[node]][int(tree.tokens[node])]
+        entropy = slow_entropy(rows[parents[node]])
+        bar = min(epsilon, delta * math.exp(-entropy))
+        passes.append(p > bar)
+        logp.append(math.log(p))
+        assert verdict.statistics.p[node] == pytest.approx(p, rel=1e-4)
+        assert verdict.statistics.entropy[node] == pytest.approx(entropy, abs=1e-4)
+        assert verdict.threshold[node] == pytest.approx(bar, rel=1e-3)
+    assert verdict.passes == passes
+    assert verdict.path == best_path(tree, passes, logp)
+    assert verdict.bonus == int(logits[verdict.path[-1]].argmax())
+
+
+@settings(max_examples=40)
+@given(parents=tiny.parent_lists(14), seed=st.integers(0, 10**6))
+def test_typical_at_temperature_zero_is_greedy_matching(parents, seed):
+    tree, logits = random_case(parents, seed)
+    typical = rule_for(acceptance="typical", temperature=0.0, root="sample")
+    match = rule_for(acceptance="match", temperature=0.0)
+    assert typical(tree, logits) == match(tree, logits)
+    assert torch.equal(typical.choose(logits), match.choose(logits))
+
+
+@pytest.mark.parametrize(("entropy", "bar"), [(0.0, 0.09), (1.0, 0.09), (2.0, 0.3 * math.exp(-2.0))])
+def test_threshold_is_epsilon_until_the_entropy_lowers_it(entropy, bar):
+    assert threshold(entropy, epsilon=0.09, delta=0.3) == pytest.approx(bar)
+
+
+def test_typical_comparison_is_strict():
+    """p = 1/2 exactly against ε = 1/2: not accepted; against a hair less: accepted."""
+    tree = tiny.token_tree([-1, 0], [1, 0])
+    logits = torch.tensor([[1.0, 1.0, -math.inf], [0.0, 0.0, 0.0]])
+    # With δ = 1 the other bar, exp(−H) of two equal tokens, is a hair above 1/2: ε decides.
+    assert rule_for(acceptance="typical", temperature=1.0, epsilon=0.5, delta=1.0)(tree, logits).path == [0]
+    assert rule_for(acceptance="typical", temperature=1.0, epsilon=0.49, delta=1.0)(tree, logits).path == [
+        0,
+        1,
+    ]
+
+
+def test_equally_long_paths_go_to_the_likelier_one():
+    """Both children pass; the second has the larger p, then with equal p the first is taken."""
+    tree = tiny.token_tree([-1, 0, 0], [1, 0, 2])
+    rule = rule_for(acceptance="typical", temperature=1.0, epsilon=0.01, delta=1.0)
+    logits = torch.zeros(3, 3)
+    assert rule(tree, logits).path == [0, 1]
+    logits[0, 2] = 1.0
+    assert rule(tree, logits).path == [0, 2]
+
+
+def test_the_sum_over_the_whole_path_decides_not_its_last_node():
+    tree = tiny.token_tree([-1, 0, 0, 1, 2], [0, 1, 2, 3, 4])
+    passes = [True] * 5
+    p = [math.nan, 0.6, 0.2, 0.3, 0.5]  # 0.6 · 0.3 = 0.18 beats 0.2 · 0.5 = 0.10
+    assert longest_path(tree, passes, p) == [0, 1, 3]
+
+
+def test_a_node_below_a_rejected_one_is_not_alive():
+    assert alive_nodes([-1, 0, 1, 0], [True, False, True, True]) == [True, False, False, True]
+    tree = tiny.token_tree([-1, 0, 1, 0], [0, 0, 0, 0])
+    assert longest_path(tree, [True, False, True, True], None) == [0, 3]
+
+
+def test_a_rejected_token_zero_is_not_taken_for_padding():
+    """The model wants 3 at the root; a draft of token 0 must not slip in, nor lengthen the path."""
+    tree = tiny.token_tree([-1, 0, 1, 0, 3], [0, 0, 0, 3, 0])
+    logits = torch.zeros(5, V)
+    logits[:, 3] = 5.0
+    for chosen in ({"acceptance": "match"}, {"acceptance": "typical", "temperature": 0.7, "epsilon": 0.3}):
+        assert rule_for(**chosen)(tree, logits).path == [0, 3]
+
+
+def test_an_accepted_token_zero_counts():
+    tree = tiny.token_tree([-1, 0, 1], [0, 0, 0])
+    logits = torch.zeros(3, V)
+    logits[:, 0] = 9.0
+    for chosen in ({"acceptance": "match"}, {"acceptance": "typical", "temperature": 0.7}):
+        verdict = rule_for(**chosen)(tree, logits)
+        assert (verdict.path, verdict.bonus) == ([0, 1, 2], 0)
+
+
+def test_roots_are_greedy_in_typical_mode_unless_sampled():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4000, -1)
+    shares = {}
+    for name, chosen in {
+        "typical": {"acceptance": "typical"},
+        "sampled": {"acceptance": "typical", "root": "sample"},
+        "match": {"acceptance": "match"},
+    }.items():
+        drawn = rule_for(temperature=1.0, **chosen).choose(logits)
+        shares[name] = (torch.bincount(drawn, minlength=3) / len(drawn)).tolist()
+    assert shares["typical"] == [1.0, 0.0, 0.0]
+    # Four standard deviations of 4000 draws are 0.032 at most.
+    assert shares["sampled"] == pytest.approx([0.5, 0.3, 0.2], abs=0.035)
+    assert shares["match"] == pytest.approx([0.5, 0.3, 0.2], abs=0.035)
+
+
+def test_temperature_sharpens_the_draws():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4000, -1)
+    drawn = rule_for(acceptance="match", temperature=0.5).choose(logits)
+    squares = torch.tensor([0.25, 0.09, 0.04])
+    wanted = (squares / squares.sum()).tolist()
+    assert (torch.bincount(drawn, minlength=3) / 4000).tolist() == pytest.approx(wanted, abs=0.035)

@@ -1,0 +1,190 @@
+"""The command line as a user runs it: output, JSON on the last line, one-line errors with exit code 2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from medusa_core.cli import main
+from medusa_core.trace import read_trace
+from medusa_core.tree import load_tree
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process; returns its exit code, standard output and standard error."""
+
+    def call(*argv):
+        try:
+            code = main([str(part) for part in argv])
+        except SystemExit as stop:  # argparse leaves this way
+            code = stop.code
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call
+
+
+def test_generate_prints_marked_text_and_the_output_object(run, engine_folder):
+    arguments = [
+        "generate",
+        "abc",
+        "--model",
+        engine_folder,
+        "--max-new-tokens",
+        30,
+        "--dtype",
+        "float32",
+        "--json",
+    ]
+    code, out, err = run(*arguments)
+    assert code == 0
+    text, last = out.rsplit("\n", 2)[:2]
+    output = json.loads(last)
+    assert output["new_tokens"] == len(output["token_ids"]) == 30
+    assert text.replace("[", "").replace("]", "") == output["text"]
+    drafted = text.count("[")
+    assert drafted == output["new_tokens"] - output["steps"] > 0
+    assert "float32 on cpu (as asked)" in err
+
+
+def test_plain_decoding_gives_the_same_tokens(run, engine_folder):
+    outputs = []
+    for method in ("medusa", "none"):
+        code, out, _ = run(
+            "generate", "--prompt-ids", "0,3,7", "--model", engine_folder, "--method", method,
+            "--max-new-tokens", 40, "--dtype", "float32", "--json",
+        )  # fmt: skip
+        assert code == 0
+        outputs.append(json.loads(out.splitlines()[-1]))
+    assert outputs[0]["token_ids"] == outputs[1]["token_ids"]
+    assert outputs[1]["tokens_per_step"] == 1.0
+    assert outputs[0]["steps"] < outputs[1]["steps"]
+
+
+def test_a_stop_string_ends_the_printed_text_too(run, engine_folder):
+    common = ["generate", "abc", "--model", engine_folder, "--dtype", "float32", "--marks", "none", "--json"]
+    whole = json.loads(run(*common)[1].splitlines()[-1])["text"]
+    stop = whole[9:11]
+    _, out, err = run(*common, "--stop", stop)
+    output = json.loads(out.splitlines()[-1])
+    assert out.splitlines()[0] == output["text"] == whole[: whole.index(stop)]
+    assert "finished by stop" in err
+
+
+def test_the_trace_file_holds_the_run(run, engine_folder, tmp_path):
+    file = tmp_path / "run.json"
+    code, out, _ = run(
+        "generate", "abc", "--model", engine_folder, "--acceptance", "typical", "--temperature", 0.7,
+        "--max-new-tokens", 12, "--trace", file, "--json",
+    )  # fmt: skip
+    assert code == 0
+    trace = read_trace(file)
+    assert trace.output.model_dump() == json.loads(out.splitlines()[-1])
+    assert trace.config.acceptance == "typical"
+
+
+def test_tree_show_json(run):
+    code, out, _ = run("tree", "show", "mc_sim_7b_63", "--json")
+    record = json.loads(out)
+    tree = load_tree("mc_sim_7b_63")
+    assert code == 0
+    assert record["nodes"] == 64
+    assert record["choices"] == [list(choice) for choice in tree.choices]
+    assert record["choices"] == sorted(record["choices"], key=lambda c: (len(c), c))
+    assert len(record["paths"]) == 42
+    for node, row in enumerate(record["mask"]):
+        seen = {node}
+        while record["parents"][min(seen)] >= 0:
+            seen.add(record["parents"][min(seen)])
+        assert {column for column, allowed in enumerate(row) if allowed} == seen
+
+
+def test_tree_show_draws_and_search_finds(run, tmp_path):
+    code, out, _ = run("tree", "show", "cartesian-2x2")
+    assert code == 0
+    assert "head 2 · rank 1" in out
+    file = tmp_path / "accuracies.json"
+    file.write_text("[[0.6, 0.2], [0.5, 0.1]]", encoding="utf-8")
+    code, out, _ = run("tree", "search", "--accuracies", file, "--nodes", 2, "--json")
+    assert json.loads(out) == {"choices": [[0], [0, 0]], "expected_length": 1.9}
+
+
+def test_bench_measures_all_methods_and_they_agree(run, engine_folder, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "abc"}\n\n{"turns": ["hello"]}\n', encoding="utf-8")
+    code, out, _ = run(
+        "bench", "--prompts", prompts, "--model", engine_folder, "--runs", 2, "--max-new-tokens", 16,
+        "--dtype", "float32", "--json",
+    )  # fmt: skip
+    assert code == 0
+    record = json.loads(out.splitlines()[-1])
+    assert set(record["methods"]) == {"none", "medusa", "hf"}
+    assert record["machine"]["threads"] >= 1
+    for method in record["methods"].values():
+        assert method["identical_outputs"] == "2 of 2"
+        assert method["tokens_per_second"] > 0
+    none, medusa = record["methods"]["none"], record["methods"]["medusa"]
+    assert none["tokens_per_step"] == none["overhead"] == none["speedup"] == 1.0
+    assert medusa["tokens_per_step"] > 1
+    assert medusa["tree_nodes"] == 4
+    assert sum(medusa["phase_ms"].values()) == pytest.approx(medusa["step_ms"], rel=0.2)
+
+
+def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp_path):
+    prompts, file = tmp_path / "p.jsonl", tmp_path / "a.json"
+    prompts.write_text('{"text": "abcd"}\n', encoding="utf-8")
+    code, _, _ = run(
+        "calibrate", "--model", engine_folder, "--prompts", prompts, "--max-new-tokens", 40, "--out", file
+    )
+    assert code == 0
+    rows = json.loads(file.read_text(encoding="utf-8"))["accuracies"]
+    assert len(rows) == 3
+    assert all(0 <= value <= 1 for row in rows for value in row)
+    assert run("tree", "search", "--accuracies", file, "--nodes", 3)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["generate"], "give either a prompt in quotes or --prompt-ids"),
+        (["generate", ""], "the prompt is empty"),
+        (["generate", "a", "--prompt-ids", "1"], "give either"),
+        (["generate", "--prompt-ids", "1,x"], "write ids with commas"),
+        (["generate", "--prompt-ids", "99999"], "use ids of this model's tokenizer"),
+        (["generate", "a", "--temperature", "-1"], "temperature is -1.0, the smallest is 0.0: raise it"),
+        (["generate", "a", "--temperature", "warm"], "invalid float value"),
+        (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
+        (["generate", "a", "--method", "magic"], "use one of medusa, none"),
+        (["generate", "a", "--acceptance", "magic"], "use one of match, typical"),
+        (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
+        (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
+        (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
+        (["generate", "a", "--trace", "/nowhere/t.json"], "cannot write the trace"),
+        (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
+        (["bench", "--methods", "none,magic"], "use each of medusa, none, hf at most once"),
+        (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
+        (["bench", "--runs", "0"], "start at 1"),
+    ],
+)
+def test_bad_input_is_one_line_with_cause_and_fix(run, engine_folder, argv, words):
+    code, _, err = run(*argv, *(["--model", engine_folder] if argv[0] in ("generate", "bench") else []))
+    message = err.strip().splitlines()[-1]
+    assert code == 2
+    assert message.startswith("error: ")
+    assert words in message
+
+
+def test_a_folder_without_a_model_is_named(run, tmp_path):
+    code, _, err = run("generate", "a", "--model", tmp_path)
+    assert code == 2
+    assert err == f"error: {tmp_path} has no config.json: it is not a model folder\n"
+
+
+def test_a_bad_prompt_line_is_numbered(run, engine_folder, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "abc"}\n{"nothing": 1}\n', encoding="utf-8")
+    code, _, err = run("bench", "--prompts", prompts, "--model", engine_folder)
+    assert code == 2
+    assert "line 2 of" in err

@@ -1,0 +1,77 @@
+"""Tree search against brute force on small cases, and its errors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medusa_core.errors import MedusaError
+from medusa_core.tree import Topology
+from medusa_core.tree_search import node_value, read_accuracies, search_tree
+
+TWO_HEADS = [[0.6, 0.2, 0.1], [0.4, 0.3, 0.05]]
+
+
+def best_by_brute_force(accuracies, nodes):
+    """Largest expected length of any connected tree, by trying every set of nodes."""
+    depth, width = len(accuracies), len(accuracies[0])
+    everything = [c for d in range(1, depth + 1) for c in itertools.product(range(width), repeat=d)]
+    best = 0.0
+    for chosen in itertools.combinations(everything, nodes):
+        if all(len(c) == 1 or c[:-1] in chosen for c in chosen):
+            best = max(best, sum(node_value(accuracies, c) for c in chosen))
+    return 1 + best
+
+
+@settings(max_examples=25)
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=2),
+    nodes=st.integers(1, 4),
+)
+def test_no_tree_of_the_same_size_is_better(rows, nodes):
+    accuracies = [sorted(row, reverse=True) for row in rows]
+    found = search_tree(accuracies, nodes)
+    assert len(found.choices) == nodes
+    assert found.expected_length == pytest.approx(best_by_brute_force(accuracies, nodes))
+    Topology.from_choices(found.choices)  # connected and without duplicates
+
+
+def test_ties_go_to_the_shallower_node_and_then_to_smaller_ranks():
+    assert search_tree([[0.5, 0.5], [1.0, 0.5]], 3).choices == [(0,), (1,), (0, 0)]
+
+
+def test_depth_can_be_limited():
+    assert max(map(len, search_tree(TWO_HEADS, 3, max_depth=1).choices)) == 1
+
+
+def test_a_budget_beyond_the_whole_tree_gives_the_whole_tree():
+    assert len(search_tree(TWO_HEADS, 100).choices) == 3 + 9
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "nodes", "words"),
+    [
+        ([], 4, "empty"),
+        ([[0.5], []], 4, "empty"),
+        ([[50.0]], 4, "outside 0 to 1"),
+        ([[0.1, 0.2]], 4, "sort its accuracies"),
+        ([[0.5]], 0, "must be 1 to 255"),
+    ],
+)
+def test_bad_input_is_named(accuracies, nodes, words):
+    with pytest.raises(MedusaError, match=words):
+        search_tree(accuracies, nodes)
+
+
+def test_accuracies_are_read_as_a_list_or_under_their_name(tmp_path):
+    file = tmp_path / "a.json"
+    for content in (TWO_HEADS, {"accuracies": TWO_HEADS}):
+        file.write_text(json.dumps(content), encoding="utf-8")
+        assert read_accuracies(file) == TWO_HEADS
+    file.write_text('{"other": 1}', encoding="utf-8")
+    with pytest.raises(MedusaError, match="cannot read accuracies"):
+        read_accuracies(file)
