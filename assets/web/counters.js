@@ -1,0 +1,42 @@
+// Figures of the run up to the shown step, and where this step's time went.
+
+const PHASES = [["propose", "heads guess"], ["verify", "one forward"], ["accept", "verdicts"], ["commit", "cache"]];
+
+function makeCounters() {
+  const numbers = html("div", { class: "mdv-numbers" });
+  const time = html("div", { class: "mdv-time" });
+  const card = html("section", { class: "mdv-card mdv-area-counters", "aria-label": "Counters" },
+    cardHead("So far", "up to the shown step"), numbers, time);
+
+  function draw(scene) {
+    if (!scene.step) return card.classList.add("empty");
+    card.classList.remove("empty");
+    const { steps, index, step, trace } = scene;
+    const tokens = steps.slice(0, index + 1).reduce((sum, each) => sum + each.emitted.length, 0);
+    const figures = [
+      ["tokens", tokens, "tokens"], ["steps", index + 1, "steps"], ["mean", decimal(tokens / (index + 1)), "tokens / step"],
+      ["now", step.emitted.length, "in this step"],
+    ];
+    if (trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), "tokens / s, whole run"]);
+    numbers.replaceChildren(...figures.map(([role, value, name]) =>
+      html("div", { "data-count": role }, html("b", {}, value), html("span", {}, name))));
+    time.replaceChildren(...timeOf(step));
+  }
+
+  return { card, draw };
+}
+
+function timeOf({ ms }) {
+  if (!ms) return [];
+  const parts = PHASES.map(([name, words]) => ({ name, words, value: ms[name] ?? 0 }));
+  const sum = parts.reduce((total, part) => total + part.value, 0);
+  const total = Math.max(ms.total ?? 0, sum) || 1;
+  const share = (part) => `width:${(100 * part.value) / total}%`;
+  return [
+    html("div", { class: "mdv-barhead" }, "This step took ", html("b", {}, decimal(ms.total ?? sum, 1) + " ms")),
+    html("div", { class: "mdv-stack", role: "img", "aria-label": parts.map((part) => `${part.name} ${decimal(part.value)} ms`).join(", ") },
+      ...parts.map((part) => html("span", { class: "phase-" + part.name, style: share(part), title: part.words }))),
+    html("div", { class: "mdv-legend" }, ...parts.map((part) =>
+      html("span", { title: part.words }, html("i", { class: "mdv-dot phase-" + part.name }), `${part.name} ${decimal(part.value, part.value < 10 ? 2 : 1)}`))),
+  ];
+}

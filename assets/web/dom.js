@@ -1,0 +1,63 @@
+// Small builders for HTML and SVG nodes. Model text only ever passes through text nodes.
+
+const SVG_NS = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child === null || child === undefined) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+const html = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG_NS, tag), attributes, children);
+
+function icon(path, size = 16) {
+  const shape = svg("path", { d: path, fill: "currentColor" });
+  return svg("svg", { viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" }, shape);
+}
+
+// Title line of a card: a heading, a quiet explanation, and tools at the right.
+function cardHead(title, hint, ...tools) {
+  const words = html("div", { class: "mdv-title" }, html("h3", {}, title), hint && html("span", {}, hint));
+  return html("header", { class: "mdv-cardhead" }, words, html("div", { class: "mdv-tools" }, ...tools));
+}
+
+// The inner width of a node, kept up to date without asking the browser to lay the page out.
+function widthKept(node, changed) {
+  const kept = { width: 0 };
+  new ResizeObserver(([entry]) => {
+    kept.width = entry.contentRect.width;
+    changed();
+  }).observe(node);
+  return kept;
+}
+
+const INKS = ["accept", "select", "tick", "prefix", "prefix-fill", "halo-dark", "ink", "ink-soft", "cell", "cell-self", "cell-empty"];
+
+// The theme's colours for the canvases, read from the style sheet in one go.
+function readInks(node) {
+  const style = getComputedStyle(node);
+  const inks = Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue("--mdv-" + name).trim()]));
+  return (name) => inks[name];
+}
+
+// Scroll `box` (never the page) just enough for the rectangle to be seen.
+function reveal(box, left, top, right, bottom, margin = 16) {
+  const move = {};
+  if (top < box.scrollTop || bottom > box.scrollTop + box.clientHeight) {
+    move.top = top - box.scrollTop < 0 ? top - margin : Math.min(top - margin, bottom + margin - box.clientHeight);
+  }
+  if (left < box.scrollLeft || right > box.scrollLeft + box.clientWidth) {
+    move.left = left - box.scrollLeft < 0 ? left - margin : Math.min(left - margin, right + margin - box.clientWidth);
+  }
+  if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: calm() ? "auto" : "smooth" });
+}
+
+const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;

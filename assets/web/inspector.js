@@ -1,0 +1,62 @@
+// Why one node was kept or not: a sentence, a picture of p against the bar, and its rivals at the same place.
+
+function makeInspector(store) {
+  const body = html("div", { class: "mdv-why" });
+  const card = html("section", { class: "mdv-card mdv-area-why", "aria-label": "Why" },
+    cardHead("Why?", "hover or choose a node; Enter pins it"), body);
+  linkNodes(store, body);
+
+  function draw(scene) {
+    if (!scene.step) return body.replaceChildren();
+    const i = scene.explained;
+    const { step, verdict } = scene;
+    const node = step.nodes[i];
+    const badge = html("span", { class: "mdv-badge is-" + verdict.kinds[i], "data-role": "verdict" },
+      (scene.hypothetical ? "what if: " : "") + VERDICTS[verdict.kinds[i]]);
+    const name = html("code", { class: "mdv-bigtoken" });
+    for (const part of runs(visible(node.text, node.token_id))) name.append(html("span", { class: part.sign ? "mdv-sign" : null }, part.text));
+    const pin = scene.state.pinned && scene.state.node === i ? html("span", { class: "mdv-pin" }, "pinned · Esc frees it") : null;
+    body.replaceChildren(
+      html("div", { class: "mdv-whyhead" }, name, badge, pin),
+      html("p", { class: "mdv-sentence", "data-role": "why" }, explainNode(scene, i)),
+      i === 0 ? html("div", {}) : bars(scene, i),
+      facts(scene, i),
+    );
+  }
+
+  return { card, draw };
+}
+
+// p of the node and of its rivals (same parent) on one scale, with the bar they had to clear.
+function bars(scene, i) {
+  const { step, verdict } = scene;
+  const rivals = verdict.parents.map((_, j) => j).filter((j) => j > 0 && verdict.parents[j] === verdict.parents[i]);
+  rivals.sort((a, b) => (step.nodes[b].p ?? 0) - (step.nodes[a].p ?? 0));
+  const listed = rivals.slice(0, 6);
+  if (!listed.includes(i)) listed[listed.length - 1] = i;
+  const bar = verdict.thresholds[i];
+  const top = Math.max(bar ?? 0, ...listed.map((j) => step.nodes[j].p ?? 0), 1e-9);
+  const scale = Math.min(1, top * 1.15);
+  const place = (value) => Math.min(100, (100 * (value ?? 0)) / scale);
+  const rows = listed.map((j) => {
+    const track = html("div", { class: "mdv-track" }, html("div", { class: "mdv-fill is-" + verdict.kinds[j], style: `width:${place(step.nodes[j].p)}%` }));
+    if (bar !== null && bar !== undefined) track.append(html("div", { class: "mdv-bar", style: `left:${place(bar)}%` }));
+    const label = html("span", { class: "mdv-barname" }, visible(step.nodes[j].text, step.nodes[j].token_id));
+    return html("div", { class: "mdv-barrow" + (j === i ? " self" : ""), "data-node": j }, label, track,
+      html("span", { class: "mdv-num" }, probability(step.nodes[j].p)));
+  });
+  const left = rivals.length - listed.length;
+  const head = bar === null || bar === undefined ? "The model’s p of the guesses at this place" : `The model’s p against the bar (${probability(bar)})`;
+  return html("div", { class: "mdv-bars", "data-role": "bars" },
+    html("div", { class: "mdv-barhead" }, head + (left > 0 ? `, ${left} more below` : "")), ...rows);
+}
+
+function facts(scene, i) {
+  const { step } = scene;
+  const node = step.nodes[i];
+  const items = [["node", i], ["position", step.cache_length + node.depth], ["cache slot", step.cache_length + i],
+    ["token id", node.token_id], ["proposed by", i === 0 ? "base model" : originTag(node)]];
+  if (node.draft_p !== null && node.draft_p !== undefined) items.push(["head’s own p", probability(node.draft_p)]);
+  if (i > 0 && node.entropy !== null && node.entropy !== undefined) items.push(["entropy H", decimal(node.entropy) + " nats"]);
+  return html("dl", { class: "mdv-facts" }, ...items.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
+}

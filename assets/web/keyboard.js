@@ -1,0 +1,45 @@
+// Keys of the view. They work while it has the focus; those that do not take scrolling away from the reader
+// also work while nothing has the focus and the pointer is over the view.
+
+const HOVER_KEYS = [" ", "ArrowLeft", "ArrowRight", "Escape"];
+
+function listenToKeys(root, store, transport, tree, sceneNow) {
+  const { state } = store;
+  const actions = {
+    " ": () => transport.toggle(),
+    ArrowLeft: () => transport.jump(state.index - 1),
+    ArrowRight: () => transport.jump(state.index + 1),
+    Home: () => transport.jump(0),
+    End: () => transport.jump(transport.lastIndex()),
+    ArrowUp: () => walk(-1),
+    ArrowDown: () => walk(1),
+    Enter: () => store.set({ node: sceneNow().explained, pinned: !state.pinned }),
+    Escape: () => store.set({ node: null, pinned: false, hover: null, cell: null }),
+  };
+
+  function walk(direction) {
+    const order = tree.order(sceneNow());
+    const at = order.indexOf(state.node ?? sceneNow().explained);
+    const next = state.node === null ? at : Math.max(0, Math.min(order.length - 1, at + direction));
+    store.set({ node: order[next], hover: null, cell: null });
+  }
+
+  function concerns(event) {
+    const { target } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return false;
+    const idle = target === document.body || target === document.documentElement;
+    if (!root.contains(target) && !(idle && root.matches(":hover") && HOVER_KEYS.includes(event.key))) return false;
+    if (target.matches("select, textarea, [contenteditable]")) return false;
+    if (target.matches("input")) return target.type === "range" && [" ", "Enter", "Escape"].includes(event.key);
+    return !(target.matches("button, summary") && [" ", "Enter"].includes(event.key));
+  }
+
+  const life = new AbortController();
+  document.addEventListener("keydown", (event) => {
+    if (!root.isConnected) return life.abort();
+    const action = actions[event.key];
+    if (!action || !concerns(event) || !sceneNow() || !sceneNow().step) return;
+    event.preventDefault();
+    action();
+  }, { signal: life.signal });
+}

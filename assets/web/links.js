@@ -1,0 +1,44 @@
+// Pointer habits shared by the drawings: hovering and clicking nodes, dragging a box to pan it.
+
+// Any element below `area` with data-node lights on hover, and is pinned on click.
+function linkNodes(store, area) {
+  const nodeAt = (event) => {
+    const target = event.target.closest && event.target.closest("[data-node]");
+    if (!target || !area.contains(target)) return null;
+    if (target.dataset.step !== undefined && Number(target.dataset.step) !== store.state.index) return null;
+    return Number(target.dataset.node);
+  };
+  area.addEventListener("pointerover", (event) => store.set({ hover: nodeAt(event) }));
+  area.addEventListener("pointerleave", () => store.set({ hover: null }));
+  area.addEventListener("click", (event) => {
+    const node = nodeAt(event);
+    if (node !== null) togglePin(store, node);
+  });
+}
+
+function togglePin(store, node) {
+  const { state } = store;
+  if (state.pinned && state.node === node) store.set({ node: null, pinned: false });
+  else store.set({ node, pinned: true });
+}
+
+function dragToPan(box) {
+  box.addEventListener("pointerdown", (event) => {
+    if (event.pointerType !== "mouse" || event.button !== 0) return;
+    const from = { x: event.clientX, y: event.clientY, left: box.scrollLeft, top: box.scrollTop };
+    const done = new AbortController();
+    const move = (now) => {
+      box.scrollLeft = from.left - (now.clientX - from.x);
+      box.scrollTop = from.top - (now.clientY - from.y);
+    };
+    window.addEventListener("pointermove", move, { signal: done.signal });
+    window.addEventListener("pointerup", () => done.abort(), { signal: done.signal });
+  });
+}
+
+function treeLegend() {
+  const items = [["root", "root, from the base model"], ["accepted", "✓ accepted"], ["rejected", "✕ rejected"],
+    ["orphan", "– parent rejected"], ["spare", "○ passes, not the longest"]];
+  return html("div", { class: "mdv-legend mdv-treelegend" }, ...items.map(([kind, words]) =>
+    html("span", {}, html("i", { class: "mdv-swatch is-" + kind }), words)));
+}

@@ -1,0 +1,214 @@
+// The attention mask as a canvas: which node (row) may see which cached row or node (column).
+
+const MASK_FONT = "ui-monospace, 'DejaVu Sans Mono', monospace";
+
+function makeMask(store) {
+  const canvas = html("canvas", { class: "mdv-maskpic", role: "img" });
+  const box = html("div", { class: "mdv-maskbox" }, canvas);
+  const caption = html("p", { class: "mdv-maskcaption", "data-role": "mask-caption" });
+  const table = html("details", { class: "mdv-astext" }, html("summary", {}, "The mask as text"), html("ul", {}));
+  const choice = ["tokens", "ids", "positions"].map((name) => html("button", {
+    type: "button", "data-labels": name, title: "Label rows and columns with " + name, onclick: () => store.set({ labels: name }),
+  }, name));
+  const card = html("section", { class: "mdv-card mdv-area-mask", "aria-label": "Attention mask" },
+    cardHead("Attention mask", "row may look at column", html("div", { class: "mdv-segments" }, ...choice)), box, caption, table);
+  const sheet = document.createElement("canvas"); // the mask itself; pointing only draws over a copy of it
+  let latest = null;
+  let plan = null;
+
+  canvas.addEventListener("pointermove", (event) => point(event.offsetX, event.offsetY));
+  canvas.addEventListener("pointerdown", (event) => point(event.offsetX, event.offsetY));
+  canvas.addEventListener("pointerleave", () => store.set({ hover: null, cell: null }));
+  canvas.addEventListener("click", () => { if (store.state.cell) togglePin(store, store.state.cell.row); });
+  table.addEventListener("toggle", () => latest && latest.step && writeTable(table, latest));
+  const room = widthKept(box, () => latest && latest.step && paint(latest, true));
+
+  function point(x, y) {
+    if (!plan) return;
+    const row = Math.floor((y - plan.top) / plan.cell);
+    const column = x < plan.left - plan.prefix || x < 0 ? null : x < plan.left ? -1 : Math.floor((x - plan.left) / plan.cell);
+    const inside = row >= 0 && row < plan.count && column !== null && column < plan.count;
+    const next = inside ? { row, column } : null;
+    if (JSON.stringify(next) !== JSON.stringify(store.state.cell)) store.set({ hover: inside ? row : null, cell: next });
+  }
+
+  function paint(scene, renewed) {
+    const { ink } = scene;
+    if (renewed) {
+      plan = planMask(scene, room.width);
+      if (plan) paintMask(sheet, scene, plan, ink);
+    }
+    if (!plan) return;
+    const pen = blank(canvas, plan);
+    pen.drawImage(sheet, 0, 0, plan.width, plan.height);
+    paintPointer(pen, scene, plan, ink);
+  }
+
+  function draw(scene, changed) {
+    latest = scene;
+    if (!scene.step) return;
+    for (const button of choice) button.setAttribute("aria-pressed", String(button.dataset.labels === scene.state.labels));
+    paint(scene, [...changed].some((name) => !POINTING.includes(name)));
+    caption.textContent = captionOf(scene);
+    canvas.setAttribute("aria-label", `${scene.step.nodes.length} rows. Every row sees the ${scene.step.cache_length} `
+      + "committed rows, itself and its ancestors in the tree.");
+    if (table.open) writeTable(table, scene);
+  }
+
+  return { card, draw };
+}
+
+function captionOf(scene) {
+  const { step, recorded, lit } = scene;
+  const { cell } = scene.state; // the cell under the pointer
+  const name = (i) => {
+    const token = visible(step.nodes[i].text, step.nodes[i].token_id);
+    if (scene.state.labels === "ids") return `${token} (node ${i})`;
+    return scene.state.labels === "positions" ? `${token} (position ${step.cache_length + step.nodes[i].depth})` : token;
+  };
+  if (!cell && lit === null) return "A node sees the committed text, itself and its ancestors, never another branch. Hover a cell to read it.";
+  const row = cell ? cell.row : lit;
+  if (!cell) {
+    const line = lineage(recorded.parents, row).reverse().map(name).join(" → ");
+    return `Row ${name(row)} sees the prefix and ${line} (itself).`;
+  }
+  if (cell.column < 0) return `Row ${name(row)} may see all ${plural(step.cache_length, "row")} of the committed prefix.`;
+  if (cell.column === row) return `Row ${name(row)} may see itself.`;
+  const ancestor = lineage(recorded.parents, row).includes(cell.column);
+  if (ancestor) return `Row ${name(row)} may see column ${name(cell.column)}: ancestor.`;
+  const descendant = lineage(recorded.parents, cell.column).includes(row);
+  return `Row ${name(row)} may not see column ${name(cell.column)}: ${descendant ? "it comes later on this branch" : "on another branch"}.`;
+}
+
+function planMask(scene, room) {
+  if (room < 40) return null;
+  const count = scene.step.nodes.length;
+  const wide = Math.min(24, (room - 92 - 64) / count);
+  const labelled = wide >= 11;
+  const gutter = labelled ? 92 : 14;
+  const prefix = labelled ? 58 : 34;
+  const cell = Math.max(4, Math.min(24, (room - gutter - prefix - 6) / count));
+  const top = labelled ? 78 : 26;
+  const left = gutter + prefix;
+  return { count, labelled, gutter, prefix, cell, top, left, width: left + cell * count + 4, height: top + cell * count + 6 };
+}
+
+// An empty canvas of the plan's size, sharp on dense screens.
+function blank(canvas, plan) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(plan.width * ratio);
+  canvas.height = Math.round(plan.height * ratio);
+  canvas.style.width = plan.width + "px";
+  canvas.style.height = plan.height + "px";
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  return pen;
+}
+
+function paintMask(sheet, scene, plan, ink) {
+  const pen = blank(sheet, plan);
+  const accepted = new Set(scene.verdict.path);
+  paintPrefix(pen, scene, plan, ink);
+  for (let row = 0; row < plan.count; row++) paintRow(pen, scene, plan, ink, accepted, row);
+  paintLabels(pen, scene, plan, ink, accepted);
+}
+
+function paintPrefix(pen, scene, plan, ink) {
+  const [x, y, w, h] = [plan.gutter, plan.top, plan.prefix - 4, plan.cell * plan.count];
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, w, h);
+  pen.fillStyle = ink("prefix-fill");
+  pen.fill();
+  pen.clip();
+  pen.strokeStyle = ink("prefix");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (let d = -h; d < w; d += 7) { pen.moveTo(x + d, y + h); pen.lineTo(x + d + h, y); }
+  pen.stroke();
+  pen.restore();
+  pen.fillStyle = ink("ink-soft");
+  pen.textAlign = "center";
+  pen.font = `11px ${MASK_FONT}`;
+  pen.save();
+  if (plan.labelled) {
+    pen.fillText("prefix", x + w / 2, y - 20);
+    pen.fillText(scene.step.cache_length + " rows", x + w / 2, y - 7);
+  } else {
+    pen.textAlign = "left";
+    pen.fillText(`prefix · ${scene.step.cache_length} rows`, x, y - 9);
+  }
+  pen.restore();
+}
+
+function paintRow(pen, scene, plan, ink, accepted, row) {
+  const seen = new Set(lineage(scene.recorded.parents, row));
+  const pad = plan.cell > 8 ? 1 : 0.25;
+  for (let column = 0; column < plan.count; column++) {
+    const both = accepted.has(row) && accepted.has(column);
+    const name = seen.has(column) ? (both ? "accept" : column === row ? "cell-self" : "cell") : "cell-empty";
+    pen.fillStyle = ink(name);
+    pen.fillRect(plan.left + column * plan.cell + pad, plan.top + row * plan.cell + pad, plan.cell - 2 * pad, plan.cell - 2 * pad);
+  }
+}
+
+function paintLabels(pen, scene, plan, ink, accepted) {
+  const { step, state } = scene;
+  const names = step.nodes.map((node, i) => {
+    if (state.labels === "ids") return String(i);
+    if (state.labels === "positions") return String(step.cache_length + node.depth);
+    return visible(node.text, node.token_id);
+  });
+  pen.textBaseline = "middle";
+  names.forEach((name, i) => {
+    const middle = (i + 0.5) * plan.cell;
+    if (accepted.has(i)) {
+      pen.fillStyle = ink("accept");
+      pen.fillRect(plan.gutter - 6, plan.top + i * plan.cell + 1, 3, plan.cell - 2);
+      pen.fillRect(plan.left + i * plan.cell + 1, plan.top - 6, plan.cell - 2, 3);
+    }
+    if (!plan.labelled) return;
+    const font = `${accepted.has(i) ? "600 " : ""}${Math.min(12, plan.cell - 1)}px ${MASK_FONT}`;
+    pen.font = font;
+    pen.fillStyle = ink(accepted.has(i) ? "ink" : "ink-soft");
+    pen.textAlign = "right";
+    pen.fillText(clip(name, plan.gutter - 14, font), plan.gutter - 10, plan.top + middle);
+    pen.save();
+    pen.translate(plan.left + middle, plan.top - 10);
+    pen.rotate(-Math.PI / 2);
+    pen.textAlign = "left";
+    pen.fillText(clip(name, plan.top - 14, font), 0, 0);
+    pen.restore();
+  });
+}
+
+function paintPointer(pen, scene, plan, ink) {
+  const hovered = scene.state.cell;
+  const row = hovered ? hovered.row : scene.lit;
+  if (row === null) return;
+  const frame = (x, y, w, h, width) => {
+    pen.lineWidth = width + 2;
+    pen.strokeStyle = ink("halo-dark");
+    pen.strokeRect(x, y, w, h);
+    pen.lineWidth = width;
+    pen.strokeStyle = ink("select");
+    pen.strokeRect(x, y, w, h);
+  };
+  const reach = plan.prefix + plan.count * plan.cell;
+  frame(plan.gutter, plan.top + row * plan.cell, reach, plan.cell, 2);
+  if (!hovered) return;
+  const x = hovered.column < 0 ? plan.gutter : plan.left + hovered.column * plan.cell;
+  const width = hovered.column < 0 ? plan.prefix - 4 : plan.cell;
+  pen.lineWidth = 1;
+  pen.strokeStyle = ink("select");
+  pen.strokeRect(x, plan.top, width, plan.count * plan.cell);
+  frame(x, plan.top + row * plan.cell, width, plan.cell, 2);
+}
+
+// The same picture for readers who cannot see it.
+function writeTable(table, { step, recorded }) {
+  const name = (i) => `${i} ${visible(step.nodes[i].text, step.nodes[i].token_id)}`;
+  const rows = step.nodes.map((_, i) => html("li", {}, `${name(i)} sees: prefix (${step.cache_length} rows), `
+    + lineage(recorded.parents, i).reverse().map(name).join(", ")));
+  table.querySelector("ul").replaceChildren(...rows);
+}

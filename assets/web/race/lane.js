@@ -1,0 +1,156 @@
+// One lane of the replay and the summary above the lanes (needs dom.js and records.js).
+// Model and prompt text only ever passes through text nodes.
+
+const make = (tag, className, text) => html(tag, { class: className || null }, text);
+
+// One lane: name, growing text, ticks, figures. `draw(now)` moves it to a moment of the clock.
+function buildLane(table, span, differs) {
+  const root = make("section", "race-lane");
+  root.setAttribute("aria-label", table.name);
+  const header = make("header", "race-lane-head");
+  header.append(make("h3", "", table.name));
+  const flag = make("span", "race-flag");
+  header.append(flag);
+  const text = make("div", "race-text");
+  text.tabIndex = 0;
+  text.setAttribute("role", "group");
+  text.setAttribute("aria-label", `Text of ${table.name}`);
+  const spans = table.tokens.map((token, i) => {
+    const node = buildToken(token.text, token.head);
+    if (i === differs) node.classList.add("differs");
+    node.title = token.head ? `accepted guess of head ${token.head}, step ${token.step}` : `root of step ${token.step}`;
+    return node;
+  });
+  const prompt = table.trace.prompt ? table.trace.prompt.text : "";
+  text.append(make("span", "race-prompt", prompt), ...spans);
+  const ticks = buildTicks(table, span);
+  const stats = buildStats();
+  root.append(header, text, ticks.root, stats.root);
+
+  const front = buildFront(spans);
+  let shown = -1;
+  function draw(now) {
+    const done = stepsDone(table, now);
+    ticks.draw(now, done);
+    const finished = done === table.steps.length;
+    root.classList.toggle("finished", finished);
+    flag.textContent = finished ? `⚑ ${seconds(table.end)}` : seconds(Math.min(now, table.end));
+    if (done === shown) return;
+    shown = done;
+    const tokens = done ? table.steps[done - 1].tokens : 0;
+    front(tokens);
+    if (tokens) follow(text, spans[tokens - 1]);
+    stats.draw(figures(table, done));
+  }
+  return { root, draw };
+}
+
+// A token with the mark of where it came from. Leading blanks stay outside the mark: they may hang at a line's end.
+function buildToken(text, head) {
+  const node = make("span", head ? "race-token draft" : "race-token root");
+  const mark = make("span", "race-mark", text.trimStart() || text);
+  if (head) mark.dataset.head = head;
+  node.append(text.trimStart() ? text.slice(0, text.length - text.trimStart().length) : "", mark);
+  return node;
+}
+
+// Scrolls the box, never the page, so that the newest token is in view.
+function follow(box, node) {
+  const bottom = node.offsetTop + node.offsetHeight;
+  if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 4;
+  else if (node.offsetTop < box.scrollTop) box.scrollTop = Math.max(0, node.offsetTop - 4);
+}
+
+// A row of ticks on the shared clock: one bar a forward pass, as wide as it took, as tall as the tokens it kept.
+function buildTicks(table, span) {
+  const width = 1000;
+  const height = 30;
+  const most = Math.max(1, ...table.steps.map((step) => step.kept));
+  const root = svg("svg", { class: "race-ticks", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
+  root.setAttribute("aria-label", `${plural(table.steps.length, "forward pass", "forward passes")} in ${seconds(table.end)}`);
+  const bars = table.steps.map((step) => {
+    const tall = 6 + ((height - 6) * step.kept) / Math.max(most, 4);
+    const x = (width * step.start) / span;
+    const w = (width * (step.end - step.start)) / span;
+    const box = { x: x + Math.min(1, w * 0.15), y: height - tall, width: Math.max(0.4, w - Math.min(2, w * 0.3)), height: tall };
+    return svg("rect", { ...box, class: step.kept > 1 ? "many" : "one" });
+  });
+  const hand = svg("line", { class: "hand", x1: 0, x2: 0, y1: 0, y2: height });
+  root.append(...bars, hand);
+  const front = buildFront(bars);
+  function draw(now, done) {
+    const x = (width * Math.min(now, table.end)) / span;
+    hand.setAttribute("x1", x);
+    hand.setAttribute("x2", x);
+    front(done);
+  }
+  return { root, draw };
+}
+
+// Marks the first `count` nodes as shown, touching only those that change.
+function buildFront(nodes) {
+  let front = 0;
+  return (count) => {
+    for (let i = front; i < count; i += 1) nodes[i].classList.add("on");
+    for (let i = count; i < front; i += 1) nodes[i].classList.remove("on");
+    front = count;
+  };
+}
+
+function buildStats() {
+  const root = make("dl", "race-stats");
+  const cells = {};
+  for (const [key, label] of [["rate", "tokens/s"], ["passes", "forward passes"], ["perStep", "tokens per step"], ["ms", "ms per step"]]) {
+    const box = make("div");
+    cells[key] = make("dd", "", "–");
+    box.append(make("dt", "", label), cells[key]);
+    root.append(box);
+  }
+  function draw(now) {
+    cells.rate.textContent = now.rate === null ? "–" : now.rate.toFixed(1);
+    cells.passes.textContent = String(now.passes);
+    cells.perStep.textContent = now.perStep === null ? "–" : now.perStep.toFixed(2);
+    cells.ms.textContent = now.ms === null ? "–" : now.ms.toFixed(1);
+  }
+  return { root, draw };
+}
+
+// The result in figures and sentences, the same whatever the playhead shows.
+function buildSummary(tables, verdict) {
+  const root = make("div", "race-summary");
+  const result = comparison(tables);
+  if (result) {
+    const line = make("p", `race-result ${result.tone}`);
+    const speed = make("span", "race-big");
+    speed.append(make("b", "", times(result.speedup)), make("small", "", "speedup"));
+    const over = make("span", "race-big");
+    over.append(make("b", "", times(result.overhead)), make("small", "", "overhead (step ÷ plain step)"));
+    line.append(speed, over, make("span", "race-sentence", result.sentence));
+    root.append(line);
+  }
+  const same = equality(verdict);
+  if (same) {
+    const line = make("p", `race-verdict ${same.tone}`);
+    line.append(make("span", "race-sign", same.sign), make("b", "", same.head), make("span", "", ` ${same.tail}`));
+    root.append(line);
+  }
+  const spread = tables.filter((table) => table.runs.length > 1).map(runsSentence);
+  if (spread.length) root.append(make("p", "race-note", `${spread.join(" ")} The median run of each is replayed.`));
+  return root;
+}
+
+function runsSentence(table) {
+  const low = Math.min(...table.runs);
+  const high = Math.max(...table.runs);
+  return `${table.name}: ${plural(table.runs.length, "run")}, ${low.toFixed(1)} to ${high.toFixed(1)} tokens/s.`;
+}
+
+function buildKey() {
+  const root = make("p", "race-key");
+  const plain = buildToken("root", 0);
+  const draft = buildToken("guess", "k");
+  for (const node of [plain, draft]) node.classList.add("on");
+  root.append(plain, " chosen by the model itself · ", draft, " accepted guess of head k ");
+  root.append("· a bar is one forward pass: as wide as its time, as tall as the tokens it kept");
+  return root;
+}

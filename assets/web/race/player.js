@@ -1,0 +1,120 @@
+// The side-by-side replay: lanes of recorded runs on one clock, from the measured milliseconds of their steps.
+// Runs inside a gr.HTML (`element`, `props`, `watch` come from gradio). Knows nothing about server or model.
+
+const SPEEDS = [0.25, 0.5, 1, 2, 4];
+const PLAY = "M4 2l10 6-10 6z";
+const PAUSE = "M4 2h3v12H4zM9 2h3v12H9z";
+
+function buildPlayer(message) {
+  const tables = message.lanes.map(timetable);
+  const span = Math.max(1e-6, ...tables.map((table) => table.end));
+  const stops = [...new Set(tables.flatMap((table) => table.steps.map((step) => step.end)))].sort((a, b) => a - b);
+  const verdict = message.verdict;
+  const differs = verdict && verdict.comparable !== false && !verdict.equal ? verdict.index : null;
+  const lanes = tables.map((table) => buildLane(table, span, differs));
+  const state = { now: 0, playing: false, speed: 1, frame: 0, stamp: 0 };
+
+  const root = make("div", "race-player");
+  const play = html("button", { class: "race-play", type: "button", title: "Space", onclick: () => toggle() }, "Play");
+  const restart = html("button", { class: "race-restart", type: "button", onclick: () => { seek(0); start(); } }, "↺ Restart");
+  const scrub = html("input", { class: "race-scrub", type: "range", min: 0, max: 1000, value: 0, "aria-label": "Moment of the replay" });
+  const clock = make("output", "race-clock");
+  const speeds = SPEEDS.map((value) => html("option", { value, selected: value === 1 }, `${value}×`));
+  const speed = html("select", { class: "race-speed", "aria-label": "Replay speed" }, speeds);
+  const bar = html("div", { class: "race-bar" }, play, restart, scrub, clock, speed);
+  const grid = html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root));
+  root.append(buildSummary(tables, verdict), bar, grid, buildKey());
+
+  scrub.addEventListener("input", () => { stop(); seek((span * scrub.value) / 1000); });
+  speed.addEventListener("change", () => { state.speed = Number(speed.value); });
+
+  function seek(now) {
+    state.now = Math.max(0, Math.min(span, now));
+    for (const lane of lanes) lane.draw(state.now);
+    scrub.value = Math.round((1000 * state.now) / span);
+    scrub.setAttribute("aria-valuetext", `${seconds(state.now)} of ${seconds(span)}`);
+    clock.textContent = `${seconds(state.now)} / ${seconds(span)}`;
+  }
+  function tick(stamp) {
+    if (!state.playing || !root.isConnected) return stop();
+    seek(state.now + (state.speed * Math.min(250, stamp - state.stamp)) / 1000);
+    state.stamp = stamp;
+    if (state.now >= span) return stop();
+    state.frame = requestAnimationFrame(tick);
+  }
+  function start() {
+    if (state.now >= span) seek(0);
+    cancelAnimationFrame(state.frame);
+    state.playing = true;
+    face(PAUSE, "Pause");
+    state.stamp = performance.now();
+    state.frame = requestAnimationFrame(tick);
+  }
+  function stop() {
+    state.playing = false;
+    cancelAnimationFrame(state.frame);
+    face(PLAY, "Play");
+  }
+  function face(path, word) {
+    play.replaceChildren(icon(path, 13), word);
+  }
+  function toggle() {
+    if (state.playing) stop();
+    else start();
+  }
+  // The next or previous moment at which any lane finished a step.
+  function hop(direction) {
+    stop();
+    const next = direction > 0
+      ? stops.find((moment) => moment > state.now + 1e-6)
+      : [...stops].reverse().find((moment) => moment < state.now - 1e-6);
+    seek(next === undefined ? (direction > 0 ? span : 0) : next);
+  }
+  face(PLAY, "Play");
+  return { root, seek, start, stop, toggle, hop, end: () => seek(span) };
+}
+
+// ---- the component -------------------------------------------------------------------------------------------
+
+const view = make("div", "race-view");
+const status = make("p", "race-status");
+status.setAttribute("role", "status");
+const stage = make("div", "race-stage");
+view.append(status, stage);
+view.tabIndex = 0;
+view.setAttribute("aria-label", "Side-by-side replay. Space plays, left and right arrow go from step to step.");
+let player = null;
+let seen = null;
+
+function receive(value) {
+  const host = element.querySelector(".race-host") || element;
+  if (view.parentNode !== host) host.append(view);
+  if (!value || value === seen) return;
+  seen = value;
+  const message = JSON.parse(value);
+  if (message.kind === "status") {
+    if (player) player.stop();
+    status.textContent = message.text;
+    view.classList.toggle("busy", Boolean(message.busy));
+  } else if (message.kind === "race") {
+    if (player) player.stop();
+    status.textContent = "";
+    view.classList.remove("busy");
+    player = buildPlayer(message);
+    stage.replaceChildren(player.root);
+    if (calm() || message.autoplay === false) player.end();
+    else { player.seek(0); player.start(); }
+  }
+}
+
+view.addEventListener("keydown", (event) => {
+  if (!player || event.altKey || event.ctrlKey || event.metaKey) return;
+  const tag = event.target.tagName;
+  if (event.key === " " && tag !== "BUTTON" && tag !== "SELECT") player.toggle();
+  else if (event.key === "ArrowRight" && tag !== "SELECT") player.hop(1);
+  else if (event.key === "ArrowLeft" && tag !== "SELECT") player.hop(-1);
+  else return;
+  event.preventDefault();
+});
+watch("value", () => receive(props.value));
+receive(props.value);

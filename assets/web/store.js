@@ -1,0 +1,101 @@
+// The state of one view, and the messages that change it. Knows nothing about drawing.
+
+const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
+
+function makeStore(draw) {
+  const state = {
+    trace: null, run: null, layouts: {}, note: "", live: false,
+    index: 0, follow: true, node: null, pinned: false, hover: null, cell: null,
+    wanted: null, labels: "tokens", playing: false, speed: 1, revision: 0,
+  };
+  let changed = new Set();
+
+  // Changes of one frame are drawn together, so that a fast stream never queues up drawings.
+  function set(patch) {
+    for (const [key, value] of Object.entries(patch)) {
+      if (state[key] === value) continue;
+      state[key] = value;
+      if (changed.size === 0) requestAnimationFrame(flush);
+      changed.add(key);
+    }
+  }
+
+  function flush() {
+    const keys = changed;
+    changed = new Set();
+    draw(sceneOf(state), keys);
+  }
+
+  function goto(index) {
+    const last = state.trace.steps.length - 1;
+    const next = Math.max(0, Math.min(last, index));
+    if (next === state.index) return set({ follow: next === last });
+    const nodes = state.trace.steps[next].nodes.length;
+    const keep = state.pinned && state.node < nodes;
+    set({ index: next, follow: next === last, hover: null, cell: null, ...(keep ? {} : { node: null, pinned: false }) });
+  }
+
+  return { state, set, goto, redraw: () => set({ revision: state.revision + 1 }) };
+}
+
+// What the drawings need, derived from the state once a frame.
+function sceneOf(state) {
+  const { trace, index } = state;
+  const step = trace && trace.steps[index];
+  if (!step) return { state, trace, step: null };
+  const config = trace.config || {};
+  const recorded = recordedVerdict(step);
+  const hypothetical = settleWhatIf(config, state.wanted);
+  const verdict = hypothetical ? typicalVerdict(step, hypothetical.epsilon, hypothetical.delta) : recorded;
+  const lit = state.hover ?? state.node;
+  const explained = (state.pinned ? state.node : lit) ?? verdict.path[verdict.path.length - 1];
+  const family = new Set(lit === null ? [] : lineage(recorded.parents, lit));
+  return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, verdict, lit, family, explained };
+}
+
+// Apply one message of the server (the format is written down in ui/decode_view.py).
+function receive(store, text) {
+  if (!text) return;
+  const message = JSON.parse(text);
+  const { state } = store;
+  Object.assign(state.layouts, message.layouts || {});
+  const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, wanted: null, playing: false };
+  if (message.kind === "trace") {
+    store.set({ ...fresh, trace: message.trace, note: message.note || "", live: false, follow: false });
+  } else if (message.kind === "begin") {
+    store.set({ ...fresh, trace: shellOf(message.trace), note: "", live: true, follow: true });
+  } else if (message.kind === "step") {
+    if (state.run !== message.run) store.set({ ...fresh, trace: shellOf(null), note: "", live: true, follow: true });
+    appendStep(store, message.step);
+  } else if (message.kind === "end") {
+    finishRun(store, message, fresh);
+  }
+  store.redraw();
+}
+
+const shellOf = (trace) => ({ model: {}, config: {}, prompt: { text: "" }, ...trace, steps: [], output: null });
+
+function appendStep(store, step) {
+  const { state } = store;
+  const { steps } = state.trace;
+  if (steps.length && step.index <= steps[steps.length - 1].index) return;
+  steps.push(step);
+  if (state.follow) {
+    store.goto(steps.length - 1);
+    store.set({ follow: true });
+  }
+}
+
+// The whole trace again, as a repair of lost steps: what the reader had chosen stays chosen.
+function finishRun(store, message, fresh) {
+  const { state } = store;
+  if (state.run !== message.run) {
+    store.set({ ...fresh, trace: message.trace, note: "", live: false, follow: false });
+    return;
+  }
+  const chosen = state.trace.steps[state.index];
+  const steps = message.trace.steps;
+  const found = chosen ? steps.findIndex((step) => step.index === chosen.index) : -1;
+  const last = Math.max(0, steps.length - 1);
+  store.set({ trace: message.trace, live: false, index: state.follow || found < 0 ? last : found });
+}

@@ -1,0 +1,90 @@
+// The text strip: prompt, then every emitted token, marked by who proposed it and grouped by step.
+
+function makeStrip(store) {
+  const box = html("div", { class: "mdv-strip", "data-role": "text" });
+  const legend = html("div", { class: "mdv-legend" });
+  const card = html("section", { class: "mdv-card mdv-area-text", "aria-label": "Text so far" },
+    cardHead("Text", "every token, marked by who proposed it", legend), box);
+  const drawn = { trace: null, groups: [], heads: 0 };
+
+  box.addEventListener("click", (event) => {
+    const token = event.target.closest("[data-node]");
+    if (!token) return;
+    store.goto(Number(token.dataset.step));
+    store.set({ node: Number(token.dataset.node), pinned: true });
+  });
+
+  function restart(trace) {
+    Object.assign(drawn, { trace, groups: [], heads: -1 });
+    const prompt = html("span", { class: "mdv-prompt" });
+    readable(prompt, (trace.prompt && trace.prompt.text) || "");
+    box.replaceChildren(prompt);
+    box.scrollTop = 0;
+  }
+
+  function append(step, position) {
+    const group = html("span", { class: "mdv-step", "data-step": position });
+    for (const i of step.path.slice(0, step.emitted.length)) {
+      group.append(tokenSpan(step.nodes[i], position));
+      drawn.heads = Math.max(drawn.heads, step.nodes[i].head ?? 0);
+    }
+    drawn.groups.push(group);
+    box.append(group);
+  }
+
+  function tokenSpan(node, position) {
+    const origin = node.id === 0 ? "base" : "head";
+    const title = `step ${position + 1} · ${origin === "base" ? "base model" : originTag(node)}`;
+    const token = html("span", { class: "mdv-token from-" + origin, "data-step": position, "data-node": node.id, title });
+    readable(token, node.text, node.token_id);
+    if (origin === "head") token.append(html("sup", {}, node.head ?? "d"));
+    return token;
+  }
+
+  function drawLegend() {
+    const heads = drawn.heads < 1 ? "1" : drawn.heads === 1 ? "1" : "1–" + drawn.heads;
+    legend.replaceChildren(
+      html("span", {}, html("i", { class: "mdv-token from-base" }, "abc"), " base model (root)"),
+      html("span", {}, html("i", { class: "mdv-token from-head" }, "abc", html("sup", {}, heads)), " guess of that head, accepted"),
+    );
+  }
+
+  function draw(scene, changed, afterwards) {
+    const { trace, index, lit } = scene;
+    if (trace !== drawn.trace) restart(trace);
+    const heads = drawn.heads;
+    while (drawn.groups.length < trace.steps.length) append(trace.steps[drawn.groups.length], drawn.groups.length);
+    if (heads !== drawn.heads) drawLegend();
+    drawn.groups.forEach((group, i) => {
+      group.classList.toggle("later", i > index);
+      group.classList.toggle("current", i === index);
+    });
+    for (const token of box.querySelectorAll(".lit")) token.classList.remove("lit");
+    const current = drawn.groups[index];
+    if (!current) return;
+    const chosen = lit === null ? null : current.querySelector(`[data-node="${lit}"]`);
+    if (chosen) chosen.classList.add("lit");
+    if (changed.has("index") || changed.has("trace") || changed.has("revision")) afterwards.push(() => showGroup(current));
+  }
+
+  function showGroup(group) {
+    const last = group.lastElementChild || group;
+    reveal(box, 0, group.offsetTop - box.offsetTop, 0, last.offsetTop - box.offsetTop + last.offsetHeight, 24);
+  }
+
+  return { card, draw };
+}
+
+// Running text: blanks stay blanks, but a line break also shows its sign, and lone blanks get one.
+function readable(target, text, tokenId) {
+  if (text.trim() === "" && !text.includes("\n")) {
+    if (tokenId !== undefined) target.append(html("span", { class: "mdv-sign" }, visible(text, tokenId)));
+    return;
+  }
+  for (const piece of text.split(/(\n|\t)/)) {
+    if (piece === "") continue;
+    if (piece === "\n") target.append(html("span", { class: "mdv-sign" }, "⏎"), "\n");
+    else if (piece === "\t") target.append(html("span", { class: "mdv-sign" }, "⇥"), "\t");
+    else target.append(piece);
+  }
+}

@@ -1,0 +1,79 @@
+// Token texts and numbers as people read them. Pure.
+
+const GLYPHS = { "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
+
+// Visible form of a token: blanks at the ends and control characters become signs.
+function visible(text, tokenId) {
+  if (text === "" || text === null || text === undefined) return tokenId === undefined ? "∅" : "#" + tokenId;
+  const ends = text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length));
+  return ends.replace(/[\u0000-\u001f\u007f-\u009f\u00a0\u200b]/g, (sign) => GLYPHS[sign] || "·");
+}
+
+const quoted = (node) => "“" + visible(node.text, node.token_id) + "”";
+const isSign = (char) => "␣⏎⇥␍⍽·".includes(char);
+
+// Split the visible form into runs of plain text and of signs, so that the signs can be drawn paler.
+function runs(shown) {
+  const parts = [];
+  for (const char of shown) {
+    const sign = isSign(char);
+    if (parts.length && parts[parts.length - 1].sign === sign) parts[parts.length - 1].text += char;
+    else parts.push({ text: char, sign });
+  }
+  return parts;
+}
+
+const ruler = { context: null };
+
+function widthOf(text, font) {
+  ruler.context ??= document.createElement("canvas").getContext("2d");
+  ruler.context.font = font;
+  return ruler.context.measureText(text).width;
+}
+
+function clip(text, pixels, font) {
+  if (widthOf(text, font) <= pixels) return text;
+  const chars = [...text];
+  while (chars.length > 1 && widthOf(chars.join("") + "…", font) > pixels) chars.pop();
+  return chars.join("") + "…";
+}
+
+// A probability: two decimals where they say enough, else two significant digits.
+function probability(value) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0 || value >= 0.0995) return value.toFixed(2);
+  if (value >= 0.000995) return value.toPrecision(2);
+  const [digits, power] = value.toExponential(1).split("e");
+  const raised = [...String(-Number(power))].map((d) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(d)]).join("");
+  return digits.replace(".0", "") + "·10⁻" + raised;
+}
+
+// The short form on a node of the tree, and a setting as it was set.
+const shortP = (value) => (value === null || value === undefined ? "–" : value < 0.00995 ? "<.01" : value.toFixed(2));
+const setting = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "–");
+
+// Two numbers to be compared in a sentence: as many digits as show which is larger.
+function pairOf(a, b) {
+  if (probability(a) !== probability(b) || a === b) return [probability(a), probability(b)];
+  for (let digits = 3; digits < 12; digits++) {
+    if (a.toPrecision(digits) !== b.toPrecision(digits)) return [a.toPrecision(digits), b.toPrecision(digits)];
+  }
+  return [String(a), String(b)];
+}
+
+const decimal = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const plural = (count, word) => count + " " + word + (count === 1 ? "" : "s");
+
+// Who proposed a node, long and short.
+function proposer(node) {
+  const guess = node.rank === null || node.rank === undefined ? "" : "’s guess #" + (node.rank + 1);
+  if (node.head === null || node.head === undefined) return guess ? "The drafter" + guess : "The draft";
+  return "Head " + node.head + (guess || "’s guess");
+}
+
+function originTag(node) {
+  if (node.head === 0) return "base";
+  const rank = node.rank === null || node.rank === undefined ? "" : "r" + node.rank;
+  if (node.head === null || node.head === undefined) return rank || "draft";
+  return "h" + node.head + (rank && "·" + rank);
+}

@@ -1,0 +1,99 @@
+// Moving through the steps: buttons, a scrubber over bars of accepted length, speed, playback.
+
+const STEP_MS = 900; // at speed 1
+const THUMB = 18; // width of the scrubber's thumb in view.css
+const ICONS = {
+  first: "M3 3h2v10H3zM13 3v10L6 8z", prev: "M11 3v10L4 8z", play: "M4 2.5v11L13.5 8z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z", next: "M5 3v10l7-5z", last: "M11 3h2v10h-2zM3 3v10l7-5z",
+};
+
+function makeTransport(store) {
+  const { state } = store;
+  const control = (name, label, onclick) =>
+    html("button", { type: "button", class: "mdv-control", "data-act": name, "aria-label": label, title: label, onclick }, icon(ICONS[name]));
+  const lastIndex = () => state.trace.steps.length - 1;
+  const play = control("play", "Play (space)", () => toggle());
+  const buttons = [
+    control("first", "First step (Home)", () => jump(0)), control("prev", "Previous step (←)", () => jump(state.index - 1)), play,
+    control("next", "Next step (→)", () => jump(state.index + 1)), control("last", "Last step (End)", () => jump(lastIndex())),
+  ];
+  const ticks = html("canvas", { class: "mdv-ticks", "aria-hidden": "true" });
+  const range = html("input", { type: "range", class: "mdv-range", min: 0, max: 0, step: 1, "aria-label": "Step" });
+  const speed = html("select", { class: "mdv-speed", "aria-label": "Playback speed" },
+    ...[0.5, 1, 2, 4, 8].map((value) => html("option", { value, selected: value === 1 }, value + "×")));
+  const counter = html("span", { class: "mdv-counter", "data-role": "counter" });
+  const summary = html("p", { class: "mdv-summary", role: "status", "aria-live": "polite", "data-role": "summary" });
+  const scrub = html("div", { class: "mdv-scrub", title: "Height = tokens accepted in the step" }, ticks, range);
+  const card = html("section", { class: "mdv-card mdv-area-transport", "aria-label": "Steps" },
+    html("div", { class: "mdv-row" }, html("div", { class: "mdv-controls" }, ...buttons), scrub, counter, speed), summary);
+  let timer = null;
+  let latest = null;
+
+  range.addEventListener("input", () => jump(Number(range.value)));
+  speed.addEventListener("change", () => store.set({ speed: Number(speed.value) }));
+  const room = widthKept(scrub, () => latest && latest.step && paintTicks(latest));
+
+  function jump(index) {
+    store.set({ playing: false });
+    store.goto(index);
+  }
+
+  function toggle() {
+    if (!state.trace || lastIndex() < 0) return;
+    if (!state.playing && state.index >= lastIndex()) store.goto(0);
+    store.set({ playing: !state.playing });
+  }
+
+  function advance() {
+    timer = null;
+    if (!state.playing || !state.trace || !card.isConnected) return;
+    if (state.index < lastIndex()) store.goto(state.index + 1);
+    if (state.index >= lastIndex()) store.set({ playing: false });
+    else timer = setTimeout(advance, STEP_MS / state.speed);
+  }
+
+  function draw(scene) {
+    latest = scene;
+    const total = scene.trace.steps.length;
+    const { playing, index, live, follow } = scene.state;
+    if (playing && timer === null) timer = setTimeout(advance, STEP_MS / scene.state.speed);
+    if (!playing && timer !== null) timer = void clearTimeout(timer) ?? null;
+    play.replaceChildren(icon(ICONS[playing ? "pause" : "play"]));
+    play.setAttribute("aria-label", playing ? "Pause (space)" : "Play (space)");
+    range.max = Math.max(0, total - 1);
+    range.value = index;
+    range.disabled = total < 2;
+    counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
+    // A reader of the screen hears single moves, not every step of a running film.
+    summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
+    summary.textContent = scene.step ? summarise(scene) : "Waiting for the first step …";
+    if (scene.step) {
+      range.setAttribute("aria-valuetext", `step ${index + 1} of ${total}, ${scene.step.path.length} tokens accepted`);
+      paintTicks(scene);
+    }
+  }
+
+  function paintTicks({ steps, index, ink }) {
+    const [width, height] = [room.width, 34];
+    if (width < 20) return;
+    const ratio = window.devicePixelRatio || 1;
+    Object.assign(ticks, { width: width * ratio, height: height * ratio });
+    Object.assign(ticks.style, { width: width + "px", height: height + "px" });
+    const pen = ticks.getContext("2d");
+    pen.scale(ratio, ratio);
+    const most = Math.max(2, ...steps.map((step) => step.path.length));
+    const pitch = (width - THUMB) / Math.max(1, steps.length - 1);
+    const bar = Math.max(1.5, Math.min(14, pitch * 0.66));
+    steps.forEach((step, i) => {
+      const tall = Math.max(3, (step.path.length / most) * (height - 4));
+      const x = steps.length === 1 ? width / 2 : THUMB / 2 + i * pitch;
+      const name = i === index ? "select" : i < index ? "accept" : "tick";
+      pen.fillStyle = ink(name);
+      pen.beginPath();
+      pen.roundRect(x - bar / 2, height - tall, bar, tall, Math.min(2, bar / 3));
+      pen.fill();
+    });
+  }
+
+  return { card, draw, jump, toggle, lastIndex };
+}

@@ -1,0 +1,116 @@
+// Puts the parts together: one store, one scene a frame, every part draws from it.
+
+let viewCount = 0;
+
+function mountDecodeView(host, styleText) {
+  installStyle(styleText);
+  const store = makeStore(draw);
+  const uid = "mdv" + viewCount++;
+  const strip = makeStrip(store);
+  const transport = makeTransport(store);
+  const tree = makeTree(store);
+  const mask = makeMask(store);
+  const inspector = makeInspector(store);
+  const counters = makeCounters();
+  const badges = html("div", { class: "mdv-badges" });
+  const banner = makeBanner(store);
+  const empty = emptyState();
+  const grid = html("div", { class: "mdv-grid" }, strip.card, transport.card, banner.card, tree.card, mask.card, inspector.card, counters.card);
+  const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": "Decoding, step by step" }, empty, badges, grid);
+  let scene = null;
+  let ink = null; // colours of the theme for the canvases
+  host.replaceChildren(root);
+  listenToKeys(root, store, transport, tree, () => scene);
+  listenToEvents(host, store, transport);
+  watchTheme(root, () => {
+    ink = null;
+    store.redraw();
+  });
+
+  function draw(next, changed) {
+    ink ??= readInks(root);
+    scene = Object.assign(next, { uid, ink });
+    root.classList.toggle("is-empty", !scene.trace);
+    root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step);
+    root.classList.toggle("is-hypothetical", Boolean(scene.hypothetical));
+    root.dataset.step = scene.step ? scene.index : "";
+    if (!scene.trace) return;
+    const lightOnly = [...changed].every((name) => POINTING.includes(name));
+    if (!lightOnly) {
+      drawBadges(badges, scene);
+      transport.draw(scene);
+      counters.draw(scene);
+      banner.draw(scene);
+    }
+    const afterwards = []; // scrolling reads the layout, so it waits until everything is drawn
+    for (const part of [strip, tree, mask, inspector]) part.draw(scene, changed, afterwards);
+    for (const act of afterwards) act();
+  }
+
+  return { receive: (text) => receive(store, text), goto: transport.jump, whatIf: (detail) => store.set({ wanted: detail }) };
+}
+
+// The rules live in the document once, however many views there are.
+function installStyle(text) {
+  if (!text) return;
+  let style = document.getElementById("mdv-style");
+  if (!style) document.head.append((style = html("style", { id: "mdv-style" })));
+  if (style.textContent !== text) style.textContent = text;
+}
+
+function emptyState() {
+  return html("div", { class: "mdv-empty" },
+    html("b", {}, "Nothing decoded yet"),
+    html("p", {}, "Choose an example or write a prompt and run it. Every step then appears here: the tree of guesses, "
+      + "what each guess may look at, and why it was kept or thrown away."));
+}
+
+function makeBanner(store) {
+  const words = html("p", { "data-role": "whatif" });
+  const back = html("button", { type: "button", "data-act": "recorded", onclick: () => store.set({ wanted: null }) }, "Back to the recorded verdict");
+  const card = html("section", { class: "mdv-banner mdv-area-banner", hidden: true, role: "status" },
+    html("b", {}, "What if"), words, back);
+  function draw(scene) {
+    card.hidden = !scene.hypothetical;
+    if (scene.hypothetical) words.textContent = describeWhatIf(scene) + " The text and the later steps stay as recorded.";
+  }
+  return { card, draw };
+}
+
+function drawBadges(box, { state, trace }) {
+  const { model = {}, config = {}, output } = trace;
+  const words = [];
+  if (state.live) words.push(["live", "decoding now"]);
+  else if (state.note) words.push(["note", state.note]);
+  if (model.name) words.push(["", [model.name, model.dtype, model.device].filter(Boolean).join(" · ")]);
+  if (config.method) words.push(["", config.method]);
+  if (config.acceptance) words.push(["", ruleName(config)]);
+  if (output && output.finish_reason) words.push(["", "finished: " + output.finish_reason]);
+  box.replaceChildren(...words.map(([kind, text]) => html("span", { class: kind ? "is-" + kind : null }, text)));
+}
+
+function ruleName({ acceptance, temperature, epsilon, delta }) {
+  const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;
+  if (acceptance === "typical") return `typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
+  if (acceptance === "match") return temperature === 0 ? "greedy, the model’s own choice" : "exact sampling" + heat;
+  return acceptance + heat;
+}
+
+// Events from the page around the view: "whatif" {epsilon, delta} or null, "goto" {step}. They may be
+// dispatched on the view, inside it, or on the component's element around it (caught on their way down).
+function listenToEvents(host, store, transport) {
+  const life = new AbortController();
+  const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
+  const on = (name, act) => document.addEventListener(name, (event) => {
+    if (!host.isConnected) return life.abort();
+    if (meant(event)) act(event.detail);
+  }, { capture: true, signal: life.signal });
+  on("whatif", (detail) => store.set({ wanted: detail ? { epsilon: Number(detail.epsilon), delta: Number(detail.delta) } : null }));
+  on("goto", (detail) => store.state.trace && transport.jump(Number(detail.step ?? detail)));
+}
+
+// The canvases read their colours when they are painted: paint again when the theme changes.
+function watchTheme(root, changed) {
+  const observer = new MutationObserver(() => (root.isConnected ? changed() : observer.disconnect()));
+  observer.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+}

@@ -1,0 +1,289 @@
+"""The linked view in a browser: what it draws, how it is driven, and that its what-if agrees with Python."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import gradio as gr
+import pytest
+from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
+
+from ui.decode_view import (
+    DecodeView,
+    layout_key,
+    layouts_of,
+    message_begin,
+    message_end,
+    message_step,
+    message_trace,
+)
+from ui.figures.tree_layout import tree_rows
+
+TRACE = make_trace()
+MATCH_TRACE = make_trace(4, "match")
+
+
+# The pages under test, served once.
+
+
+def build_page() -> gr.Blocks:
+    """A view with a finished trace, one of a match run, and one that is fed live by buttons."""
+    with gr.Blocks() as page:
+        DecodeView(message_trace(1, "done", TRACE, "recorded example"), elem_id="view")
+        DecodeView(message_trace(2, "match", MATCH_TRACE), elem_id="match")
+        live = DecodeView(elem_id="live")
+        begin, step, end = (gr.Button(name, elem_id=name) for name in ("begin", "step", "end"))
+        count = gr.State(0)
+
+        def one_step(done: int) -> tuple[str, int]:
+            shape = layout_key(TRACE["steps"][0])
+            return message_step(10 + done, "live", TRACE["steps"][done], {shape} if done else ()), done + 1
+
+        begin.click(lambda: message_begin(5, "live", TRACE), None, live)
+        step.click(one_step, count, [live, count])
+        end.click(lambda: message_end(99, "live", TRACE), None, live)
+    return page
+
+
+@pytest.fixture(scope="module")
+def address(serve) -> str:
+    return serve(build_page())
+
+
+@pytest.fixture
+def page(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector("#view .mdv-node")
+    return page
+
+
+def shown_step(page, view: str = "#view") -> int:
+    return int(page.locator(f"{view} .mdv").get_attribute("data-step"))
+
+
+def wait_for_step(page, step: int, view: str = "#view") -> None:
+    page.wait_for_selector(f'{view} .mdv[data-step="{step}"]')
+
+
+def goto(page, step: int, view: str = "#view") -> None:
+    send(page, view, "goto", {"step": step})
+    wait_for_step(page, step, view)
+
+
+def send(page, view: str, name: str, detail: dict | None) -> None:
+    script = "(view, [name, detail]) => view.dispatchEvent(new CustomEvent(name, {detail}))"
+    page.locator(view).evaluate(script, [name, detail])
+
+
+def accepted_in(page, view: str = "#view") -> list[int]:
+    marks = page.locator(f"{view} .mdv-node.is-root, {view} .mdv-node.is-accepted")
+    return sorted(int(value) for value in marks.evaluate_all("all => all.map(node => node.dataset.node)"))
+
+
+pytestmark = pytest.mark.browser
+
+
+def test_draws_every_node_and_token(page):
+    assert page.locator("#view .mdv-node").count() == len(TREE) + 1
+    tokens = sum(len(step["emitted"]) for step in TRACE["steps"])
+    assert page.locator("#view .mdv-strip .mdv-token").count() == tokens
+    assert "␣bonus" in page.locator("#view .mdv-bonus").text_content()
+    assert page.locator("#view [data-role=summary]").inner_text().startswith("Step 1 of 8: 12 candidates")
+    assert page.locator("#view .mdv-badges .is-note").inner_text() == "recorded example"
+    assert accepted_in(page) == sorted(TRACE["steps"][0]["path"])
+
+
+def test_keys_buttons_and_scrubber_move_the_step(page):
+    page.locator("#view .mdv").focus()
+    for key, step in [("ArrowRight", 1), ("End", 7), ("ArrowLeft", 6), ("Home", 0), ("ArrowLeft", 0)]:
+        page.keyboard.press(key)
+        wait_for_step(page, step)
+    page.locator("#view [data-act=next]").click()
+    wait_for_step(page, 1)
+    page.locator("#view .mdv-range").fill("5")
+    wait_for_step(page, 5)
+    assert page.locator("#view [data-count=tokens] b").inner_text() == str(
+        sum(len(step["emitted"]) for step in TRACE["steps"][:6])
+    )
+    assert page.locator("#view .mdv-step.later").count() == 2
+
+
+def test_playing_stops_at_the_end(page):
+    page.locator("#view .mdv-speed").select_option("8")
+    goto(page, 5)
+    page.locator("#view .mdv").focus()
+    page.keyboard.press("Space")
+    wait_for_step(page, 7)
+    page.wait_for_selector("#view [data-act=play][aria-label^=Play]")
+
+
+def test_keys_choose_pin_and_free_a_node(page):
+    page.locator("#view .mdv").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#view .mdv-node.lit.pinned")
+    node = page.locator("#view .mdv-node.lit").get_attribute("data-node")
+    page.keyboard.press("ArrowRight")
+    wait_for_step(page, 1)
+    assert page.locator("#view .mdv-node.lit").get_attribute("data-node") == node  # pinned: stays over steps
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#view .mdv-node.lit", state="detached")
+
+
+def test_hovering_a_mask_row_lights_node_and_token(page):
+    step = TRACE["steps"][0]
+    node = step["path"][-1]
+    mask = page.locator("#view .mdv-maskpic")
+    mask.scroll_into_view_if_needed()
+    box = mask.bounding_box()
+    cell = 24  # twelve nodes leave room for the largest cells
+    page.mouse.move(box["x"] + box["width"] - 6, box["y"] + 78 + (node + 0.5) * cell)
+    page.wait_for_selector(f'#view .mdv-node.lit[data-node="{node}"]')
+    page.wait_for_selector(f'#view .mdv-step.current .mdv-token.lit[data-node="{node}"]')
+    family = page.locator("#view .mdv-node.family")
+    lit = family.evaluate_all("all => all.map(node => Number(node.dataset.node))")
+    assert sorted(lit) == sorted(step["path"])
+    assert "may not see column" in page.locator("#view [data-role=mask-caption]").inner_text()
+
+
+def test_clicking_a_token_selects_its_node(page):
+    node = TRACE["steps"][3]["path"][-1]
+    page.locator(f'#view .mdv-strip .mdv-token[data-step="3"][data-node="{node}"]').click()
+    wait_for_step(page, 3)
+    page.wait_for_selector(f'#view .mdv-node.lit.pinned[data-node="{node}"]')
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.01, 0.05), (0.02, 0.9), (0.3, 0.3), (0.9, 0.9), (0.09, 0.01)]
+)
+def test_what_if_agrees_with_python(page, epsilon, delta):
+    for index in range(len(TRACE["steps"])):
+        goto(page, index)
+        send(page, "#view", "whatif", {"epsilon": epsilon, "delta": delta})
+        page.wait_for_selector("#view .mdv-banner:not([hidden])")
+        path = judge(TRACE["steps"][index]["nodes"], epsilon, delta)
+        assert accepted_in(page) == sorted(path)
+        words = page.locator("#view [data-role=whatif]").inner_text()
+        assert f"{len(path)} token" in words
+
+
+def test_what_if_goes_back_to_the_recorded_verdict(page):
+    recorded = accepted_in(page)
+    for undo in (None, {"epsilon": EPSILON, "delta": DELTA}, "button"):
+        send(page, "#view", "whatif", {"epsilon": 0.0001, "delta": 0.0001})
+        page.wait_for_selector("#view .is-hypothetical .mdv-grid, #view .mdv.is-hypothetical")
+        assert page.locator("#view [data-role=verdict]").inner_text().startswith("what if: ")
+        if undo == "button":
+            page.locator("#view [data-act=recorded]").click()
+        else:
+            send(page, "#view", "whatif", undo)
+        page.wait_for_selector("#view .mdv:not(.is-hypothetical)")
+        assert accepted_in(page) == recorded
+
+
+def test_what_if_on_a_match_run_says_so(page):
+    send(page, "#match", "whatif", {"epsilon": EPSILON, "delta": DELTA})
+    page.wait_for_selector("#match .mdv.is-hypothetical")
+    assert "If judged by typical acceptance" in page.locator("#match [data-role=whatif]").inner_text()
+    assert accepted_in(page, "#match") == sorted(judge(MATCH_TRACE["steps"][0]["nodes"], EPSILON, DELTA))
+    assert page.locator("#view .mdv.is-hypothetical").count() == 0  # the other views stay as they are
+
+
+def test_hostile_texts_are_only_text(page):
+    page.on("dialog", lambda dialog: pytest.fail(f"model text ran: {dialog.message}"))
+    goto(page, 1)
+    for i, text in enumerate(HOSTILE):
+        page.locator(f'#view .mdv-node[data-node="{i}"]').hover()
+        page.wait_for_selector(f'#view .mdv-node.lit[data-node="{i}"]')
+        expected = text or f"#{100 + i}"
+        assert page.locator("#view .mdv-bigtoken").inner_text() == expected
+    assert "Once <b>upon</b> a time ${1+1}" in page.locator("#view .mdv-prompt").inner_text()
+    assert page.locator("#view .mdv script, #view .mdv img, #view .mdv b:has-text('upon')").count() == 0
+
+
+def test_the_inspector_gives_the_numbers(page):
+    step = TRACE["steps"][0]
+    node = next(n for n in step["nodes"][1:] if not n["passes"] and n["parent"] in step["path"])
+    page.locator(f'#view .mdv-node[data-node="{node["id"]}"]').hover()
+    page.wait_for_selector(f'#view .mdv-node.lit[data-node="{node["id"]}"]')
+    sentence = page.locator("#view [data-role=why]").inner_text()
+    assert sentence.startswith(f"Head {node['head']}’s guess #{node['rank'] + 1}")
+    assert f"min(0.09, 0.3·e^−{node['entropy']:.2f})" in sentence
+    assert "rejected" in sentence
+
+
+def test_streaming_follows_until_the_reader_goes_back(page):
+    live = "#live"
+    assert page.locator(f"{live} .mdv-empty").is_visible()
+    page.locator("#begin").click()
+    page.wait_for_selector(f"{live} .mdv.is-waiting")
+    for index in range(3):
+        page.locator("#step").click()
+        wait_for_step(page, index, live)
+    page.locator(f"{live} [data-act=first]").click()
+    wait_for_step(page, 0, live)
+    page.locator("#step").click()
+    page.wait_for_function("document.querySelector('#live .mdv-counter').textContent === '1 / 4'")
+    assert shown_step(page, live) == 0
+    node = page.locator(f'{live} .mdv-node[data-node="2"]')
+    node.click()
+    page.locator("#end").click()
+    page.wait_for_function("document.querySelector('#live .mdv-counter').textContent === '1 / 8'")
+    page.wait_for_selector(f'{live} .mdv-node.pinned[data-node="2"]')
+    assert page.locator(f"{live} .mdv-badges .is-live").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_has_no_horizontal_overflow(address, open_page, theme):
+    page = open_page(f"{address}?__theme={theme}", width=390, height=844)
+    page.wait_for_selector("#view .mdv-node")
+    for index in range(3):
+        goto(page, index)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("#view .mdv-area-tree").scroll_into_view_if_needed()
+    bar = page.locator("#view .mdv-area-transport").bounding_box()
+    assert bar["y"] + bar["height"] <= 845  # the transport stays in reach
+
+
+def test_every_control_is_large_enough(page):
+    sizes = page.locator("#view button:visible, #view select:visible, #view input:visible").evaluate_all(
+        "all => all.map(e => [e.title || e.className, e.offsetWidth, e.offsetHeight])"
+    )
+    assert len(sizes) > 10
+    assert [size for size in sizes if min(size[1:]) < 24] == []
+
+
+# The Python side, without a browser.
+
+
+def test_messages_hold_what_was_given():
+    message = json.loads(message_trace(1, "r", TRACE, "note"))
+    assert (message["seq"], message["kind"], message["run"], message["note"]) == (1, "trace", "r", "note")
+    assert message["trace"] == TRACE
+    assert "<" not in message_trace(1, "r", TRACE)
+    begin = json.loads(message_begin(2, "r", TRACE))["trace"]
+    assert begin["steps"] == []
+    assert "output" not in begin
+
+
+def test_a_layout_is_sent_once():
+    step = TRACE["steps"][0]
+    key = layout_key(step)
+    assert re.fullmatch(r"-1(,\d+)*", key)
+    parents = [int(parent) for parent in key.split(",")]
+    assert json.loads(message_step(1, "r", step))["layouts"] == {key: tree_rows(parents)}
+    assert json.loads(message_step(2, "r", step, {key}))["layouts"] == {}
+    assert list(layouts_of(TRACE["steps"])) == [key]
+
+
+def test_rows_centre_parents_on_their_children():
+    assert tree_rows([-1]) == [0.0]
+    assert tree_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("parents", [[], [0], [-1, 1], [-1, 2, 0], [-1, -1]])
+def test_rows_refuse_what_is_no_tree(parents):
+    with pytest.raises(ValueError, match="parent"):
+        tree_rows(parents)

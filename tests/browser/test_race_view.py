@@ -1,0 +1,134 @@
+"""The side-by-side replay in a browser: its figures, its verdicts, its keys, and text that stays text."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+from trace_factory import make_trace
+
+from ui.layout import page_css
+from ui.race_view import RaceView, lane, race_message, status_message
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
+FINISHED = "[...document.querySelectorAll('.race-lane')].every((lane) => lane.classList.contains('finished'))"
+
+
+def verdict(**changes):
+    fields = {"equal": True, "index": None, "ours": "", "plain": "", "logit_gap": None, "comparable": True}
+    return {**fields, "note": "", **changes}
+
+
+def message(words=None, *, step_ms=11.0, **changes):
+    ours, plain = make_trace(words, step_ms=step_ms), make_trace(words, heads=0, step_ms=9.0)
+    lanes = [lane("Medusa", ours, [81.2, 83.0]), lane("Plain decoding", plain, [50.0, 51.0])]
+    return race_message(1, lanes, verdict(**changes))
+
+
+@pytest.fixture(scope="module")
+def address(serve):
+    messages = {
+        "slow": message(
+            step_ms=40.0,
+            equal=False,
+            index=36,
+            ours=" cat",
+            plain=" dog",
+            logit_gap=0.03,
+            note="In bfloat16.",
+        ),
+        "hostile": message(HOSTILE * 6, equal=False, index=1, ours=HOSTILE[0], plain=HOSTILE[1]),
+        "sampled": message(comparable=False, note="Drawn at random."),
+        "status": status_message(2, "Timing <b>plain</b> decoding"),
+    }
+    with gr.Blocks(analytics_enabled=False) as demo:
+        view = RaceView(message(), elem_id="race")
+        for name, text in messages.items():
+            gr.Button(name, elem_id=name).click(lambda text=text: text, None, view)
+    return serve(demo, css=page_css())
+
+
+def text_of(page, selector: str) -> str:
+    return page.locator(selector).inner_text()
+
+
+def test_replay_plays_to_the_end_and_says_who_was_faster(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector(".race-player")
+    page.wait_for_function(FINISHED)
+    assert "Faster here: one tree step costs 1.2" in text_of(page, ".race-result")
+    assert "Identical output, token for token." in text_of(page, ".race-verdict")
+    ours, plain = make_trace(step_ms=11.0), make_trace(heads=0, step_ms=9.0)
+    for number, trace in enumerate((ours, plain)):
+        stats = page.locator(".race-lane").nth(number).locator("dd")
+        seconds = sum(step["ms"]["total"] for step in trace["steps"]) / 1000
+        assert stats.nth(0).inner_text() == f"{trace['output']['new_tokens'] / seconds:.1f}"
+        assert stats.nth(1).inner_text() == str(len(trace["steps"]))
+        assert stats.nth(2).inner_text() == f"{trace['output']['tokens_per_step']:.2f}"
+        assert page.locator(".race-lane").nth(number).locator(".race-token.on").count() == len(
+            trace["output"]["token_ids"]
+        )
+    assert page.locator(".race-lane").nth(1).locator(".race-token.draft").count() == 0
+
+
+def test_keys_move_from_step_to_step(address, open_page):
+    page = open_page(address, reduced_motion="reduce")
+    page.wait_for_function(FINISHED)  # reduced motion shows the end at once
+    page.locator(".race-view").focus()
+    shown = page.locator(".race-lane").first.locator("dd").nth(1)
+    page.locator(".race-scrub").evaluate("(bar) => { bar.value = 0; bar.dispatchEvent(new Event('input')); }")
+    page.locator(".race-view").focus()
+    assert shown.inner_text() == "0"
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    forward = int(shown.inner_text())
+    assert forward > 0
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert int(shown.inner_text()) < forward
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelector('.race-play').innerText === 'Pause'")
+    page.wait_for_function(FINISHED)
+
+
+def test_slower_and_different_are_said_plainly(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector(".race-player")
+    page.click("#slow")
+    page.wait_for_selector(".race-result.bad")
+    assert "Slower here: one tree step costs 4" in text_of(page, ".race-result")
+    line = text_of(page, ".race-verdict")
+    assert "First difference at token 37:" in line
+    assert "“ cat” instead of “ dog”; the two logits were 0.030 apart. In bfloat16." in line
+    assert page.locator(".race-token.differs").count() == 2
+
+
+def test_sampled_runs_are_not_called_different(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector(".race-player")
+    page.click("#sampled")
+    page.wait_for_selector(".race-verdict.even")
+    assert "Not compared token for token. Drawn at random." in text_of(page, ".race-verdict")
+    assert page.locator(".race-token.differs").count() == 0
+
+
+def test_text_of_a_model_stays_text(address, open_page):
+    page = open_page(address, reduced_motion="reduce")
+    page.wait_for_selector(".race-player")
+    page.click("#hostile")
+    page.wait_for_function("document.querySelector('.race-verdict').innerText.includes('{') ")
+    everything = page.locator(".race-lane").first.locator(".race-text").text_content()
+    for piece in HOSTILE:
+        assert piece in everything
+    assert HOSTILE[0] in page.locator(".race-verdict").text_content()
+    assert page.locator("#race script, #race img").count() == 0
+    assert page.title() != "broken"
+    page.click("#status")
+    page.wait_for_function("document.querySelector('.race-status').textContent.includes('<b>')")
+
+
+def test_a_phone_needs_no_sideways_scrolling(address, open_page):
+    page = open_page(address, width=390, height=844)
+    page.wait_for_function(FINISHED)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

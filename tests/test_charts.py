@@ -1,0 +1,84 @@
+"""The charts: right numbers from a trace, plain chart types, no torch behind them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from trace_factory import make_trace
+
+from ui.figures import charts
+
+PLAIN_TYPES = {"bar", "scatter", "heatmap"}
+
+
+@pytest.fixture
+def trace():
+    return make_trace(heads=3, ranks=2)
+
+
+@pytest.fixture
+def plain():
+    return make_trace(heads=0)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_chart_draws_with_chart_types_the_old_plotly_js_knows(trace, plain, dark):
+    for run in (trace, plain, {"steps": []}):
+        for figure in charts.all_charts(run, dark):
+            assert {trace_.type for trace_ in figure.data} <= PLAIN_TYPES
+            assert not figure.layout.title.text
+            figure.to_json()
+
+
+def test_accepted_lengths_add_up_to_the_tokens(trace):
+    root, drafts, mean = charts.accepted_lengths(trace).data
+    assert sum(root.y) + sum(drafts.y) == trace["output"]["new_tokens"]
+    assert mean.y[0] == pytest.approx(trace["output"]["tokens_per_step"])
+
+
+def test_phases_add_up_to_the_total(trace):
+    columns = charts.phase_columns(trace["steps"])
+    for i, step in enumerate(trace["steps"]):
+        assert sum(column[i] for column in columns.values()) == pytest.approx(step["ms"]["total"])
+    assert all(value >= 0 for column in columns.values() for value in column)
+
+
+def test_missing_phases_count_as_nothing():
+    columns = charts.phase_columns([{"ms": {"verify": 3.0, "total": 5.0}}])
+    assert columns == {"propose": [0.0], "verify": [3.0], "accept": [0.0], "commit": [0.0], "other": [2.0]}
+
+
+def test_head_counts_against_a_slow_count(trace):
+    for count in charts.head_counts(trace):
+        offered = [s for s in trace["steps"] if any(n["depth"] == count.head for n in s["nodes"])]
+        assert count.steps == len(offered)
+        assert count.reached == sum(
+            any(n["depth"] == count.head and n["id"] in s["path"] for n in s["nodes"]) for s in offered
+        )
+
+
+def test_rank_counts_against_a_slow_count(trace):
+    for count in charts.rank_counts(trace):
+        nodes = [
+            (node, step)
+            for step in trace["steps"]
+            for node in step["nodes"]
+            if node["depth"] == count.head and node["rank"] == count.rank
+        ]
+        assert count.drafted == len(nodes)
+        assert count.accepted == sum(node["id"] in step["path"] for node, step in nodes)
+        assert count.with_parent == sum(node["parent"] in step["path"] for node, step in nodes)
+        assert count.accepted <= count.with_parent <= count.drafted
+
+
+def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
+    for figure in charts.all_charts(plain)[2:]:
+        assert not figure.data
+        assert "plain decoding" in figure.layout.annotations[0].text
+
+
+def test_figures_need_neither_torch_nor_gradio():
+    code = "import sys, ui.figures.charts; sys.exit(bool({'torch', 'gradio'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

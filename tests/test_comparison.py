@@ -1,0 +1,79 @@
+"""Comparing two runs, trees for a budget, and what the page hands to the engine: without a model."""
+
+from __future__ import annotations
+
+import pytest
+from trace_factory import make_trace
+
+from medusa_core.errors import MedusaError
+from medusa_core.tree import Topology
+from ui import comparison
+from ui.budget_tree import budget_tree
+from ui.session import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
+
+SETTINGS = {
+    "temperature": 0.5,
+    "epsilon": 0.1,
+    "delta": 0.2,
+    "max_new_tokens": 32,
+    "acceptance": "typical",
+    "tree": "default",
+    "budget": 16,
+    "seed": None,
+}
+
+
+def test_the_two_take_turns_at_going_first():
+    assert comparison.run_order(("a", "b"), 3) == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_the_median_run_is_one_of_the_runs():
+    runs = [make_trace(step_ms=ms) for ms in (30.0, 10.0, 20.0)]
+    assert comparison.median_run(runs) is runs[2]
+    assert comparison.median_run(runs[:2]) is runs[0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain", "index"),
+    [([1, 2, 3], [1, 2, 3], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [], None)],
+)
+def test_first_difference(ours, plain, index):
+    assert comparison.first_difference(ours, plain) == index
+
+
+def test_a_difference_is_named_by_its_two_tokens():
+    ours, plain = make_trace(["a", "b", "c", "d"]), make_trace(["a", "b", "x", "d"], heads=0)
+    plain["output"]["token_ids"] = [0, 1, 99, 3]
+    verdict = comparison.equality_verdict(ours, plain)
+    assert (verdict["equal"], verdict["index"], verdict["comparable"]) == (False, 2, True)
+    assert (verdict["ours"], verdict["plain"]) == (" c", " x")
+
+
+def test_sampled_runs_are_not_comparable():
+    ours, plain = make_trace(), make_trace(heads=0)
+    ours["config"] |= {"temperature": 0.7}
+    assert not comparison.equality_verdict(ours, plain)["comparable"]
+
+
+@pytest.mark.parametrize("heads", [1, 3, 5])
+@pytest.mark.parametrize("nodes", [2, 8, 33, 64])
+def test_a_budget_gives_a_whole_tree_of_that_size(nodes, heads):
+    tree = Topology.from_choices(budget_tree(nodes, heads))  # raises for a missing prefix or a duplicate
+    tree.check(heads)
+    assert tree.size == min(nodes, 11) if heads == 1 else tree.size == nodes
+
+
+def test_settings_become_a_config():
+    config = make_config(SETTINGS)
+    assert (config.method, config.acceptance, config.seed, config.tree) == ("medusa", "typical", 0, "default")
+    assert make_config(SETTINGS | {"tree": BY_BUDGET}).tree == "default"
+    with pytest.raises(MedusaError, match="lower"):
+        make_config(SETTINGS | {"max_new_tokens": MOST_TOKENS + 1})
+    with pytest.raises(MedusaError, match="temperature"):
+        make_config(SETTINGS | {"temperature": 9})
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", None, "x" * (MAX_PROMPT_CHARACTERS + 1)])
+def test_prompts_the_page_does_not_take(prompt):
+    with pytest.raises(MedusaError):
+        check_prompt(prompt)

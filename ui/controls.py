@@ -1,0 +1,103 @@
+"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`.
+
+Knows how to show the settings and how to read them back, not what they do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.config import GenerationConfig
+from ui.session import BY_BUDGET, MOST_TOKENS
+
+LABELS = {
+    "temperature": "Temperature",
+    "epsilon": "ε",
+    "delta": "δ",
+    "max_new_tokens": "New tokens at most",
+    "acceptance": "Acceptance rule",
+    "seed": "Seed",
+}
+MOST_NODES = 64
+FIELDS = {field.name: field for field in fields(GenerationConfig)}
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of one tab, in the order in which `read` takes their values."""
+
+    temperature: gr.Slider
+    epsilon: gr.Slider
+    delta: gr.Slider
+    max_new_tokens: gr.Slider
+    acceptance: gr.Radio
+    tree: gr.Dropdown
+    budget: gr.Slider
+    seed: gr.Number
+
+    def inputs(self) -> list[Any]:
+        """The components, as inputs of an event."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def settings(self, values: Sequence[Any]) -> dict[str, Any]:
+        """What the event was given for them, by name."""
+        return {field.name: value for field, value in zip(fields(self), values, strict=True)}
+
+
+def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str]) -> Controls:
+    """Lays the controls out for a narrow column. `trees`: (label, name), the default first."""
+    with gr.Column(elem_classes="settings-column"):
+        temperature = slider("temperature")
+        epsilon = slider("epsilon")
+        delta = slider("delta")
+        max_new_tokens = slider("max_new_tokens")
+    with gr.Column(elem_classes="settings-column"):
+        acceptance = gr.Radio(
+            list(rules),
+            value=FIELDS["acceptance"].default,
+            label=LABELS["acceptance"],
+            info=FIELDS["acceptance"].metadata["help"],
+        )
+        tree = gr.Dropdown(list(trees), value=trees[0][1], label="Tree", info="which guesses are combined")
+        budget = gr.Slider(
+            2, MOST_NODES, value=16, step=1,
+            label="Node budget", info="nodes of the tree “by node budget”", visible=False,
+        )  # fmt: skip
+        seed = gr.Number(
+            FIELDS["seed"].default, label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
+            precision=0, minimum=0, maximum=2**31 - 1,
+        )  # fmt: skip
+    tree.input(
+        lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
+        queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+    return Controls(temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed)
+
+
+def slider(name: str, **kwargs: Any) -> gr.Slider:
+    """A slider for one numeric field of the configuration."""
+    field = FIELDS[name]
+    high = field.metadata["high"]
+    return gr.Slider(
+        field.metadata["low"],
+        min(high, MOST_TOKENS) if name == "max_new_tokens" else high,
+        value=field.default,
+        step=field.metadata["step"],
+        label=LABELS[name],
+        info=field.metadata["help"],
+        **kwargs,
+    )
+
+
+def example_buttons(kinds: list[dict[str, Any]], prompt: gr.Textbox) -> None:
+    """Small buttons named by kind, one a prompt; a click fills the box without asking the server."""
+    with gr.Row(elem_classes="examples"):
+        for kind in kinds:
+            for example in kind["prompts"]:
+                button = gr.Button(f"{kind['kind']}: {example['label']}", size="sm", min_width=0, scale=0)
+                button.click(None, None, prompt, js=f"() => {json.dumps(example['text'])}")

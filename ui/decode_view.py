@@ -1,0 +1,102 @@
+"""The linked view: text, candidate tree, mask, inspector and transport, drawn in the browser from a trace.
+
+The component's value is one message, a JSON string; the page keeps the trace and draws everything from it,
+so neither scrubbing nor hovering nor moving ε / δ comes back to the server. Knows the trace file's fields
+`steps`, `nodes` and `parent`, and nothing of the engine.
+
+Messages, told apart by "kind" ("seq" only makes equal messages differ):
+  trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note"}
+  begin  a live run starts, its trace has no steps yet     {"run", "trace"}
+  step   one more step of it                               {"run", "step", "layouts"}
+  end    the whole run once more, as a repair              {"run", "trace", "layouts"}
+`layouts` gives the row of each node for trees the page has not seen: {"-1,0,0,1": [1.0, 0.5, …]}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ui.figures.tree_layout import tree_rows
+
+WEB = Path(__file__).resolve().parent.parent / "assets" / "web"
+SCRIPTS = (
+    "dom", "text", "judge", "explain", "store", "links",
+    "strip", "tree", "mask", "inspector", "transport", "counters", "keyboard", "view",
+)  # fmt: skip
+GLUE = "gradio.js"  # runs last: it mounts what the others define
+TEMPLATE = '<div class="mdv-host"></div>'  # constant: gradio evaluates a template as code, so no data in it
+
+
+class DecodeView(gr.HTML):
+    """`value` is a message of this module, or None for the empty state."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        # The page's rules travel inside the script: a css_template would be compiled again at every step.
+        super().__init__(
+            value=value or "",
+            html_template=TEMPLATE,
+            css_template="",
+            js_on_load=web_script() + (WEB / GLUE).read_text(encoding="utf-8"),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def web_script() -> str:
+    """All of the view without gradio: it defines `mountDecodeView(host, style)` and `DECODE_VIEW_STYLE`."""
+    style = json.dumps((WEB / "view.css").read_text(encoding="utf-8"))
+    parts = ['"use strict";', f"const DECODE_VIEW_STYLE = {style};"]
+    return "\n".join(parts + [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS])
+
+
+def message_trace(seq: int, run: str, trace: dict, note: str = "") -> str:
+    """Show a whole trace from its first step. `note` is a badge such as "recorded example"."""
+    return _message(seq, "trace", run, trace=trace, layouts=layouts_of(trace["steps"]), note=note)
+
+
+def message_begin(seq: int, run: str, trace: dict) -> str:
+    """A live run starts: the trace's head, with whatever it holds of steps and output left out."""
+    head = {key: value for key, value in trace.items() if key != "output"}
+    return _message(seq, "begin", run, trace={**head, "steps": []})
+
+
+def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) -> str:
+    """One more step. `known` holds the `layout_key`s this page was sent before in this run."""
+    return _message(seq, "step", run, step=step, layouts=layouts_of([step], known))
+
+
+def message_end(seq: int, run: str, trace: dict) -> str:
+    """The finished run, whole: repairs whatever was lost on the way and keeps the reader's selection."""
+    return _message(seq, "end", run, trace=trace, layouts=layouts_of(trace["steps"]))
+
+
+def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:
+    """Rows for each shape of tree in `steps` that is not in `known`."""
+    layouts: dict[str, list[float]] = {}
+    for step in steps:
+        key = layout_key(step)
+        if key not in known and key not in layouts:
+            layouts[key] = tree_rows(_parents(step))
+    return layouts
+
+
+def layout_key(step: dict) -> str:
+    """The name of a step's tree shape in `layouts`: its parents, joined by commas."""
+    return ",".join(str(parent) for parent in _parents(step))
+
+
+def _parents(step: dict) -> list[int]:
+    return [-1 if node["parent"] is None else node["parent"] for node in step["nodes"]]
+
+
+def _message(seq: int, kind: str, run: str, **content: Any) -> str:
+    text = json.dumps({"seq": seq, "kind": kind, "run": run, **content}, ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels

@@ -1,0 +1,1 @@
+"""Pictures made from plain records. Nothing here imports torch or the engine."""

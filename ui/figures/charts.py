@@ -1,0 +1,235 @@
+"""Four charts of one run, each a pure function from a RunTrace (plain dict) to a plotly figure.
+
+Only bars, scatters and heatmaps: gradio bundles an older plotly.js than Python's plotly writes for. No titles
+inside the figures, since the page has headings and gradio widens the margin for a title. Knows nothing about
+torch, gradio components or where a trace comes from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.palette import palette, plotly_template
+
+PHASES = ("propose", "verify", "accept", "commit", "other")
+PHASE_HELP = {
+    "propose": "heads guess, the tree is filled",
+    "verify": "one forward pass over the tree",
+    "accept": "the rule judges the nodes",
+    "commit": "cache keeps the accepted rows",
+    "other": "records, text and the rest of the loop",
+}
+MAX_RANKS = 10
+HEIGHT = 320
+
+
+@dataclass(frozen=True)
+class HeadCount:
+    """How one head (= one tree depth) fared over a run."""
+
+    head: int
+    steps: int  # steps whose tree had a node at this depth
+    reached: int  # steps whose accepted path got this deep
+
+
+@dataclass(frozen=True)
+class RankCount:
+    """How the guesses of one rank of one head fared over a run."""
+
+    head: int
+    rank: int
+    drafted: int
+    with_parent: int  # drafted nodes whose parent was accepted
+    accepted: int
+
+
+def accepted_lengths(trace: dict[str, Any], dark: bool = False) -> go.Figure:
+    """Tokens kept by each step: the root, which is always kept, and the accepted drafts on top."""
+    colours = palette(dark)
+    steps = trace.get("steps", [])
+    if not steps:
+        return empty_figure(dark)
+    index = [step["index"] for step in steps]
+    drafts = [max(0, len(step["emitted"]) - 1) for step in steps]  # the last step's path may be cut
+    mean = sum(drafts) / len(drafts) + 1
+    hatch = {"shape": "/", "solidity": 0.12, "bgcolor": colours.accepted, "fgcolor": colours.paper}
+    figure = _figure(dark, barmode="stack")
+    figure.add_bar(
+        x=index, y=[1] * len(steps), name="root", marker={"color": colours.root, "line": {"width": 0}},
+        hovertemplate="step %{x}: the root, always kept<extra></extra>",
+    )  # fmt: skip
+    figure.add_bar(
+        x=index,
+        y=drafts,
+        name="accepted drafts",
+        marker={"color": colours.accepted, "line": {"width": 0}, "pattern": hatch},
+        hovertemplate="step %{x}: %{y} accepted drafts<extra></extra>",
+    )
+    ends = [min(index) - 0.5, max(index) + 0.5]
+    figure.add_scatter(
+        x=ends, y=[mean, mean], mode="lines", name=f"mean {mean:.2f} tokens a step",
+        line={"color": colours.text, "dash": "dash", "width": 1.5}, hoverinfo="skip",
+    )  # fmt: skip
+    figure.update_xaxes(title_text="step", range=ends)
+    figure.update_yaxes(title_text="tokens kept", dtick=1, range=[0, max(drafts) + 1.4])
+    return figure
+
+
+def milliseconds(trace: dict[str, Any], dark: bool = False) -> go.Figure:
+    """Where the time of each step goes, stacked by phase; the legend carries the means."""
+    colours = palette(dark)
+    steps = trace.get("steps", [])
+    if not steps:
+        return empty_figure(dark)
+    index = [step["index"] for step in steps]
+    columns = phase_columns(steps)
+    whole = sum(sum(column) for column in columns.values()) or 1.0
+    figure = _figure(dark, barmode="stack")
+    for phase, colour in zip(PHASES, colours.phases, strict=True):
+        column = columns[phase]
+        share = sum(column) / whole
+        figure.add_bar(
+            x=index,
+            y=column,
+            name=f"{phase} {sum(column) / len(column):.1f} ms, {share:.0%}",
+            marker={"color": colour, "line": {"width": 0}},
+            hovertemplate=f"step %{{x}}, {phase}: %{{y:.2f}} ms<br>{PHASE_HELP[phase]}<extra></extra>",
+        )
+    figure.update_xaxes(title_text="step")
+    figure.update_yaxes(title_text="milliseconds")
+    return figure
+
+
+def acceptance_by_head(trace: dict[str, Any], dark: bool = False) -> go.Figure:
+    """How often the accepted path reached each head's depth."""
+    colours = palette(dark)
+    counts = head_counts(trace)
+    if not counts:
+        return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+    shares = [count.reached / count.steps for count in counts]
+    figure = _figure(dark)
+    figure.add_bar(
+        x=[f"head {count.head}" for count in counts],
+        y=shares,
+        text=[f"{share:.0%}" for share in shares],
+        textposition="outside",
+        cliponaxis=False,
+        marker={"color": colours.accepted, "line": {"width": 0}},
+        customdata=[[count.reached, count.steps] for count in counts],
+        hovertemplate="%{x}: a guess was kept in %{customdata[0]} of %{customdata[1]} steps<extra></extra>",
+        showlegend=False,
+    )
+    figure.update_yaxes(title_text="steps with a kept guess", tickformat=".0%", range=[0, 1.1])
+    return figure
+
+
+def acceptance_by_rank(trace: dict[str, Any], dark: bool = False) -> go.Figure:
+    """Of the drafted nodes of each head and rank, the share that was accepted."""
+    counts = rank_counts(trace)
+    if not counts:
+        return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+    heads = sorted({count.head for count in counts})
+    ranks = sorted({count.rank for count in counts})[:MAX_RANKS]
+    cells = {(count.head, count.rank): count for count in counts}
+    shares, texts, hovers = [], [], []
+    for head in heads:
+        row = [cells.get((head, rank)) for rank in ranks]
+        shares.append([cell.accepted / cell.drafted if cell else None for cell in row])
+        texts.append([f"{cell.accepted / cell.drafted:.0%}" if cell else "" for cell in row])
+        hovers.append([_rank_sentence(cell) if cell else "not in the tree" for cell in row])
+    figure = _figure(dark)
+    figure.add_heatmap(
+        z=shares,
+        x=[f"{rank + 1}" for rank in ranks],
+        y=[f"head {head}" for head in heads],
+        text=texts,
+        texttemplate="%{text}",
+        hovertext=hovers,
+        hovertemplate="%{hovertext}<extra></extra>",
+        colorscale=palette(dark).scale,
+        zmin=0,
+        zmax=1,
+        xgap=2,
+        ygap=2,
+        colorbar={"tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+    )
+    figure.update_xaxes(
+        title_text="rank of the guess, 1 is the head's favourite", type="category", showgrid=False
+    )
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    return figure
+
+
+def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ...]:
+    """The four charts in the order the page shows them."""
+    return (
+        accepted_lengths(trace, dark),
+        milliseconds(trace, dark),
+        acceptance_by_head(trace, dark),
+        acceptance_by_rank(trace, dark),
+    )
+
+
+def phase_columns(steps: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Milliseconds of each phase, one column a phase; `other` is what the total has over the named phases."""
+    named = PHASES[:-1]
+    columns = {phase: [float(step["ms"].get(phase) or 0.0) for step in steps] for phase in named}
+    totals = [float(step["ms"].get("total") or 0.0) for step in steps]
+    columns["other"] = [
+        max(0.0, total - sum(columns[phase][i] for phase in named)) for i, total in enumerate(totals)
+    ]
+    return columns
+
+
+def head_counts(trace: dict[str, Any]) -> list[HeadCount]:
+    """Per depth: steps that drafted it and steps whose accepted path reached it."""
+    offered: Counter[int] = Counter()
+    reached: Counter[int] = Counter()
+    for step in trace.get("steps", []):
+        depths = {node["depth"] for node in step["nodes"] if node["depth"] > 0}
+        offered.update(depths)
+        reached.update(depth for depth in depths if depth < len(step["path"]))
+    return [HeadCount(depth, offered[depth], reached[depth]) for depth in sorted(offered)]
+
+
+def rank_counts(trace: dict[str, Any]) -> list[RankCount]:
+    """Per head and rank: nodes drafted, drafted under an accepted parent, and accepted."""
+    drafted: Counter[tuple[int, int]] = Counter()
+    with_parent: Counter[tuple[int, int]] = Counter()
+    accepted: Counter[tuple[int, int]] = Counter()
+    for step in trace.get("steps", []):
+        path = set(step["path"])
+        for node in step["nodes"]:
+            if node["depth"] == 0:
+                continue
+            key = (node["depth"], node["rank"])
+            drafted[key] += 1
+            with_parent[key] += node["parent"] in path
+            accepted[key] += node["id"] in path
+    return [RankCount(*key, drafted[key], with_parent[key], accepted[key]) for key in sorted(drafted)]
+
+
+def empty_figure(dark: bool = False, sentence: str = "no steps yet") -> go.Figure:
+    """An empty frame that says why it is empty."""
+    figure = _figure(dark)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    figure.add_annotation(text=sentence, showarrow=False, font={"color": palette(dark).muted, "size": 13})
+    return figure
+
+
+def _rank_sentence(count: RankCount) -> str:
+    start = (
+        f"head {count.head}, guess {count.rank + 1}: {count.accepted} of {count.drafted} drafted nodes kept"
+    )
+    if count.with_parent and count.with_parent != count.drafted:
+        start += f"<br>{count.accepted} of the {count.with_parent} whose parent was kept"
+    return start
+
+
+def _figure(dark: bool, **layout: Any) -> go.Figure:
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})

@@ -1,0 +1,45 @@
+"""The page: a header and a table of contents of its tabs. Knows the tabs by name, not what they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gradio as gr
+
+from ui.race_view import race_css
+from ui.session import Session
+from ui.tabs import decode, side_by_side
+
+TITLE = "Medusa decoding, step by step"
+HEADER = f"""
+<header class="page-head">
+  <h1>{TITLE}</h1>
+  <p>A language model normally writes one token per forward pass. Medusa’s heads guess several tokens ahead;
+  the model checks a whole tree of guesses in one pass and keeps the longest part it agrees with.</p>
+</header>
+"""
+# On a phone the settings would stand between the prompt and its result.
+FOLD_ON_PHONES = """() => {
+  const fold = document.querySelector("#decode-settings button");
+  if (fold && window.innerWidth < 700) fold.click();
+}"""
+QUEUE_SIZE = 20
+
+
+def build_page(session: Session) -> gr.Blocks:
+    """The Blocks page with its queue: one run at a time, at most `QUEUE_SIZE` visitors waiting."""
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(HEADER, apply_default_css=False)
+        with gr.Tabs():
+            with gr.Tab("Decode", id="decode"):
+                decode.build(session)
+            with gr.Tab("Side by side", id="side-by-side"):
+                side_by_side.build(session)
+        page.load(None, None, None, js=FOLD_ON_PHONES)
+    return page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
+
+
+def page_css() -> str:
+    """The page's style sheets, for `launch(css=...)`."""
+    style = Path(__file__).resolve().parent.parent / "assets" / "style.css"
+    return style.read_text(encoding="utf-8") + race_css()

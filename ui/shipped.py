@@ -1,0 +1,33 @@
+"""What is shipped beside the code for the page: example prompts and recorded runs. Knows only files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A finished run from `assets/traces`."""
+
+    name: str
+    trace: dict[str, Any]
+
+
+def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
+    """Kinds of text with their one-click prompts."""
+    return json.loads((assets / "prompts.json").read_text(encoding="utf-8"))
+
+
+def recordings(assets: Path = ASSETS) -> list[Recording]:
+    """The recorded runs in the order of their file names, called by them."""
+    files = sorted((assets / "traces").glob("*.json"))
+    return [Recording(_title(file), json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def _title(file: Path) -> str:
+    return file.stem.replace("-", " ").replace("_", " ")

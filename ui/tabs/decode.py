@@ -1,0 +1,88 @@
+"""The Decode tab: a prompt, its settings, the linked view of every step, and charts of the finished run.
+
+Knows the page's parts and the session; the engine stays behind the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from ui.chart_panel import DARK_THEME, ChartPanel
+from ui.controls import build_controls
+from ui.decode_view import DecodeView, message_trace
+from ui.session import Session
+from ui.shipped import Recording, recordings
+from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, message_of, run_bar, shown
+from ui.updates import StopFlag
+
+# Moves of ε and δ re-judge the shown step in the browser; the server is not asked.
+WHAT_IF = """(epsilon, delta) => {
+  const view = document.querySelector("#decode-view");
+  if (view) view.dispatchEvent(new CustomEvent("whatif", { detail: { epsilon, delta } }));
+}"""
+
+
+def build(session: Session) -> None:
+    """Lay the tab out and connect it."""
+    recorded = recordings(session.assets)
+    with gr.Row(elem_classes="desk"):
+        with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
+            bar = run_bar(session, "decode", "Run")
+            picker = _picker(recorded)
+            with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
+                controls = build_controls(session.tree_choices(), session.rule_names())
+        with gr.Column(elem_classes="stage"):
+            view = DecodeView(_message(recorded[0]) if recorded else None, elem_id="decode-view")
+            charts = ChartPanel.build()
+
+    def work(text: str, flag: StopFlag, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield gr.skip(), gr.skip(), gr.skip(), None
+        for update in session.decode(text, controls.settings(values), flag):
+            yield *shown(update), message_of(update), update.trace or gr.skip()
+
+    # The charts are no outputs of the stream: gradio touches every output at every step.
+    finished = gr.State()
+    run = connect_run(bar, work, controls.inputs(), [view, finished])
+    run.then(charts.updates, [finished, charts.dark], list(charts.plots), **QUIET)
+    gr.on(
+        [controls.epsilon.input, controls.delta.input],
+        None, [controls.epsilon, controls.delta], None, js=WHAT_IF,
+    )  # fmt: skip
+    # The charts come after the first paint, in the theme the browser shows.
+    painted = gr.context.Context.root_block.load(None, None, charts.dark, js=DARK_THEME)
+    if recorded:
+        painted.then(
+            lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
+        )
+        _connect_picker(recorded, picker, view, charts)
+
+
+def _picker(recorded: list[Recording]) -> gr.Dropdown:
+    names = [recording.name for recording in recorded]
+    return gr.Dropdown(
+        names,
+        value=names[0] if names else None,
+        label="Recorded runs",
+        info="explore a finished run; no model is needed for it",
+        filterable=False,
+        visible=bool(names),
+        elem_id="recorded",
+    )
+
+
+def _connect_picker(
+    recorded: list[Recording], picker: gr.Dropdown, view: DecodeView, charts: ChartPanel
+) -> None:
+    by_name = {recording.name: recording for recording in recorded}
+
+    def show(name: str, dark: bool) -> tuple[Any, ...]:
+        return _message(by_name[name]), *charts.updates(by_name[name].trace, dark)
+
+    picker.input(show, [picker, charts.dark], [view, *charts.plots], **QUIET)
+
+
+def _message(recording: Recording) -> str:
+    return message_trace(0, f"recorded-{recording.name}", recording.trace, "recorded run")

@@ -1,0 +1,97 @@
+"""What the tabs share: the prompt with its examples and buttons, and the wiring of a run that can be stopped.
+
+A run is one gradio generator in the queue named "engine", which lets one run through at a time. Stop raises
+a flag that the run sees between two steps; closing the page closes the generator.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ui.controls import example_buttons
+from ui.session import MAX_PROMPT_CHARACTERS, Session
+from ui.shipped import example_prompts
+from ui.text_line import TextLine
+from ui.updates import StopFlag, Update
+
+SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
+QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+WAITING = "Waiting for the engine: it does one run at a time…"
+
+
+@dataclass(frozen=True)
+class RunBar:
+    """Prompt, buttons and lines of text of one tab."""
+
+    prompt: gr.Textbox
+    run: gr.Button
+    stop: gr.Button
+    badge: TextLine
+    status: TextLine
+    flag: gr.State
+
+
+def run_bar(session: Session, name: str, verb: str) -> RunBar:
+    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page."""
+    prompt = gr.Textbox(
+        label="Prompt", lines=4, max_lines=8, max_length=MAX_PROMPT_CHARACTERS, elem_id=f"{name}-prompt",
+        placeholder="Write the beginning of a text, or choose an example below",
+    )  # fmt: skip
+    example_buttons(example_prompts(session.assets), prompt)
+    with gr.Row(elem_classes="run-row"):
+        run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
+        stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
+    badge = TextLine(session.badge(), elem_id=f"{name}-badge", elem_classes="badge")
+    status = TextLine(elem_id=f"{name}-status", elem_classes="status")
+    # After the first paint, since loading competes with the page for the machine.
+    gr.context.Context.root_block.load(
+        session.load, None, badge, show_progress="hidden", api_visibility="private"
+    )
+    return RunBar(prompt, run, stop, badge, status, gr.State(StopFlag()))
+
+
+def connect_run(
+    bar: RunBar, work: Callable[..., Iterator[tuple[Any, ...]]], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> gr.events.Dependency:
+    """Run starts `work(prompt, flag, *inputs)` in the engine's queue; Stop raises the flag.
+
+    `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it.
+    """
+    # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
+    armed = gr.on([bar.run.click, bar.prompt.submit], _arm, bar.flag, bar.status, queue=False, **QUIET)
+    run = armed.then(
+        work, [bar.prompt, bar.flag, *inputs], [bar.status, bar.badge, *outputs],
+        concurrency_id="engine", concurrency_limit=1, **QUIET,
+    )  # fmt: skip
+    bar.stop.click(_halt, bar.flag, None, queue=False, **QUIET)
+    return run
+
+
+def shown(update: Update) -> tuple[Any, Any]:
+    """Status and badge of an update; a problem is also shown as a notice, as text."""
+    if update.problem:
+        gr.Warning(html.escape(update.status or ""), title="")
+    return _or_skip(update.status), _or_skip(update.badge)
+
+
+def message_of(update: Update) -> Any:
+    """The view's message of an update."""
+    return _or_skip(update.message)
+
+
+def _or_skip(value: str | None) -> Any:
+    return gr.skip() if value is None else value
+
+
+def _arm(flag: StopFlag) -> str:
+    flag.stopped = False
+    return WAITING
+
+
+def _halt(flag: StopFlag) -> None:
+    flag.stopped = True

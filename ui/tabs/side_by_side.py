@@ -1,0 +1,47 @@
+"""The Side by side tab: Medusa and plain decoding timed one after the other, then replayed on one clock.
+
+Knows the page's parts and the session; the engine stays behind the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from ui.controls import build_controls
+from ui.race_view import RaceView, status_message
+from ui.session import Session
+from ui.tabs.shared import SIDE_WIDTH, connect_run, message_of, run_bar, shown
+from ui.updates import StopFlag
+
+MOST_REPETITIONS = 5
+NOTHING_YET = "Nothing measured yet: choose an example or write a prompt, then press Compare."
+EXPLANATION = """
+<p class="note">The same prompt is decoded by Medusa and, token by token, by the model alone: same weights,
+same dtype, same seed, same loop. The runs are timed one after the other in turn, never at the same time,
+because they would slow each other down. Then they are replayed together.</p>
+"""
+
+
+def build(session: Session) -> None:
+    """Lay the tab out and connect it."""
+    with gr.Row(elem_classes="desk"):
+        with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
+            bar = run_bar(session, "race", "Compare")
+            repetitions = gr.Slider(
+                1, MOST_REPETITIONS, value=3, step=1, label="Runs of each", elem_id="race-repetitions",
+                info="the median one is replayed; more runs take longer and say more",
+            )  # fmt: skip
+            with gr.Accordion("Settings", open=False, elem_id="race-settings"):
+                controls = build_controls(session.tree_choices(), session.rule_names())
+        with gr.Column(elem_classes="stage"):
+            gr.HTML(EXPLANATION, apply_default_css=False)
+            view = RaceView(status_message(0, NOTHING_YET, busy=False), elem_id="race-view")
+
+    def work(text: str, flag: StopFlag, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
+        for update in session.compare(text, controls.settings(values), int(runs), flag):
+            yield (*shown(update), message_of(update))
+
+    connect_run(bar, work, [repetitions, *controls.inputs()], [view])

@@ -1,0 +1,49 @@
+"""One line of text that is announced to screen readers and is always shown as text, never as markup.
+
+gradio's Markdown and HTML would interpret a prompt or an error that holds markup. Knows nothing about what
+it says.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gradio as gr
+
+_SCRIPT = """
+const line = document.createElement("p");
+line.className = "text-line-words";
+line.setAttribute("role", "status");
+function show() {
+  const host = element.querySelector(".text-line") || element;
+  if (line.parentNode !== host) host.append(line);
+  line.textContent = props.value ? JSON.parse(props.value) : "";
+}
+watch("value", show);
+show();
+"""
+
+
+class TextLine(gr.HTML):
+    """A status line or badge, set with a plain string."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        super().__init__(
+            value=value,
+            html_template='<div class="text-line"></div>',
+            js_on_load=_SCRIPT,
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def postprocess(self, value: str | None) -> str | None:
+        # "<" escaped: gradio warns about a "<script>" in a value even where nothing is parsed as HTML
+        return _encode(value) if value else None
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def _encode(text: str) -> str:
+    return json.dumps(text).replace("<", "\\u003c")
