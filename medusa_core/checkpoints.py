@@ -26,6 +26,7 @@ from medusa_core.heads import MedusaHeads
 HEADS_NAME = "medusa_lm_head"
 HEADS_FOLDER = "heads"
 TREE_NAME = "tree.json"
+ACCURACIES_NAME = "accuracies.json"
 SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
@@ -70,9 +71,9 @@ def heads_folder(model_folder: Path) -> Path | None:
     return None
 
 
-def shipped_tree(folder: Path) -> Path | None:
-    """The tree that was chosen for these heads, when there is one."""
-    file = folder / TREE_NAME
+def beside_heads(folder: Path, name: str) -> Path | None:
+    """A file that was made for these heads, their tree or their accuracies, when there is one."""
+    file = folder / name
     return file if file.is_file() else None
 
 

@@ -24,11 +24,17 @@ from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
-from medusa_core.tree import Topology, cartesian, load_tree
+from medusa_core.tree import Topology, load_tree
+from medusa_core.tree_search import assumed_accuracies, read_accuracies, search_tree
 
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-_HEAD_FILES = ["config.json", f"{checkpoints.HEADS_NAME}*", checkpoints.TREE_NAME]
-_FALLBACK_WIDTHS = (4, 2, 1)  # the default tree of heads that bring none
+_HEAD_FILES = [
+    "config.json",
+    f"{checkpoints.HEADS_NAME}*",
+    checkpoints.TREE_NAME,
+    checkpoints.ACCURACIES_NAME,
+]
+_FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,12 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Engine:
-    """A loaded target with its tokenizer and, when there are any, its heads and their tree."""
+    """A loaded target, its tokenizer and, when there are any, its heads with their tree and accuracies."""
 
     target: Target
     heads: MedusaHeads | None
     default_tree: Topology | None
+    accuracies: list[list[float]] | None  # of head k's guess of rank i, measured; None when nobody has
     tokenizer: PreTrainedTokenizerBase | None
     info: EngineInfo
 
@@ -94,8 +101,13 @@ class Engine:
             return load_tree(name)
         if self.default_tree is not None:
             return self.default_tree
-        heads = self.heads.count if self.heads else 0
-        return cartesian(_FALLBACK_WIDTHS[:heads])
+        return self.budget_tree(_FALLBACK_NODES)
+
+    def budget_tree(self, nodes: int) -> Topology:
+        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
+        heads = self.heads.count if self.heads else 1
+        accuracies = self.accuracies or assumed_accuracies(heads)
+        return Topology.from_choices(search_tree(accuracies, nodes).choices)
 
     def stream(self, prompt: Sequence[int], config: GenerationConfig) -> Iterator[Step]:
         """Decode after ``prompt``: a generator of steps. Raises MedusaError at the first ``next``."""
@@ -122,16 +134,19 @@ def load_engine(config: LoadConfig) -> Engine:
     heads_path = (
         checkpoints.locate(config.heads, _HEAD_FILES) if config.heads else checkpoints.heads_folder(folder)
     )
-    heads, tree = None, None
+    heads, tree, accuracies = None, None, None
     if heads_path is not None:
         lm_head = target.model.get_output_embeddings().weight
         heads = checkpoints.build_heads(checkpoints.read_heads(heads_path), lm_head, heads_path)
-        tree_file = checkpoints.shipped_tree(heads_path)
-        tree = load_tree(str(tree_file)) if tree_file else None
+        if file := checkpoints.beside_heads(heads_path, checkpoints.TREE_NAME):
+            tree = load_tree(str(file))
+        if file := checkpoints.beside_heads(heads_path, checkpoints.ACCURACIES_NAME):
+            accuracies = read_accuracies(file)
     return Engine(
         target=target,
         heads=heads,
         default_tree=tree,
+        accuracies=accuracies,
         tokenizer=_load_tokenizer(folder),
         info=_describe(config, folder, heads_path, target, heads, placement),
     )
@@ -186,11 +201,12 @@ def _describe(
     placement: Placement,
 ) -> EngineInfo:
     embedded = folder == checkpoints.embedded_model()
-    base = "embedded" if embedded else config.model
+    # A folder by its name alone: traces are shared, and its path is nobody's business.
+    base = "embedded" if embedded else (folder.name if Path(config.model).is_dir() else config.model)
     return EngineInfo(
         name=base if heads is None else f"{base} + {heads.count} Medusa heads",
         base=base,
-        heads=None if heads_path is None else (config.heads or ("embedded" if embedded else heads_path.name)),
+        heads=_heads_name(config.heads, heads_path, embedded),
         head_count=heads.count if heads else 0,
         dtype=str(target.dtype).removeprefix("torch."),
         device=str(target.device),
@@ -198,3 +214,11 @@ def _describe(
         head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
         dtype_reason=placement.reason,
     )
+
+
+def _heads_name(asked: str, path: Path | None, embedded: bool) -> str | None:
+    if path is None:
+        return None
+    if asked:
+        return path.name if Path(asked).is_dir() else asked
+    return "embedded" if embedded else path.name

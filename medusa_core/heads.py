@@ -54,17 +54,18 @@ class MedusaHeads(nn.Module):
         """L."""
         return self.block_weight.shape[1]
 
-    def features(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Output of the residual blocks: [T, d] → [K, T, d]."""
-        x = hidden.expand(self.count, -1, -1)
+    def features(self, hidden: torch.Tensor, first: int | None = None) -> torch.Tensor:
+        """Output of the residual blocks of the ``first`` heads, or of all: [T, d] → [K, T, d]."""
+        heads = self.count if first is None else first
+        x = hidden.expand(heads, -1, -1)
         for layer in range(self.layers):
-            weight, bias = self.block_weight[:, layer], self.block_bias[:, layer]
+            weight, bias = self.block_weight[:heads, layer], self.block_bias[:heads, layer]
             x = x + F.silu(torch.baddbmm(bias[:, None], x, weight.transpose(1, 2)))
         return x
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of every head: [T, d] → [K, T, V]."""
-        x = self.features(hidden)
+    def forward(self, hidden: torch.Tensor, first: int | None = None) -> torch.Tensor:
+        """Logits of the ``first`` heads, or of all: [T, d] → [K, T, V]."""
+        x = self.features(hidden, first)
         if self.shares_lm_head:
             return F.linear(x, self.lm_weight)
-        return torch.bmm(x, self.lm_weight.transpose(1, 2))
+        return torch.bmm(x, self.lm_weight[: len(x)].transpose(1, 2))

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 
 from medusa_core.errors import MedusaError
-from medusa_core.tree import MAX_NODES, Choice
+from medusa_core.tree import MAX_NODES, TOP_K, Choice
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,14 @@ def search_tree(accuracies: Sequence[Sequence[float]], nodes: int, max_depth: in
 def node_value(accuracies: Sequence[Sequence[float]], choice: Choice) -> float:
     """Chance that a node and all its ancestors are right, if heads were right independently."""
     return prod(accuracies[depth][rank] for depth, rank in enumerate(choice))
+
+
+def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
+    """Accuracies to go by until somebody measures them: each head and each guess worse than the one before.
+
+    The numbers follow those shipped with the public Medusa code roughly; measured ones give a better tree.
+    """
+    return [[0.55 * 0.7**head / (rank + 1) ** 1.3 for rank in range(ranks)] for head in range(heads)]
 
 
 def read_accuracies(path: Path) -> list[list[float]]:

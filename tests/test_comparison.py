@@ -1,4 +1,4 @@
-"""Comparing two runs, trees for a budget, and what the page hands to the engine: without a model."""
+"""Comparing two runs, and what the page hands to the engine: without a model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology
 from ui import comparison
-from ui.budget_tree import budget_tree
 from ui.session import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
 
 SETTINGS = {
@@ -53,14 +51,6 @@ def test_sampled_runs_are_not_comparable():
     ours, plain = make_trace(), make_trace(heads=0)
     ours["config"] |= {"temperature": 0.7}
     assert not comparison.equality_verdict(ours, plain)["comparable"]
-
-
-@pytest.mark.parametrize("heads", [1, 3, 5])
-@pytest.mark.parametrize("nodes", [2, 8, 33, 64])
-def test_a_budget_gives_a_whole_tree_of_that_size(nodes, heads):
-    tree = Topology.from_choices(budget_tree(nodes, heads))  # raises for a missing prefix or a duplicate
-    tree.check(heads)
-    assert tree.size == min(nodes, 11) if heads == 1 else tree.size == nodes
 
 
 def test_settings_become_a_config():

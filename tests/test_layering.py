@@ -23,6 +23,7 @@ LAYERS = [
         "medusa_core.stopping",
         "medusa_core.heads",
     ],
+    ["medusa_core.tree_search"],
     ["medusa_core.target", "medusa_core.checkpoints", "medusa_core.devices"],
     ["medusa_core.acceptance", "medusa_core.drafters"],
     ["medusa_core.decoding"],

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology
-from medusa_core.tree_search import node_value, read_accuracies, search_tree
+from medusa_core.tree import TOP_K, Topology
+from medusa_core.tree_search import assumed_accuracies, node_value, read_accuracies, search_tree
 
 TWO_HEADS = [[0.6, 0.2, 0.1], [0.4, 0.3, 0.05]]
 
@@ -38,6 +38,14 @@ def test_no_tree_of_the_same_size_is_better(rows, nodes):
     assert len(found.choices) == nodes
     assert found.expected_length == pytest.approx(best_by_brute_force(accuracies, nodes))
     Topology.from_choices(found.choices)  # connected and without duplicates
+
+
+@pytest.mark.parametrize("heads", [1, 3, 5])
+@pytest.mark.parametrize("nodes", [1, 8, 33, 63])
+def test_assumed_accuracies_give_a_whole_tree_of_any_size(nodes, heads):
+    tree = Topology.from_choices(search_tree(assumed_accuracies(heads), nodes).choices)
+    tree.check(heads)
+    assert tree.size == 1 + (min(nodes, TOP_K) if heads == 1 else nodes)
 
 
 def test_ties_go_to_the_shallower_node_and_then_to_smaller_ranks():

@@ -123,7 +123,7 @@ def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer
         head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
         dtype_reason="as asked",
     )
-    return Engine(target, heads, None, tiny_tokenizer() if tokenizer else None, info)
+    return Engine(target, heads, None, None, tiny_tokenizer() if tokenizer else None, info)
 
 
 @st.composite

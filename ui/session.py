@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.acceptance import rule_names
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology, published_trees
-from ui.budget_tree import budget_tree
+from medusa_core.tree import published_trees
 from ui.decode_view import layout_key, message_begin, message_end, message_step
 from ui.measure import Contest
 from ui.shipped import ASSETS
@@ -151,9 +150,8 @@ class Session:
         engine = self._loaded()
         yield Update(badge=self.badge())
         if settings["tree"] == BY_BUDGET and engine.heads is not None:
-            choices = budget_tree(int(settings["budget"]), engine.heads.count)
             # A copy with another default tree: shares the weights, and no other run sees it.
-            engine = replace(engine, default_tree=Topology.from_choices(choices))
+            engine = replace(engine, default_tree=engine.budget_tree(int(settings["budget"]) - 1))
         return engine
 
     def _loaded(self) -> Engine:
@@ -169,6 +167,9 @@ class Session:
 def make_config(settings: dict[str, Any]) -> GenerationConfig:
     """The engine's settings from the page's. Raises MedusaError for values outside their range."""
     budgeted = settings["tree"] == BY_BUDGET
+    if not budgeted and settings["tree"] not in ("default", *published_trees()):
+        # The engine would also take a file's name here; a visitor of the page must not name files.
+        raise MedusaError(f"no tree is called {settings['tree']!r}: choose one of the list")
     tokens = int(settings["max_new_tokens"])
     if tokens > MOST_TOKENS:
         raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")

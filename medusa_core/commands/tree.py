@@ -24,9 +24,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     show.set_defaults(run=run_show)
     search = actions.add_parser("search", help="the best tree for a node budget")
     search.add_argument("--accuracies", required=True, metavar="FILE.json", help="as `calibrate` writes them")
-    search.add_argument(
-        "--nodes", type=int, default=16, help="drafted nodes, without the root (default: 16)"
-    )
+    search.add_argument("--nodes", type=int, default=16, help="drafted nodes, without the root (default: 16)")
     search.add_argument("--max-depth", type=int, help="deepest node (default: the number of heads)")
     search.add_argument("--json", action="store_true", help="print choices and expected length")
     search.set_defaults(run=run_search)

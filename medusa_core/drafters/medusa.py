@@ -58,9 +58,10 @@ class Drafter:
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The tree filled with the guesses made from the last accepted hidden state."""
-        shape = self._shape(min(depth, self._heads.count))
+        shape = self._shape(min(depth, max(self._tree.depths)))
         topology = shape.topology
-        logits = self._heads(self._hidden[None])[:, 0].float()  # [K, V]
+        # Heads deeper than the tree are not asked: on a CPU reading their weights is most of their cost.
+        logits = self._heads(self._hidden[None], max(topology.depths))[:, 0].float()  # [depth, V]
         values, guesses = logits.topk(self._top, dim=-1)
         logp = values - logits.logsumexp(dim=-1, keepdim=True)
         root_token = torch.tensor([root], device=guesses.device)

@@ -136,6 +136,7 @@ def test_run_streams_to_the_end_and_shows_markup_as_text(decode_tab):
 
 
 def test_an_empty_prompt_gets_a_hint_and_the_app_goes_on(decode_tab):
+    decode_tab.locator("#decode-prompt textarea").fill("")
     decode_tab.click("#decode-run")
     wait_for_status(decode_tab, "decode", "The prompt is empty")
     write_prompt(decode_tab, "decode", "a fox")

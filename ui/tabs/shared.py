@@ -38,11 +38,13 @@ class RunBar:
 
 def run_bar(session: Session, name: str, verb: str) -> RunBar:
     """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page."""
+    examples = example_prompts(session.assets)
     prompt = gr.Textbox(
+        examples[0]["prompts"][0]["text"],
         label="Prompt", lines=4, max_lines=8, max_length=MAX_PROMPT_CHARACTERS, elem_id=f"{name}-prompt",
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
-    example_buttons(example_prompts(session.assets), prompt)
+    example_buttons(examples, prompt)
     with gr.Row(elem_classes="run-row"):
         run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
         stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
