@@ -9,7 +9,6 @@ import tiny
 import torch
 from transformers import MistralConfig
 
-from medusa_core.checkpoints import embedded_model
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
@@ -95,16 +94,6 @@ def test_the_loaded_engine_decodes_like_the_one_in_memory(engine, engine_folder)
     assert max(len(step.emitted) for step in steps) == 3
     assert loaded.encode("abca") == [0, 1, 2, 0]
     assert loaded.decode_text([0, 0, 3]) == "aad"
-
-
-@pytest.mark.skipif(not (embedded_model() / "config.json").is_file(), reason="no embedded model yet")
-def test_greedy_equality_on_the_embedded_model():
-    engine = load_engine(LoadConfig(dtype="float32", device="cpu"))
-    prompt = engine.encode("Once upon a time there was a little")
-    steps = run(engine, prompt, tree="default", max_new_tokens=48, ignore_eos=True)
-    plain = run(engine, prompt, method="none", max_new_tokens=48, ignore_eos=True)
-    assert tiny.emitted(steps) == tiny.emitted(plain)
-    assert len(steps) < 40
 
 
 # --- the records -------------------------------------------------------------------------------------------
