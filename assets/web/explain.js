@@ -6,7 +6,8 @@ function explainNode(scene, i) {
   if (i === 0) return explainRoot(scene, node);
   const typical = scene.hypothetical || scene.config.acceptance === "typical";
   if (typical && verdict.thresholds[i] !== null && node.p !== null) return explainTypical(scene, i);
-  if (scene.config.acceptance === "match") return explainMatch(scene, i);
+  // Typical acceptance at temperature 0 is greedy matching.
+  if (scene.config.acceptance === "match" || scene.config.temperature === 0) return explainMatch(scene, i);
   return `${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.`;
 }
 
