@@ -1,7 +1,11 @@
-"""Prompts from files, as token ids. Knows the common JSONL shapes of prompt sets and nothing about runs."""
+"""Prompts from files, as token ids, and the flags that choose them.
+
+Knows the common JSONL shapes of prompt sets and nothing about runs.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -16,7 +20,31 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
     return [engine.encode(prompt["text"]) for kind in kinds for prompt in kind["prompts"]]
 
 
-def read_prompts(file: Path, engine: Engine, limit: int | None = None) -> list[list[int]]:
+def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that name prompt files and choose a part of each."""
+    parser.add_argument(
+        "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
+    )
+    parser.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="prompts left out at the start of a file"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
+
+
+def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:
+    """The prompts the flags ask for. Raises MedusaError when that is none."""
+    if args.skip < 0 or (args.limit is not None and args.limit < 1):
+        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
+    if not args.prompts:
+        return shipped_prompts(engine)[part]
+    prompts = [prompt for name in args.prompts for prompt in read_prompts(Path(name), engine)[part]]
+    if not prompts:
+        raise MedusaError(f"--skip {args.skip} leaves no prompt of {', '.join(args.prompts)}: lower it")
+    return prompts
+
+
+def read_prompts(file: Path, engine: Engine) -> list[list[int]]:
     """Prompts of a JSONL file as token ids.
 
     A line is an object with "prompt", "text", "question" or "turns" (its first turn is taken). With a
@@ -39,8 +67,6 @@ def read_prompts(file: Path, engine: Engine, limit: int | None = None) -> list[l
                 f"line {number} of {file} is no prompt ({error}): "
                 'write {"prompt": "…"} or {"turns": ["…"]}'
             ) from error
-        if len(prompts) == limit:
-            break
     if not prompts:
         raise MedusaError(f"{file} holds no prompt")
     return prompts

@@ -29,5 +29,6 @@ def entropy(probs: torch.Tensor) -> torch.Tensor:
 def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
     """One token a row, [N]: the argmax at temperature 0, one draw each above."""
     if temperature <= 0:
-        return logits.argmax(dim=-1)
+        # The same as argmax, which on a CPU takes three times as long in bfloat16.
+        return logits.max(dim=-1).indices
     return torch.multinomial(probabilities(logits, temperature), 1, generator=generator).squeeze(-1)

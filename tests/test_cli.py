@@ -165,7 +165,8 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
         (["bench", "--methods", "none,magic"], "use each of medusa, none, hf at most once"),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
-        (["bench", "--runs", "0"], "start at 1"),
+        (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),
+        (["bench", "--limit", "0"], "--limit starts at 1"),
     ],
 )
 def test_bad_input_is_one_line_with_cause_and_fix(run, engine_folder, argv, words):

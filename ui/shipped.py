@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,4 +31,5 @@ def recordings(assets: Path = ASSETS) -> list[Recording]:
 
 
 def _title(file: Path) -> str:
-    return file.stem.replace("-", " ").replace("_", " ")
+    # "1-story-typical.json" is called "Story typical": the number is there for the order.
+    return re.sub(r"^\d+-", "", file.stem).replace("-", " ").capitalize()

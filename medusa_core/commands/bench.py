@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +16,7 @@ from medusa_core.drafters import drafter_names
 from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
-from medusa_core.prompts import read_prompts, shipped_prompts
+from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 _COLUMNS = (
     "method",
@@ -39,13 +38,7 @@ _COLUMNS = (
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
     parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
-    parser.add_argument(
-        "--prompts",
-        action="append",
-        metavar="FILE.jsonl",
-        help="may be given several times (default: shipped prompts)",
-    )
-    parser.add_argument("--limit", type=int, help="prompts taken from each file (default: all)", metavar="N")
+    add_prompt_flags(parser)
     parser.add_argument(
         "--methods", default="none,medusa,hf", help="comma-separated: none, medusa, hf (default: all three)"
     )
@@ -59,13 +52,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure and print a table. Raises MedusaError for bad input."""
     methods = _methods(args.methods)
-    if args.runs < 1 or (args.limit is not None and args.limit < 1):
-        raise MedusaError("--runs and --limit start at 1: raise them")
+    if args.runs < 1:
+        raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
     config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
     engine = load_engine(read_settings(LoadConfig, args))
-    files = [Path(name) for name in args.prompts or []]
-    prompts = [prompt for file in files for prompt in read_prompts(file, engine, args.limit)]
-    prompts = prompts or shipped_prompts(engine)[: args.limit]
+    prompts = chosen_prompts(args, engine)
     bar = tqdm(total=args.runs * len(prompts) * len(methods), unit="run", file=sys.stderr)
 
     def progress(name: str) -> None:

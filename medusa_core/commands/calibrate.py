@@ -14,15 +14,14 @@ from medusa_core.config import LoadConfig
 from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
-from medusa_core.prompts import read_prompts, shipped_prompts
+from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
     parser = subparsers.add_parser("calibrate", help="measure the heads' accuracies", description=__doc__)
     add_settings(parser, LoadConfig)
-    parser.add_argument("--prompts", action="append", metavar="FILE.jsonl", help="default: shipped prompts")
-    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
+    add_prompt_flags(parser)
     parser.add_argument("--max-new-tokens", type=int, default=128, help="tokens a prompt (default: 128)")
     parser.add_argument("--out", default="accuracies.json", help="file to write (default: accuracies.json)")
     parser.set_defaults(run=run)
@@ -33,9 +32,7 @@ def run(args: argparse.Namespace) -> None:
     engine = load_engine(read_settings(LoadConfig, args))
     if engine.heads is None:
         raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")
-    files = [Path(name) for name in args.prompts or []]
-    prompts = [p for file in files for p in read_prompts(file, engine, args.limit)]
-    prompts = prompts or shipped_prompts(engine)
+    prompts = chosen_prompts(args, engine)
     with tqdm(total=len(prompts), unit="prompt", file=sys.stderr) as bar:
         found = calibrate_heads(engine, prompts, args.max_new_tokens, progress=bar.update)
     record = {"base": engine.info.base, "positions": found.positions, "accuracies": found.shares}
