@@ -1,7 +1,8 @@
 """The only bridge between page and engine: loads it once, runs it for one visitor at a time.
 
-What all visitors share is here (the loaded weights and two locks); what belongs to a run lives in the
-generator that serves it. Knows the messages of the views, but no component and no event of the page.
+What all visitors share is here (the loaded weights, the thread that computes, a lock); what belongs to a
+run lives in the generator that serves it. Knows the messages of the views, but no component and no event of
+the page.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.tree import published_trees
 from ui.decode_view import layout_key, message_begin, message_end, message_step
+from ui.engine_thread import EngineThread
 from ui.measure import Contest
 from ui.shipped import ASSETS
 from ui.updates import StopFlag, Update
@@ -42,7 +44,7 @@ class Session:
         self.assets = assets
         self._load = load
         self._engine: Engine | None = None
-        self._loading = threading.Lock()
+        self._thread = EngineThread()
         self._running = threading.Lock()
 
     @property
@@ -76,7 +78,7 @@ class Session:
     def load(self) -> str:
         """Load the engine, if that has not happened yet, and say what it is; an error is said as well."""
         try:
-            self._loaded()
+            self._thread.call(self._loaded)
         except MedusaError as error:
             return f"not loaded: {error}"
         return self.badge()
@@ -91,11 +93,11 @@ class Session:
         """Medusa and plain decoding in turn, `repetitions` times each, then the race message."""
         yield from self._guarded(self._compare(prompt, settings, repetitions, flag))
 
-    def _guarded(self, updates: Iterator[Update]) -> Iterator[Update]:
-        """Errors become a visible line, and the app goes on."""
-        with self._running, closing(updates):
+    def _guarded(self, updates: Generator[Update, None, None]) -> Iterator[Update]:
+        """One run at a time, on the engine's thread; errors become a visible line, and the app goes on."""
+        with self._running, closing(self._thread.iterate(updates)) as pulled:
             try:
-                yield from updates
+                yield from pulled
             except MedusaError as error:
                 yield Update(status=str(error), problem=True)
             except Exception as error:
@@ -103,7 +105,7 @@ class Session:
                 words = f"The run failed ({type(error).__name__}); the terminal has the details."
                 yield Update(status=words, problem=True)
 
-    def _decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Iterator[Update]:
+    def _decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Generator[Update, None, None]:
         from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
         config = make_config(settings)
@@ -135,7 +137,7 @@ class Session:
 
     def _compare(
         self, prompt: str, settings: dict[str, Any], repetitions: int, flag: StopFlag
-    ) -> Iterator[Update]:
+    ) -> Generator[Update, None, None]:
         ours = make_config(settings)
         check_prompt(prompt)
         engine = yield from self._ready(settings)
@@ -155,13 +157,13 @@ class Session:
         return engine
 
     def _loaded(self) -> Engine:
-        with self._loading:
-            if self._engine is None:
-                # Imported here: transformers takes seconds, and the page should be up before it.
-                from medusa_core.engine import load_engine  # noqa: PLC0415
+        """The engine; called on the engine's thread alone, which also keeps two from loading at once."""
+        if self._engine is None:
+            # Imported here: transformers takes seconds, and the page should be up before it.
+            from medusa_core.engine import load_engine  # noqa: PLC0415
 
-                self._engine = load_engine(self._load)
-            return self._engine
+            self._engine = load_engine(self._load)
+        return self._engine
 
 
 def make_config(settings: dict[str, Any]) -> GenerationConfig:

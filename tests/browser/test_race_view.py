@@ -100,7 +100,7 @@ def test_slower_and_different_are_said_plainly(address, open_page):
     assert "Slower here: one tree step costs 4" in text_of(page, ".race-result")
     line = text_of(page, ".race-verdict")
     assert "First difference at token 37:" in line
-    assert "“ cat” instead of “ dog”; the two logits were 0.030 apart. In bfloat16." in line
+    assert "“␣cat” instead of “␣dog”; the two logits were 0.030 apart. In bfloat16." in line
     assert page.locator(".race-token.differs").count() == 2
 
 

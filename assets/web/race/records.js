@@ -57,6 +57,9 @@ function comparison(tables) {
   return { overhead, speedup, tone: "even", sentence: `Break-even here: ${cost}.` };
 }
 
+// A token as people read it: leading blanks and line breaks become signs.
+const token = (text) => (text || "").replace(/^ +/, (blanks) => "␣".repeat(blanks.length)).replace(/\n/g, "⏎");
+
 function equality(verdict) {
   if (!verdict) return null;
   const note = verdict.note || "";
@@ -72,6 +75,6 @@ function equality(verdict) {
     tone: "bad",
     sign: "≠",
     head: `First difference${place}:`,
-    tail: ` “${verdict.ours || ""}” instead of “${verdict.plain || ""}”${gap} ${note}`,
+    tail: ` “${token(verdict.ours)}” instead of “${token(verdict.plain)}”${gap} ${note}`,
   };
 }
