@@ -209,5 +209,6 @@ def _summary(trace: dict[str, Any], seconds: float) -> str:
     return (
         f"{output['new_tokens']} tokens in {output['steps']} steps, "
         f"{output['tokens_per_step']:.2f} a step: {ended}. "
-        f"{output['tokens_per_second']:.0f} tokens/s while decoding; {seconds:.1f} s with showing it."
+        f"{output['tokens_per_second']:.0f} tokens/s while the page drew along, {seconds:.1f} s in all; "
+        "Side by side times it alone."
     )

@@ -48,8 +48,9 @@ function readInks(node) {
   return (name) => inks[name];
 }
 
-// Scroll `box` (never the page) just enough for the rectangle to be seen.
-function reveal(box, left, top, right, bottom, margin = 16) {
+// Scroll `box` (never the page) just enough for the rectangle to be seen. Without `glide` at once: the next
+// step of a live run would cut a glide short.
+function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
   const move = {};
   if (top < box.scrollTop || bottom > box.scrollTop + box.clientHeight) {
     move.top = top - box.scrollTop < 0 ? top - margin : Math.min(top - margin, bottom + margin - box.clientHeight);
@@ -57,7 +58,7 @@ function reveal(box, left, top, right, bottom, margin = 16) {
   if (left < box.scrollLeft || right > box.scrollLeft + box.clientWidth) {
     move.left = left - box.scrollLeft < 0 ? left - margin : Math.min(left - margin, right + margin - box.clientWidth);
   }
-  if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: calm() ? "auto" : "smooth" });
+  if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
 }
 
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;

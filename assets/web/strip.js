@@ -68,8 +68,9 @@ function makeStrip(store) {
   }
 
   function showGroup(group) {
-    const last = group.lastElementChild || group;
-    reveal(box, 0, group.offsetTop - box.offsetTop, 0, last.offsetTop - box.offsetTop + last.offsetHeight, 24);
+    const within = (y) => y - box.getBoundingClientRect().top + box.scrollTop;
+    const { top, bottom } = group.getBoundingClientRect();
+    reveal(box, 0, within(top), 0, within(bottom), 24, false);
   }
 
   return { card, draw };
