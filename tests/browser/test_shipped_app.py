@@ -1,0 +1,63 @@
+"""The app as a newcomer starts it: the embedded model, the shipped recordings, no flags."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from medusa_core.config import LoadConfig
+from ui.layout import build_page, page_css
+from ui.session import Session
+from ui.shipped import recordings
+from ui.theme import gradio_theme
+
+pytestmark = pytest.mark.browser
+
+STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
+
+
+@pytest.fixture(scope="module")
+def address(serve):
+    page = build_page(Session(LoadConfig()))
+    return serve(page, theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False)
+
+
+def test_each_recording_can_be_explored_before_any_run(address, open_page):
+    page = open_page(address)
+    for recording in recordings():
+        page.get_by_label("Recorded runs").click()
+        page.get_by_role("option", name=recording.name, exact=True).click()
+        nodes = len(recording.trace["steps"][0]["nodes"])
+        page.wait_for_function(f"document.querySelectorAll('.mdv-node').length === {nodes}")
+        last = len(recording.trace["steps"]) - 1
+        page.locator("[data-act=last]").click()
+        page.wait_for_selector(f".mdv[data-step='{last}']")
+
+
+def test_one_click_runs_the_first_example(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector(".mdv-node")
+    page.click("#decode-run")
+    page.wait_for_function(STATUS_HAS, arg=["#decode-status", "tokens in"], timeout=90_000)
+    assert "5 Medusa heads" in page.locator("#decode-badge").inner_text()
+    text = page.locator("#decode-view .mdv-strip").inner_text()
+    prompts = json.loads((Session(LoadConfig()).assets / "prompts.json").read_text(encoding="utf-8"))
+    assert text.startswith(prompts[0]["prompts"][0]["text"])
+    assert page.locator(".mdv-token.from-head").count() > 10
+
+
+def test_epsilon_and_delta_re_judge_the_recorded_step(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector(".mdv-node.is-accepted")
+    before = page.locator(".mdv-node.is-accepted").count()
+    for name in ("ε", "δ"):
+        field = page.locator(f"#decode-settings input[type=number][aria-label*='{name}']").first
+        field.fill("1")
+        field.press("Tab")
+    # With both at 1 the bar is exp(−H), which the recording's 0.09 and 0.3 never exceed.
+    page.wait_for_selector(".mdv.is-hypothetical")
+    assert page.locator(".mdv-node.is-accepted").count() <= before
+    page.locator("[data-act=recorded]").click()
+    page.wait_for_selector(".mdv:not(.is-hypothetical)")
+    assert page.locator(".mdv-node.is-accepted").count() == before
