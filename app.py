@@ -33,16 +33,19 @@ def parse_flags() -> argparse.Namespace:
 def main() -> None:
     flags = parse_flags()
     session = Session(LoadConfig(flags.model, flags.heads, flags.dtype, flags.device))
-    build_page(session).launch(
-        theme=gradio_theme(),
-        css=page_css(),
-        share=flags.share,
-        server_name=flags.host,
-        server_port=flags.port,
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-    )
+    try:
+        build_page(session).launch(
+            theme=gradio_theme(),
+            css=page_css(),
+            share=flags.share,
+            server_name=flags.host,
+            server_port=flags.port,
+            footer_links=[],
+            run_history=False,
+            ssr_mode=False,
+        )
+    except OSError as error:
+        raise SystemExit(f"error: {str(error).split('. ')[0]}: choose another --port or --host") from error
 
 
 if __name__ == "__main__":
