@@ -71,7 +71,8 @@ class Engine:
             raise MedusaError("the prompt is empty: write at least one word")
         # A lone surrogate has no bytes; it becomes the replacement character instead of an error.
         clean = text.encode("utf-8", errors="replace").decode("utf-8")
-        return self.tokenizer(clean)["input_ids"]
+        # Too long a prompt is our error to report, with the cause and the fix.
+        return self.tokenizer(clean, verbose=False)["input_ids"]
 
     def decode_text(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import Step
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.heads import MedusaHeads
 from medusa_core.target import Target
@@ -23,6 +25,7 @@ from medusa_core.tree import TokenTree, ancestor_mask
 VOCABULARY = 24
 HEADS = 3
 LETTERS = string.ascii_lowercase
+PROMPT = [1, 2, 0, 3]
 
 
 def tiny_config(kv_heads: int = 4, **changes) -> LlamaConfig:
@@ -174,3 +177,19 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
 def emitted(steps) -> list[int]:
     """All tokens of a run."""
     return list(itertools.chain.from_iterable(step.emitted for step in steps))
+
+
+def run(engine, prompt=PROMPT, **settings) -> list[Step]:
+    """All steps of a run, on a small tree unless told otherwise."""
+    return list(engine.stream(prompt, GenerationConfig(**({"tree": "cartesian-4x2x2"} | settings))))
+
+
+def transformers_greedy(model, prompt, count) -> list[int]:
+    """The slow version: greedy decoding by transformers itself."""
+    return model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        max_new_tokens=count,
+        do_sample=False,
+        pad_token_id=0,
+    )[0, len(prompt) :].tolist()
