@@ -1,27 +1,36 @@
-"""Text in, packed token windows out.
+"""Kinds of text and their token arrays.
 
-A recipe names the kinds of text, their files and their share of the training tokens. Documents are
-separated by a line ``<|endoftext|>``; they are encoded once, cached as one flat array per kind, and cut
-into windows of equal length. The order of the windows is a function of the seed alone, so a run that is
-killed and resumed sees the same batches. Knows nothing about models or losses.
+A recipe names the kinds of text, their files and their share of the training tokens; without one, each file
+is a kind. A kind's examples are encoded once into flat arrays, one to train on and one that is held out, and
+cached under a name that changes with the files, the tokenizer and the split. Knows nothing about models.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import lzma
-from collections.abc import Iterator
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from tokenizers import Tokenizer
 
 from medusa_core.errors import MedusaError
+from medusa_core.training.encoding import Encoder, TokenArrays
+from medusa_core.training.examples import END_OF_TEXT, Example, data_files, read_examples
 
-END_OF_TEXT = "<|endoftext|>"
-HELDOUT_WINDOWS = 64  # of each kind of text; enough for a second decimal of the loss
+__all__ = ["END_OF_TEXT", "Source", "Split", "encode_source", "load_recipe", "load_sources"]
+
+_LAYOUT = 1  # raise when the same text becomes other arrays, so that older caches are not read
+_BATCH_EXAMPLES = 1024
+_BATCH_CHARACTERS = 2**20
+_FEW_DOCUMENTS = 4
+_HELDOUT_TOKENS = 32  # of a few documents at least so many, while they are no more than a quarter
+_LEAST_TRAINED = 4  # two to train on and two to hold out
 
 
 @dataclass(frozen=True)
@@ -30,149 +39,198 @@ class Source:
 
     kind: str
     files: tuple[Path, ...]
-    weight: float
+    weight: float | None  # None: the number of its tokens
     heldout: tuple[Path, ...]
     heldout_every: int  # without held-out files: every n-th document is held out
 
+    def labelled(self) -> Iterator[tuple[Example, bool]]:
+        """Yield all examples, each with whether it is held out."""
+        for index, example in enumerate(_read(self.files)):
+            yield example, not self.heldout and index % self.heldout_every == self.heldout_every - 1
+        for example in _read(self.heldout):
+            yield example, True
+
+    def examples(self, *, heldout: bool) -> Iterator[Example]:
+        """Yield the training examples, or the held-out ones."""
+        return (example for example, held in self.labelled() if held == heldout)
+
     def documents(self, *, heldout: bool) -> Iterator[str]:
-        """Yield the training documents, or the held-out ones."""
-        if self.heldout:
-            yield from _read_documents(self.heldout if heldout else self.files)
-            return
-        for index, document in enumerate(_read_documents(self.files)):
-            if (index % self.heldout_every == self.heldout_every - 1) == heldout:
-                yield document
+        """Yield the texts of the training examples, or of the held-out ones; of a conversation its turns."""
+        for example in self.examples(heldout=heldout):
+            turns = "\n".join(message.content for message in example.messages)
+            yield turns if example.text is None else example.text
+
+
+@dataclass(frozen=True)
+class Split:
+    """The arrays of one kind of text, memory-mapped. Neither is empty, and they share no token."""
+
+    train: TokenArrays
+    heldout: TokenArrays
 
 
 def load_recipe(path: Path, root: Path) -> list[Source]:
     """Read a recipe: ``{"sources": [{"kind", "files", "weight", "heldout"?, "heldout_every"?}]}``.
 
-    File names are relative to ``root``. Raises MedusaError when a file is missing or a field is.
+    File names are relative to ``root`` and name files or folders of any format of ``examples``. Raises
+    MedusaError when one is missing or a field is.
     """
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["sources"]
-        sources = [
-            Source(
-                kind=entry["kind"],
-                files=tuple(root / name for name in entry["files"]),
-                weight=float(entry["weight"]),
-                heldout=tuple(root / name for name in entry.get("heldout", ())),
-                heldout_every=int(entry.get("heldout_every", 50)),
-            )
-            for entry in entries
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        sources = [_source(entry, root) for entry in json.loads(path.read_text(encoding="utf-8"))["sources"]]
+    except MedusaError as error:
+        raise MedusaError(f"the recipe {path} names what is not there: {error}: set --data-root") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MedusaError(f"cannot read the data recipe {path}: {error!r}") from error
-    for source in sources:
-        for file in (*source.files, *source.heldout):
-            if not file.is_file():
-                raise MedusaError(f"the recipe {path} names {file}, which does not exist: set --data-root")
+    kinds = [source.kind for source in sources]
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise MedusaError(f"the recipe {path} has the kinds {kinds}: name one at least, and each once")
     return sources
 
 
-def _read_documents(files: tuple[Path, ...]) -> Iterator[str]:
-    for file in files:
-        opener = lzma.open if file.suffix == ".xz" else open
-        with opener(file, "rt", encoding="utf-8") as lines:
-            document: list[str] = []
-            for line in lines:
-                if line.rstrip("\n") == END_OF_TEXT:
-                    if document:
-                        yield "".join(document).strip("\n")
-                    document = []
-                else:
-                    document.append(line)
-            if document:
-                yield "".join(document).strip("\n")
+def _source(entry: dict[str, Any], root: Path) -> Source:
+    weight, every = float(entry["weight"]), int(entry.get("heldout_every", 50))
+    if not (math.isfinite(weight) and weight > 0) or every < 2:
+        raise ValueError(f"weight {weight} must be above 0 and heldout_every {every} above 1")
+    kind, files, heldout = entry["kind"], entry["files"], entry.get("heldout", [])
+    if not isinstance(kind, str) or not isinstance(files, list) or not isinstance(heldout, list):
+        raise TypeError('"kind" must be a string, "files" and "heldout" lists')
+    found, held = (
+        tuple(file for name in names for file in data_files(root / name)) for names in (files, heldout)
+    )
+    both = {file.resolve() for file in found} & {file.resolve() for file in held}
+    if not found or both:
+        raise ValueError(f"{kind!r} trains on {len(found)} files and holds out {len(both)} of the same")
+    return Source(kind, found, weight, held, every)
 
 
-def encode_source(source: Source, tokenizer: Tokenizer, cache: Path, *, heldout: bool) -> np.ndarray:
-    """Token ids of all documents of a source, each closed by end-of-text, as one flat uint16 array.
+def load_sources(data: Path, heldout_share: float) -> list[Source]:
+    """A source for a file, or for each file of a folder, weighted by its tokens.
 
-    The array is cached under ``cache`` and read back memory-mapped.
+    The kind is the file's stem, or its name where two files share a stem. Raises MedusaError when there is
+    no file or the share is not above 0 and at most 0.5.
     """
+    if not 0 < heldout_share <= 0.5:
+        raise MedusaError(f"the held-out share is {heldout_share}: choose one above 0 and at most 0.5")
+    files = data_files(data)
+    stems = [file.name.removesuffix(".xz").rpartition(".")[0] or file.name for file in files]
+    return [
+        Source(stem if stems.count(stem) == 1 else file.name, (file,), None, (), round(1 / heldout_share))
+        for file, stem in zip(files, stems, strict=True)
+    ]
+
+
+def _read(files: Iterable[Path]) -> Iterator[Example]:
+    for file in files:
+        yield from read_examples(file)
+
+
+# --- arrays
+
+
+def encode_source(source: Source, encoder: Encoder, cache: Path) -> Split:
+    """The token arrays of a source; from ``cache`` when it holds them for these files and this tokenizer.
+
+    Held out are the held-out files, else every n-th document. Of fewer documents than that the one of median
+    length is, and of fewer than four the last n-th of the tokens that count. Raises MedusaError when there is
+    too little to split.
+    """
+    stem = f"{_file_stem(source.kind)}-{_fingerprint(source, encoder)}"
+    files = [cache / f"{stem}.{part}.npy" for part in ("train", "train-mask", "heldout", "heldout-mask")]
+    if not all(file.is_file() for file in files):
+        train, heldout = _encode(source, encoder)
+        arrays = (train.tokens, train.trained, heldout.tokens, heldout.trained)
+        try:
+            _write(dict(zip(files, arrays, strict=True)), cache, _file_stem(source.kind))
+        except OSError as error:
+            raise MedusaError(
+                f"cannot write the encoded text to {cache}: {error}: free some space"
+            ) from error
+    mapped = [np.load(file, mmap_mode="r") for file in files]
+    return Split(TokenArrays(*mapped[:2]), TokenArrays(*mapped[2:]))
+
+
+def _write(arrays: dict[Path, np.ndarray], cache: Path, kind: str) -> None:
+    """Save the arrays, each at once, and remove those of the kind's earlier text."""
     cache.mkdir(parents=True, exist_ok=True)
-    file = cache / f"{source.kind}_{'heldout' if heldout else 'train'}.npy"
-    if not file.is_file():
-        end = tokenizer.token_to_id(END_OF_TEXT)
-        pieces: list[np.ndarray] = []
-        for batch in _batches(source.documents(heldout=heldout), 1024):
-            for encoding in tokenizer.encode_batch(batch, add_special_tokens=False):
-                pieces.append(np.asarray([*encoding.ids, end], dtype=np.uint16))
-        partial = file.with_suffix(".partial.npy")
-        np.save(partial, np.concatenate(pieces))
+    for file in cache.glob("*.npy"):
+        if re.fullmatch(re.escape(kind) + r"-[0-9a-f]{32}\.[a-z-]+", file.stem) and file not in arrays:
+            file.unlink(missing_ok=True)
+    for file, array in arrays.items():
+        partial = file.with_suffix(f".{os.getpid()}.partial.npy")  # several processes may encode the same
+        np.save(partial, array)
         partial.replace(file)
-    return np.load(file, mmap_mode="r")
 
 
-def _batches(documents: Iterator[str], size: int) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for document in documents:
-        batch.append(document)
-        if len(batch) == size:
+def _file_stem(kind: str) -> str:
+    """A kind as a part of a file name; other names than plain ones are told apart by a hash."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", kind)[:40]
+    return plain if plain == kind else f"{plain}_{hashlib.blake2b(kind.encode(), digest_size=4).hexdigest()}"
+
+
+def _fingerprint(source: Source, encoder: Encoder) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([_LAYOUT, encoder.fingerprint, source.heldout_every]).encode())
+    for part in (source.files, source.heldout):
+        digest.update(f"{len(part)} files".encode())
+        for file in part:
+            try:
+                with file.open("rb") as stream:
+                    content = hashlib.file_digest(stream, "blake2b").hexdigest()
+            except OSError as error:
+                raise MedusaError(f"cannot read {file}: {error}") from error
+            digest.update(json.dumps([file.suffixes, content]).encode())
+    return digest.hexdigest()
+
+
+def _encode(source: Source, encoder: Encoder) -> tuple[TokenArrays, TokenArrays]:
+    """Encode a source in batches, so that only arrays, never lists of all its tokens, are held."""
+    train: list[TokenArrays] = []
+    heldout: list[TokenArrays] = []
+    lengths: list[int] = []  # of the first documents, enough to split a few
+    for batch in _batches(source.labelled()):
+        encoded = encoder.encode([example for example, _ in batch])
+        sides = [held for _, held in batch]
+        for into, side in ((train, False), (heldout, True)):
+            parts = [arrays for arrays, held in zip(encoded, sides, strict=True) if held == side]
+            into.extend([TokenArrays.joined(parts)] if parts else [])
+        if len(lengths) < source.heldout_every:
+            lengths += [len(arrays) for arrays in encoded if len(arrays)]
+    if not sum(map(len, train)):
+        raise MedusaError(f"the training text of {source.kind!r} makes no token: add text")
+    if sum(map(len, heldout)):
+        kept, held = TokenArrays.joined(train), TokenArrays.joined(heldout)
+    else:
+        kept, held = _split_few(TokenArrays.joined(train), lengths, source)
+    opening = [] if encoder.opening is None else [encoder.opening]
+    return TokenArrays.joined([*opening, kept]), TokenArrays.joined([*opening, held])
+
+
+def _split_few(arrays: TokenArrays, lengths: list[int], source: Source) -> tuple[TokenArrays, TokenArrays]:
+    """Hold out one of a few documents, or the end of fewer than four."""
+    if len(lengths) >= _FEW_DOCUMENTS:
+        middle = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+        begin = sum(lengths[:middle])
+        end = begin + lengths[middle]
+        return TokenArrays.joined([arrays[:begin], arrays[end:]]), arrays[begin:end]
+    counted = np.flatnonzero(arrays.trained)
+    if len(counted) < _LEAST_TRAINED:
+        raise MedusaError(
+            f"the text of {source.kind!r} has {len(counted)} tokens to train on, "
+            f"{_LEAST_TRAINED} are needed: add text"
+        )
+    share = max(len(counted) // source.heldout_every, _HELDOUT_TOKENS)
+    cut = counted[-max(2, min(share, len(counted) // 4))]
+    return arrays[:cut], arrays[cut:]
+
+
+def _batches(examples: Iterator[tuple[Example, bool]]) -> Iterator[list[tuple[Example, bool]]]:
+    batch: list[tuple[Example, bool]] = []
+    size = 0
+    for example, held in examples:
+        batch.append((example, held))
+        size += len(example.text or "") + sum(len(message.content) for message in example.messages)
+        if len(batch) == _BATCH_EXAMPLES or size > _BATCH_CHARACTERS:
             yield batch
-            batch = []
+            batch, size = [], 0
     if batch:
         yield batch
-
-
-def heldout_windows(
-    sources: list[Source], tokenizer: Tokenizer, cache: Path, length: int
-) -> dict[str, torch.Tensor]:
-    """The first held-out windows of each kind of text, int64 [rows, length + 1]."""
-    windows: dict[str, torch.Tensor] = {}
-    for source in sources:
-        array = encode_source(source, tokenizer, cache, heldout=True)
-        rows = min(HELDOUT_WINDOWS, (len(array) - 1) // length)
-        if rows == 0:
-            raise MedusaError(
-                f"the held-out text of {source.kind!r} has {len(array)} tokens, "
-                f"evaluation needs {length + 1}: hold out more"
-            )
-        stacked = np.stack([array[i * length : (i + 1) * length + 1] for i in range(rows)])
-        windows[source.kind] = torch.from_numpy(stacked.astype(np.int64))
-    return windows
-
-
-class PackedMixture:
-    """Windows of ``length + 1`` tokens drawn from several arrays in given shares.
-
-    Each array is cut into windows from a random offset, shuffled, and used up before it is cut again
-    from another offset: no window is seen twice in an epoch. ``batch(i)`` is a pure function of the
-    arguments and the seed.
-    """
-
-    def __init__(
-        self, arrays: list[np.ndarray], weights: list[float], length: int, windows: int, seed: int
-    ) -> None:
-        self._arrays = arrays
-        self._length = length
-        rng = np.random.default_rng(seed)
-        share = np.asarray(weights) / np.sum(weights)
-        picks = [
-            np.stack([np.full(count, index), _window_starts(len(array), length, count, rng)], axis=1)
-            for index, (array, count) in enumerate(
-                zip(arrays, np.ceil(share * windows).astype(int), strict=True)
-            )
-        ]
-        self._order = rng.permutation(np.concatenate(picks))
-
-    def batch(self, index: int, size: int) -> np.ndarray:
-        """Windows number ``index * size`` onwards, as int64 [size, length + 1]."""
-        rows = np.take(self._order, range(index * size, (index + 1) * size), axis=0, mode="wrap")
-        return np.stack(
-            [self._arrays[which][start : start + self._length + 1] for which, start in rows]
-        ).astype(np.int64)
-
-
-def _window_starts(total: int, length: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    if total < 2 * length + 1:
-        raise MedusaError(
-            f"a source has {total} tokens; windows of {length} need at least {2 * length + 1}: "
-            "add text or lower --sequence-length"
-        )
-    starts: list[np.ndarray] = []
-    while sum(map(len, starts)) < count:
-        offset = int(rng.integers(length))
-        starts.append(rng.permutation(np.arange(offset, total - length, length)))
-    return np.concatenate(starts)[:count]
