@@ -27,8 +27,19 @@ HEADS_NAME = "medusa_lm_head"
 HEADS_FOLDER = "heads"
 TREE_NAME = "tree.json"
 ACCURACIES_NAME = "accuracies.json"
+ADAPTER_NAME = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
 SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage
 
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+HEAD_FILES = [
+    "config.json",
+    f"{HEADS_NAME}*",
+    TREE_NAME,
+    ACCURACIES_NAME,
+    ADAPTER_NAME,
+    ADAPTER_CONFIG,
+]
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 _LAST = re.compile(r"(\d+)\.(\d+)\.weight")
 
@@ -63,6 +74,14 @@ def locate(name: str, patterns: list[str]) -> Path:
         ) from error
 
 
+def locate_model(name: str) -> Path:
+    """The folder of a model and its tokenizer, downloaded if need be. Raises MedusaError."""
+    folder = locate(name, MODEL_FILES)
+    if not (folder / "config.json").is_file():
+        raise MedusaError(f"{folder} has no config.json: it is not a model folder")
+    return folder
+
+
 def heads_folder(model_folder: Path) -> Path | None:
     """The heads that belong to a model: beside its weights or in its ``heads`` folder."""
     for folder in (model_folder / HEADS_FOLDER, model_folder):
@@ -75,6 +94,11 @@ def beside_heads(folder: Path, name: str) -> Path | None:
     """A file that was made for these heads, their tree or their accuracies, when there is one."""
     file = folder / name
     return file if file.is_file() else None
+
+
+def has_adapter(folder: Path) -> bool:
+    """Whether the heads come with the low-rank adapter their base was trained with (Medusa-2)."""
+    return (folder / ADAPTER_CONFIG).is_file()
 
 
 def read_heads(folder: Path) -> HeadTensors:

@@ -10,6 +10,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -55,4 +56,6 @@ def _quiet_libraries() -> None:
     from transformers.utils import logging  # noqa: PLC0415 - slow to import, and --help does not need it
 
     logging.set_verbosity_error()
+    # What libraries tell their own developers is nothing to the user.
+    warnings.filterwarnings("ignore", category=FutureWarning)
     logging.disable_progress_bar()

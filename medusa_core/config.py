@@ -12,6 +12,9 @@ from typing import Any
 from medusa_core.errors import MedusaError
 
 
+NO_HEADS = "none"
+
+
 def setting(
     default: Any,
     help: str,
@@ -24,66 +27,6 @@ def setting(
     """A dataclass field with a default, help text, an inclusive range and, for sliders, a step."""
     metadata = {"help": help, "low": low, "high": high, "step": step, "choices": choices}
     return field(default=default, metadata=metadata)
-
-
-@dataclass(frozen=True)
-class PretrainConfig:
-    """Recipe of the embedded base model."""
-
-    out: str = setting("runs/base", "run folder: checkpoints, metrics and the finished model")
-    recipe: str = setting("assets/model/recipe.json", "JSON file naming the kinds of text and their shares")
-    data_root: str = setting(".", "folder the recipe's file names are relative to")
-    tokens: int = setting(30_000_000, "training tokens in all", low=1)
-    vocab_size: int = setting(4096, "tokens of the byte-level BPE", low=300, high=65_536)
-    hidden_size: int = setting(384, "width of the model", low=16)
-    intermediate_size: int = setting(1024, "width of the MLP", low=16)
-    layers: int = setting(6, "decoder layers", low=1)
-    attention_heads: int = setting(6, "query heads", low=1)
-    kv_heads: int = setting(2, "key-value heads (grouped-query attention)", low=1)
-    context: int = setting(1024, "longest context the model is declared for", low=16)
-    sequence_length: int = setting(512, "tokens of a training window", low=8)
-    long_share: float = setting(
-        0.15, "last share of the run, trained on windows of the whole context", low=0.0, high=1.0
-    )
-    batch_tokens: int = setting(12_288, "tokens a step", low=8)
-    max_tokens: int = setting(
-        120_000_000, "tokens whose order is laid out in advance: how far a run can be lengthened"
-    )
-    matrix_learning_rate: float = setting(4e-3, "peak rate of Muon on the matrices", low=0.0)
-    learning_rate: float = setting(2e-3, "peak rate of AdamW on embeddings and norms", low=0.0)
-    weight_decay: float = setting(0.1, "weight decay of the matrices", low=0.0)
-    warmup_steps: int = setting(100, "steps of linear warm-up", low=1)
-    decay_share: float = setting(
-        0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0
-    )
-    evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1)
-    checkpoint_every: int = setting(100, "steps between two checkpoints", low=1)
-    compile: bool = setting(
-        False, "compile the model with torch.compile (a minute first, then about 1.5 times as fast)"
-    )
-    seed: int = setting(0, "seed of the weights and of the order of the text")
-
-
-@dataclass(frozen=True)
-class Medusa1Config:
-    """Recipe of Medusa-1 heads: the base is frozen (paper §2.2.1)."""
-
-    model: str = setting("runs/base/model", "folder of the base model")
-    out: str = setting("runs/heads", "run folder: checkpoints, metrics and the finished heads")
-    base_name: str = setting("", "name of the base in the heads' config; default: the folder")
-    recipe: str = setting("assets/model/recipe.json", "JSON file naming the kinds of text and their shares")
-    data_root: str = setting(".", "folder the recipe's file names are relative to")
-    tokens: int = setting(4_000_000, "training tokens in all", low=1)
-    heads: int = setting(5, "number of heads K", low=1, high=16)
-    head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
-    head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
-    sequence_length: int = setting(512, "tokens of a training window", low=16)
-    batch_tokens: int = setting(4096, "tokens a step", low=16)
-    learning_rate: float = setting(2e-3, "peak rate of AdamW", low=0.0)
-    warmup_steps: int = setting(40, "steps of linear warm-up", low=1)
-    evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1)
-    checkpoint_every: int = setting(100, "steps between two checkpoints", low=1)
-    seed: int = setting(1, "seed of the order of the text")
 
 
 @dataclass(frozen=True)
@@ -119,7 +62,7 @@ class LoadConfig:
     """What to load and where to put it."""
 
     model: str = setting("", "folder or hub name of the base model; default: the embedded model")
-    heads: str = setting("", "folder or hub name of the heads; default: the heads that belong to the model")
+    heads: str = setting("", "folder or hub name of the heads; none: the bare base; default: the heads that belong to the model")
     dtype: str = setting("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
 

@@ -57,7 +57,7 @@ def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
         return torch.float16, "the GPU has no bfloat16 units"
     if device.type == "mps":
         return torch.float16, "float16 is what Apple GPUs are fast at"
-    if _cpu_has_bf16():
+    if cpu_has_bf16():
         return (
             torch.bfloat16,
             "the CPU multiplies bfloat16 natively, so a tree costs little more than one token",
@@ -65,7 +65,7 @@ def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
     return torch.float32, "the CPU has no bfloat16 units"
 
 
-def _cpu_has_bf16() -> bool:
+def cpu_has_bf16() -> bool:
     """Whether the CPU has AMX or AVX-512 bf16 instructions, as far as torch can tell."""
     probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, probe, bool)() for probe in probes)

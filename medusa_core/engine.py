@@ -16,7 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from medusa_core import checkpoints
 from medusa_core.acceptance import make_rule
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.adapters import apply_adapter
+from medusa_core.config import NO_HEADS, GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, decode
 from medusa_core.devices import Placement, place
 from medusa_core.drafters import make_drafter
@@ -27,13 +28,6 @@ from medusa_core.target import Target
 from medusa_core.tree import Topology, load_tree
 from medusa_core.tree_search import assumed_accuracies, read_accuracies, search_tree
 
-_MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-_HEAD_FILES = [
-    "config.json",
-    f"{checkpoints.HEADS_NAME}*",
-    checkpoints.TREE_NAME,
-    checkpoints.ACCURACIES_NAME,
-]
 _FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
 
 
@@ -127,14 +121,14 @@ class Engine:
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load model, heads and tokenizer. Raises MedusaError that names what is missing or does not fit."""
-    folder = checkpoints.locate(config.model, _MODEL_FILES) if config.model else checkpoints.embedded_model()
-    if not (folder / "config.json").is_file():
-        raise MedusaError(f"{folder} has no config.json: it is not a model folder")
+    folder = checkpoints.locate_model(config.model) if config.model else checkpoints.embedded_model()
     placement = place(config.device, config.dtype, folder)
-    target = Target(_load_model(folder, placement))
-    heads_path = (
-        checkpoints.locate(config.heads, _HEAD_FILES) if config.heads else checkpoints.heads_folder(folder)
-    )
+    heads_path = _heads_path(config, folder)
+    model = _load_model(folder, placement)
+    if heads_path is not None and checkpoints.has_adapter(heads_path):
+        # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
+        model = apply_adapter(model, heads_path)
+    target = Target(model)
     heads, tree, accuracies = None, None, None
     if heads_path is not None:
         lm_head = target.model.get_output_embeddings().weight
@@ -151,6 +145,14 @@ def load_engine(config: LoadConfig) -> Engine:
         tokenizer=_load_tokenizer(folder),
         info=_describe(config, folder, heads_path, target, heads, placement),
     )
+
+
+def _heads_path(config: LoadConfig, model_folder: Path) -> Path | None:
+    if config.heads == NO_HEADS:
+        return None
+    if config.heads:
+        return checkpoints.locate(config.heads, checkpoints.HEAD_FILES)
+    return checkpoints.heads_folder(model_folder)
 
 
 def _load_model(folder: Path, placement: Placement) -> torch.nn.Module:

@@ -13,8 +13,11 @@ import pytest
 import tiny
 import torch
 from hypothesis import settings
+from training_corpus import write_corpus
 
 from medusa_core import checkpoints
+from medusa_core.training.config import PretrainConfig
+from medusa_core.training.pretrain import pretrain
 
 # A loaded machine must not fail a property test by being slow; derandomised, a red run can be repeated.
 settings.register_profile("medusa", deadline=None, derandomize=True, database=None)
@@ -51,3 +54,22 @@ def engine_folder(engine, tmp_path_factory):
     checkpoints.save_heads(engine.heads, heads, "tiny", torch.float32)
     (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder with a recipe over a small corpus."""
+    return write_corpus(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained_base(tmp_path_factory):
+    """A tiny base that has learned the small corpus, as the folder of a model, and its corpus' folder."""
+    folder = write_corpus(tmp_path_factory.mktemp("corpus"))
+    config = PretrainConfig(
+        out=str(folder / "base"), recipe=str(folder / "recipe.json"), data_root=str(folder), tokens=150 * 512,
+        vocab_size=300, hidden_size=48, intermediate_size=96, layers=2, attention_heads=3, kv_heads=1,
+        context=128, sequence_length=64, batch_tokens=512, max_tokens=100_000, warmup_steps=8,
+    )  # fmt: skip
+    *_, last = pretrain(config)
+    return last.folder

@@ -25,7 +25,7 @@ LAYERS = [
     ],
     ["medusa_core.tree_search"],
     ["medusa_core.target", "medusa_core.checkpoints", "medusa_core.devices"],
-    ["medusa_core.acceptance", "medusa_core.drafters"],
+    ["medusa_core.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
     ["medusa_core.decoding"],
     ["medusa_core.engine"],
     ["medusa_core.trace"],

@@ -1,26 +1,57 @@
-"""The training loop every recipe shares: steps, learning rate, checkpoints, metrics, progress line.
+"""The training loop every recipe shares: steps, learning rates, checkpoints, metrics, stopping.
 
-A recipe hands over its modules, its optimizers and a function that does one step's forward and
-backward. The loop owns the run folder: ``config.json``, ``metrics.jsonl``, ``checkpoint.pt``
-and, at the end, ``result.json``. A run that
-is killed goes on from its last checkpoint with the same batches, since batches are a function of the step.
+A recipe hands over the module it trains, its optimizers and a function that computes one forward pass's
+loss. The loop is a generator of ``Progress`` records: the command line turns them into a bar, the app into
+curves, and closing it saves a checkpoint and stops. It owns the run folder: ``config.json``,
+``metrics.jsonl``, ``checkpoint.pt`` and, at the end, ``result.json``. A run that is killed goes on from its
+last checkpoint with the same batches and the same dropout, since both are functions of the step. accelerate
+spreads it over processes; every process takes its share of each batch.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
-from tqdm import tqdm
+from accelerate import Accelerator
 
 from medusa_core.errors import MedusaError
+from medusa_core.training.config import RunConfig
+
+Metrics = dict[str, float]
+Losses = dict[str, torch.Tensor]
+LOG_EVERY = 10
+DIVERGED = 1.5  # times the loss of guessing at random
+# What may differ between the two parts of a run that was broken off.
+_FREE_TO_CHANGE = {"evaluate_every", "checkpoint_every", "track", "out", "compile"}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a recipe is, and what this step measured; ``folder`` comes with the last record."""
+
+    stage: str
+    step: int
+    steps: int
+    tokens: int
+    tokens_per_second: float
+    metrics: Metrics = field(default_factory=dict)
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The loss to watch for divergence, and what guessing at random gives for it, in nats."""
+
+    name: str
+    chance: float
 
 
 @dataclass(frozen=True)
@@ -42,79 +73,120 @@ class Schedule:
 
 
 class TrainRun:
-    """One run folder and the state that must survive a kill."""
+    """One run folder and the state that must survive a kill: trained weights, optimizers, the step."""
 
     def __init__(
         self,
-        folder: Path,
-        config: Any,
-        modules: dict[str, torch.nn.Module],
-        optimizers: list[torch.optim.Optimizer],
+        config: RunConfig,
+        module: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
         schedule: Schedule,
-        checkpoint_every: int,
+        accelerator: Accelerator,
+        folder: Path | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder = folder or Path(config.out)
         self.step = 0
-        self._modules = modules
+        self.accelerator = accelerator
+        self._config = config
+        self._module = module
         self._optimizers = optimizers
         self._schedule = schedule
-        self._checkpoint_every = checkpoint_every
         self._peak = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
-        folder.mkdir(parents=True, exist_ok=True)
-        self._write_config(config)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._resume()
+        self._write_config()
+        self.forward = accelerator.prepare(module) if accelerator.num_processes > 1 else module
 
-    def run(
+    def steps(
         self,
-        forward_backward: Callable[[int], dict[str, float]],
-        evaluate: Callable[[], dict[str, float]],
-        tokens_per_step: int,
-        evaluate_every: int,
+        losses_of: Callable[[int, int], Losses],
+        evaluate: Callable[[], Metrics],
+        stage: str,
+        watch: Ceiling,
+        accumulate: int = 1,
         clip: float = 1.0,
-    ) -> None:
-        """Take the remaining steps. ``forward_backward(step)`` leaves gradients and returns metrics."""
+    ) -> Iterator[Progress]:
+        """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
+
+        Raises MedusaError when the loss is not finite, or the watched one is far above chance.
+        """
         parameters = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
-        bar = tqdm(
-            total=self._schedule.steps,
-            initial=self.step,
-            unit="step",
-            mininterval=5,
-            file=sys.stderr,
-            dynamic_ncols=True,
-        )
         started, first = time.perf_counter(), self.step
-        while self.step < self._schedule.steps:
-            self._set_rates()
-            metrics = forward_backward(self.step)
-            if not math.isfinite(metrics["loss"]):
-                raise MedusaError(
-                    f"loss is {metrics['loss']} at step {self.step}: lower the learning rate and "
-                    f"resume from {self.folder / 'checkpoint.pt'}"
-                )
-            metrics["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, clip))
-            for optimizer in self._optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            self.step += 1
-            done = self.step == self._schedule.steps
-            rate = (self.step - first) * tokens_per_step / (time.perf_counter() - started)
-            bar.set_postfix(loss=f"{metrics['loss']:.3f}", tok_s=f"{rate:.0f}", refresh=False)
-            bar.update()
-            if self.step % evaluate_every == 0:
-                metrics |= evaluate()
-            if self.step % 10 == 0 or done:
-                self._log({"step": self.step, "tokens": self.step * tokens_per_step, **metrics})
-            if self.step % self._checkpoint_every == 0 or done:
-                self.save()
-        bar.close()
-        result = {"step": self.step, "tokens": self.step * tokens_per_step, **evaluate()}
-        (self.folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        try:
+            while self.step < self._schedule.steps:
+                metrics = self._one_step(losses_of, accumulate, parameters, clip)
+                self._stop_if_diverged(metrics, watch)
+                done = self.step == self._schedule.steps
+                if self.step % self._config.evaluate_every == 0 or done:
+                    metrics |= evaluate()
+                if done or self.step % LOG_EVERY == 0 or self.step % self._config.evaluate_every == 0:
+                    self._log(metrics)
+                if done:
+                    self._write_json("result.json", {"step": self.step, "tokens": self._tokens, **metrics})
+                if done or self.step % self._config.checkpoint_every == 0:
+                    self.save()
+                rate = (self.step - first) * self._config.batch_tokens / (time.perf_counter() - started)
+                yield Progress(stage, self.step, self._schedule.steps, self._tokens, rate, metrics)
+        except GeneratorExit:
+            self.save()
+            raise
+
+    def _one_step(
+        self,
+        losses_of: Callable[[int, int], Losses],
+        accumulate: int,
+        parameters: list[torch.nn.Parameter],
+        clip: float,
+    ) -> Metrics:
+        self._set_rates()
+        # Each step draws its dropout from its own seed, so that a resumed run draws the same.
+        torch.manual_seed(hash((self._config.seed, self.step, self.accelerator.process_index)) & 0x7FFFFFFF)
+        sums: Losses = {}
+        for number in range(accumulate):
+            with self._sync_at(last=number == accumulate - 1):
+                losses = losses_of(self.step, number)
+                self.accelerator.backward(losses["loss"] / accumulate)
+            for name, value in losses.items():
+                sums[name] = sums.get(name, 0.0) + value.detach().float() / accumulate
+        metrics = {name: float(value) for name, value in self.accelerator.reduce(sums, "mean").items()}
+        if not math.isfinite(metrics["loss"]):
+            raise MedusaError(f"loss is {metrics['loss']} at step {self.step}: {self._advice()}")
+        metrics["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, clip))
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return metrics
+
+    def _stop_if_diverged(self, metrics: Metrics, watch: Ceiling) -> None:
+        if self.step > self._schedule.warmup and metrics[watch.name] > DIVERGED * watch.chance:
+            raise MedusaError(
+                f"{watch.name} is {metrics[watch.name]:.2f} at step {self.step}, guessing at random gives "
+                f"{watch.chance:.2f}: the run has diverged; {self._advice()}"
+            )
+
+    def _advice(self) -> str:
+        if (self.folder / "checkpoint.pt").is_file():
+            return (
+                f"lower the learning rate and choose another --out; {self.folder} keeps its last checkpoint"
+            )
+        return "lower the learning rate"
+
+    @property
+    def _tokens(self) -> int:
+        return self.step * self._config.batch_tokens
+
+    def _sync_at(self, *, last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once a step, not once a pass."""
+        return nullcontext() if last else self.accelerator.no_sync(self.forward)
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays until the new one is whole."""
+        if not self.accelerator.is_main_process:
+            return
         state = {
             "step": self.step,
-            "modules": {name: module.state_dict() for name, module in self._modules.items()},
+            "module": {n: p.detach() for n, p in self._module.named_parameters() if p.requires_grad},
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
         partial = self.folder / "checkpoint.partial"
@@ -124,13 +196,41 @@ class TrainRun:
     def _resume(self) -> None:
         file = self.folder / "checkpoint.pt"
         if not file.is_file():
+            # What an earlier run logged before its first checkpoint will be logged again.
+            (self.folder / "metrics.jsonl").unlink(missing_ok=True)
             return
+        self._require_same_config()
         state = torch.load(file, map_location="cpu", weights_only=True)
-        for name, module in self._modules.items():
-            module.load_state_dict(state["modules"][name])
+        wanted = {n for n, p in self._module.named_parameters() if p.requires_grad}
+        if wanted != set(state["module"]):
+            raise MedusaError(f"{file} belongs to another model or recipe: choose another --out")
+        self._module.load_state_dict(state["module"], strict=False)
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step = state["step"]
+        self._drop_later_metrics()
+
+    def _require_same_config(self) -> None:
+        before = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        now = json.loads(json.dumps(asdict(self._config), default=str))
+        changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
+        # A pretraining run can be lengthened, since its order of text does not depend on its length.
+        free = _FREE_TO_CHANGE | ({"tokens"} if "max_tokens" in now else set())
+        if changed := sorted(changed - free):
+            name = changed[0]
+            raise MedusaError(
+                f"{self.folder} holds a run with {name} {before[name]!r}, now it is {now[name]!r}: "
+                "choose another --out, or the old settings to go on"
+            )
+
+    def _drop_later_metrics(self) -> None:
+        """Lines that were logged after the checkpoint will be logged again."""
+        file = self.folder / "metrics.jsonl"
+        if not file.is_file() or not self.accelerator.is_main_process:
+            return
+        lines = file.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= self.step]
+        file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
     def _set_rates(self) -> None:
         factor = self._schedule.factor(self.step)
@@ -138,11 +238,36 @@ class TrainRun:
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = peak * factor
 
-    def _write_config(self, config: Any) -> None:
-        record = asdict(config) if is_dataclass(config) else dict(config)
-        text = json.dumps(record, indent=2, default=str)
-        (self.folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    def _write_config(self) -> None:
+        self._write_json("config.json", asdict(self._config))
 
-    def _log(self, record: dict[str, float]) -> None:
+    def _write_json(self, name: str, record: dict) -> None:
+        if self.accelerator.is_main_process:
+            text = json.dumps(record, indent=2, default=str)
+            (self.folder / name).write_text(text + "\n", encoding="utf-8")
+
+    def _log(self, metrics: Metrics) -> None:
+        if self.accelerator.trackers:
+            self.accelerator.log(metrics, step=self.step)
+        if not self.accelerator.is_main_process:
+            return
+        record = {"step": self.step, "tokens": self._tokens, **metrics}
         with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({k: round(v, 6) for k, v in record.items()}) + "\n")
+
+
+def make_accelerator(config: RunConfig) -> Accelerator:
+    """accelerate's view of the processes and, when asked for, its tracker.
+
+    Raises MedusaError when the tracker is not installed.
+    """
+    if config.track == "none":
+        return Accelerator()
+    if find_spec(config.track) is None:
+        raise MedusaError(
+            f"cannot track with {config.track}, it is not installed: pip install {config.track}"
+        )
+    accelerator = Accelerator(log_with=config.track, project_dir=config.out)
+    settings = {k: v for k, v in asdict(config).items() if isinstance(v, int | float | str | bool)}
+    accelerator.init_trackers("medusa", settings)
+    return accelerator

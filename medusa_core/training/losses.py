@@ -1,10 +1,12 @@
-"""Pure loss functions over hidden states and tokens. Knows nothing about models, files or optimizers.
+"""Pure loss functions over hidden states, logits and tokens. Knows nothing about models, files or optimizers.
 
-B windows · T tokens of a window · K heads · V vocabulary · d hidden size
+B windows · T tokens of a window · K heads · V vocabulary · d hidden size. ``trained`` [B, T] marks the tokens
+whose prediction counts: the answers of a dialogue, all tokens of plain text.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,33 +25,63 @@ class HeadScores:
     top5: torch.Tensor
 
 
-def head_losses(heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+def head_losses(
+    heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
+) -> torch.Tensor:
     """Mean cross-entropy of every head [K] on hidden states [B, T, d] of the tokens [B, T]. Paper §2.2.1.
 
-    Each head is averaged over the positions it really has, so deep heads are not under-counted.
+    Each head is averaged over the positions it really has, so deep heads are not under-counted; a head
+    without any has loss 0.
     """
-    return torch.stack(
-        [F.cross_entropy(logits, targets) for logits, targets in _predictions(heads, hidden, tokens)]
-    )
+    pairs = _predictions(heads, hidden, tokens, trained)
+    return torch.stack([_mean_cross_entropy(logits, targets) for logits, targets in pairs])
 
 
 @torch.no_grad()
-def head_scores(heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor) -> HeadScores:
+def head_scores(
+    heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
+) -> HeadScores:
     """Losses and hit rates of every head, for evaluation; shapes as in ``head_losses``."""
     loss, top1, top5 = [], [], []
-    for logits, targets in _predictions(heads, hidden, tokens):
-        loss.append(F.cross_entropy(logits, targets))
+    for logits, targets in _predictions(heads, hidden, tokens, trained):
+        loss.append(_mean_cross_entropy(logits, targets))
         # A guess is a top-n hit when fewer than n tokens score higher; cheaper than sorting V.
         higher = (logits > logits.gather(1, targets[:, None])).sum(dim=1)
-        top1.append((higher < 1).float().mean())
-        top5.append((higher < 5).float().mean())
+        count = max(1, len(targets))
+        top1.append((higher < 1).sum() / count)
+        top5.append((higher < 5).sum() / count)
     return HeadScores(torch.stack(loss), torch.stack(top1), torch.stack(top5))
 
 
+def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+    """The base's own loss: mean cross-entropy of logits [B, T, V] against the next token of [B, T]."""
+    counted = trained[:, 1:]
+    return _mean_cross_entropy(logits[:, :-1][counted].float(), tokens[:, 1:][counted])
+
+
+def distillation_loss(student: torch.Tensor, teacher: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+    """Mean KL(teacher ‖ student) in nats where the next token counts; logits [B, T, V]. Paper §2.2.3."""
+    counted = trained[:, 1:]
+    wanted = teacher[:, :-1][counted].float().log_softmax(dim=-1)
+    got = student[:, :-1][counted].float().log_softmax(dim=-1)
+    return F.kl_div(got, wanted, reduction="sum", log_target=True) / max(1, len(got))
+
+
+def weighted_sum(losses: torch.Tensor, decay: float) -> torch.Tensor:
+    """Σ_k decay^k · loss_k, k from 1: the Medusa-1 loss with λ_k = decay^k (paper §2.2.1)."""
+    powers = torch.arange(1, len(losses) + 1, device=losses.device)
+    return (losses * decay**powers).sum()
+
+
+def sine_weight(peak: float, step: int, steps: int) -> float:
+    """λ0 of a step when it rises as sin(π/2 · step / steps) to ``peak`` (paper appendix B.2)."""
+    return peak * math.sin(math.pi / 2 * (step + 1) / steps)
+
+
 def _predictions(
-    heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor
+    heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Logits [T', V] and targets [T'] of one head after the other, over the positions it has.
+    """Logits [n, V] and targets [n] of one head after the other, over the positions that count for it.
 
     Head k (1-based) at position t guesses token t + k + 1, so its last k + 1 positions have no target. One
     head at a time, because the logits of all of them would take K times the memory.
@@ -57,12 +89,12 @@ def _predictions(
     features = heads.features(hidden.flatten(0, 1)).unflatten(1, hidden.shape[:2])
     for k in range(heads.count):
         shift = k + 2
+        counted = trained[:, shift:]
         weight = heads.lm_weight if heads.shares_lm_head else heads.lm_weight[k]
-        logits = F.linear(features[k, :, :-shift].flatten(0, 1), weight)
-        yield logits.float(), tokens[:, shift:].flatten()
+        logits = F.linear(features[k, :, :-shift][counted], weight)
+        yield logits.float(), tokens[:, shift:][counted]
 
 
-def weighted_sum(losses: torch.Tensor, decay: float) -> torch.Tensor:
-    """Σ_k decay^k · loss_k, k from 1: the Medusa-1 loss with λ_k = decay^k (paper §2.2.1)."""
-    powers = torch.arange(1, len(losses) + 1, device=losses.device)
-    return (losses * decay**powers).sum()
+def _mean_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over [n] targets; 0, with a gradient of 0, when there are none."""
+    return F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))

@@ -5,81 +5,132 @@ Only the hidden states of the base are needed, so they are computed once a batch
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
 
-from medusa_core.checkpoints import save_heads
-from medusa_core.config import Medusa1Config
+from medusa_core.checkpoints import build_heads, locate, read_heads, save_heads
+from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
-from medusa_core.training.corpus import PackedMixture, encode_source, heldout_windows, load_recipe
-from medusa_core.training.loop import Schedule, TrainRun
-from medusa_core.training.losses import head_losses, head_scores, weighted_sum
+from medusa_core.training.base_model import (
+    base_folder,
+    base_name,
+    compile_base,
+    load_frozen,
+    load_tokenizer,
+    uses_bf16,
+)
+from medusa_core.training.card import write_card
+from medusa_core.training.config import Medusa1Config
+from medusa_core.training.head_data import Batches, heldout_scores
+from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.losses import head_losses, weighted_sum
+
+RESULT = "heads"  # the finished heads' folder inside the run folder
 
 
-def medusa1(config: Medusa1Config) -> Path:
-    """Run the recipe and return the folder of the finished heads (``<out>/heads``)."""
-    out, base = Path(config.out), Path(config.model)
-    sources = load_recipe(Path(config.recipe), Path(config.data_root))
-    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation="sdpa")
-    model.to(device).eval().requires_grad_(False)
-    lm_head = model.get_output_embeddings().weight.float()
-    heads = MedusaHeads.fresh(lm_head, config.heads, config.head_layers).to(device)
-    arrays = [encode_source(s, tokenizer, out / "tokens", heldout=False) for s in sources]
-    data = PackedMixture(
-        arrays,
-        [s.weight for s in sources],
-        config.sequence_length,
-        config.tokens // config.sequence_length + 1,
-        config.seed,
-    )
-    rows = config.batch_tokens // config.sequence_length
+class HeadLosses(torch.nn.Module):
+    """The heads as a module whose forward pass is their losses, which is what processes synchronise on."""
 
-    def hidden_of(tokens: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            return model.base_model(tokens, use_cache=False).last_hidden_state
+    def __init__(self, heads: MedusaHeads) -> None:
+        super().__init__()
+        self.heads = heads
 
-    def forward_backward(step: int) -> dict[str, float]:
-        tokens = torch.from_numpy(data.batch(step, rows)).to(device)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            losses = head_losses(heads, hidden_of(tokens), tokens)
-        loss = weighted_sum(losses, config.head_decay)
-        loss.backward()
-        return {"loss": float(loss.detach())} | _by_head("loss", losses.detach())
-
-    heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length)
-
-    @torch.inference_mode()
-    def evaluate() -> dict[str, float]:
-        metrics: dict[str, float] = {}
-        for kind, windows in heldout.items():
-            with torch.autocast(device.type, dtype=torch.bfloat16):
-                scores = [head_scores(heads, hidden_of(w[None]), w[None]) for w in windows.to(device)]
-            for name in ("loss", "top1", "top5"):
-                per_head = torch.stack([getattr(score, name) for score in scores]).mean(dim=0)
-                metrics |= _by_head(f"heldout/{kind}/{name}", per_head)
-        return metrics
-
-    steps = config.tokens // config.batch_tokens
-    optimizer = torch.optim.AdamW(
-        heads.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-    )
-    run = TrainRun(
-        out,
-        config,
-        {"heads": heads},
-        [optimizer],
-        Schedule(steps, config.warmup_steps, 1.0, "cosine"),
-        config.checkpoint_every,
-    )
-    run.run(forward_backward, evaluate, config.batch_tokens, config.evaluate_every)
-    save_heads(heads, out / "heads", base=config.base_name or config.model)
-    return out / "heads"
+    def forward(self, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+        """Mean loss of every head [K]."""
+        return head_losses(self.heads, hidden, tokens, trained)
 
 
-def _by_head(name: str, values: torch.Tensor) -> dict[str, float]:
-    return {f"{name}/{head}": value for head, value in enumerate(values.tolist(), start=1)}
+def medusa1(config: Medusa1Config, stage: str = "heads") -> Iterator[Progress]:
+    """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
+    accelerator = make_accelerator(config)
+    device = accelerator.device
+    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
+    model = load_frozen(config, device)
+    heads = start_heads(config, model).to(device)
+    if config.compile:
+        compile_base(model, device)
+    bf16 = uses_bf16(config, device)
+
+    def read(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        output = model(tokens, use_cache=False, output_hidden_states=True)
+        return output.hidden_states[-1], output.logits
+
+    def losses_of(step: int, number: int) -> Losses:
+        batch = batches.of(step, number)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            with torch.no_grad():
+                hidden = model.base_model(batch.tokens, use_cache=False).last_hidden_state
+            losses = run.forward(hidden, batch.tokens, batch.trained)
+        return {"loss": weighted_sum(losses, config.head_decay)} | each_head(losses)
+
+    def evaluate() -> Metrics:
+        return heldout_scores(heads, read, batches.heldout, device, bf16)
+
+    optimizer = make_optimizer(config, [{"params": list(heads.parameters()), "lr": config.learning_rate}])
+    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
+    run = TrainRun(config, HeadLosses(heads), [optimizer], schedule, accelerator)
+    watch = Ceiling("loss/1", math.log(model.config.get_text_config().vocab_size))
+    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate)
+    folder = run.folder / RESULT
+    if accelerator.is_main_process:
+        save_heads(heads, folder, base=base_name(config))
+        write_card(run.folder, config)
+    accelerator.wait_for_everyone()
+    yield finished(run, config, stage, folder)
+
+
+def start_heads(config: Medusa1Config, model: torch.nn.Module) -> MedusaHeads:
+    """Fresh heads for the model, or those the settings go on from; in float32, trainable.
+
+    Raises MedusaError when those do not fit the model or the settings.
+    """
+    lm_head = model.get_output_embeddings().weight.detach().float()
+    if not config.start:
+        return MedusaHeads.fresh(lm_head, config.heads, config.head_layers)
+    folder = locate(config.start, ["config.json", "medusa_lm_head*"])
+    heads = build_heads(read_heads(folder), lm_head, folder)
+    if (heads.count, heads.layers) != (config.heads, config.head_layers):
+        raise MedusaError(
+            f"{config.start} has {heads.count} heads of {heads.layers} layers, the settings ask for "
+            f"{config.heads} of {config.head_layers}: set --heads and --head-layers to what it has"
+        )
+    return heads.requires_grad_(True).train()
+
+
+def make_optimizer(config: Medusa1Config, groups: list[dict]) -> torch.optim.Optimizer:
+    """AdamW, or bitsandbytes' with 8-bit state. Raises MedusaError when that cannot be had."""
+    betas = (0.9, 0.95)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0, fused=True)
+    if not torch.cuda.is_available():
+        raise MedusaError("adamw8bit needs a CUDA GPU: use --optimizer adamw")
+    try:
+        from bitsandbytes.optim import AdamW8bit  # noqa: PLC0415 - optional, and only on CUDA
+    except ImportError as error:
+        raise MedusaError("adamw8bit needs bitsandbytes: pip install bitsandbytes") from error
+    return AdamW8bit(groups, betas=betas, weight_decay=0.0)
+
+
+def each_head(losses: torch.Tensor) -> Losses:
+    """The losses [K] under the names they are logged by."""
+    return {f"loss/{head}": value for head, value in enumerate(losses.detach(), start=1)}
+
+
+def finished(run: TrainRun, config: Medusa1Config, stage: str, folder: Path) -> Progress:
+    """The last record of a recipe."""
+    return Progress(stage, run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+def first_stage(config: Medusa1Config) -> Medusa1Config:
+    """The settings of Medusa-2's first stage: Medusa-1 in a run folder inside the second's."""
+    names = Medusa1Config.__dataclass_fields__
+    own = {name: getattr(config, name) for name in names}
+    tokens = getattr(config, "stage1_tokens", 0) or config.tokens
+    return replace(Medusa1Config(**own), out=str(Path(config.out) / "stage1"), tokens=tokens)

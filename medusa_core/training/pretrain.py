@@ -6,83 +6,87 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from medusa_core.config import PretrainConfig
 from medusa_core.errors import MedusaError
-from medusa_core.training.corpus import (
-    END_OF_TEXT,
-    PackedMixture,
-    Source,
-    encode_source,
-    heldout_windows,
-    load_recipe,
-)
-from medusa_core.training.loop import Schedule, TrainRun
+from medusa_core.training.config import PretrainConfig
+from medusa_core.training.corpus import END_OF_TEXT, Source, Split, encode_source, load_recipe
+from medusa_core.training.data import Batch, PackedMixture, heldout_windows
+from medusa_core.training.encoding import Encoder
+from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
+IGNORED = -100  # cross_entropy's mark for a target that does not count
 
-def pretrain(config: PretrainConfig) -> Path:
-    """Run the recipe and return the folder of the finished model (``<out>/model``)."""
+
+def pretrain(config: PretrainConfig) -> Iterator[Progress]:
+    """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
+
+    Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
+    """
     if not hasattr(torch.optim, "Muon"):
         raise MedusaError(
             f"pretraining uses torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9"
         )
+    accelerator = make_accelerator(config)
+    if accelerator.num_processes > 1:
+        raise MedusaError("pretrain runs on one process: start it without accelerate launch")
     out = Path(config.out)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     tokenizer = _tokenizer(sources, config, out)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = accelerator.device
     torch.manual_seed(config.seed)
     # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short windows.
     model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
     model.set_attn_implementation("eager" if config.compile and device.type == "cpu" else "sdpa")
     body = torch.compile(model.model) if config.compile else model.model
     steps = config.tokens // config.batch_tokens
-    windows = _windows(sources, tokenizer, config, out)
+    encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT))
+    splits = {source.kind: encode_source(source, encoder, out / "tokens") for source in sources}
+    windows = _windows(sources, splits, config, encoder.end)
     long_from = round(steps * (1 - config.long_share))
 
-    def loss_of(window: torch.Tensor) -> torch.Tensor:
+    def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            hidden = body(window[:, :-1], use_cache=False).last_hidden_state
+            hidden = body(tokens[:, :-1].to(device), use_cache=False).last_hidden_state
             logits = model.lm_head(hidden)
-        return F.cross_entropy(logits.float().flatten(0, 1), window[:, 1:].flatten())
+        targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
-    def forward_backward(step: int) -> dict[str, float]:
+    def losses_of(step: int, number: int) -> Losses:
         length = config.context if step >= long_from else config.sequence_length
-        window = torch.from_numpy(windows[length].batch(step, config.batch_tokens // length))
-        loss = loss_of(window.to(device))
-        loss.backward()
-        return {"loss": float(loss.detach())}
+        batch = windows[length].batch(step, config.batch_tokens // length)
+        return {"loss": loss_of(batch.tokens, batch.trained)}
 
-    heldout = heldout_windows(sources, tokenizer, out / "tokens", config.sequence_length)
+    heldout = {
+        kind: heldout_windows(split.heldout, config.sequence_length, encoder.end)
+        for kind, split in splits.items()
+    }
 
     @torch.inference_mode()
-    def evaluate() -> dict[str, float]:
+    def evaluate() -> Metrics:
         # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
         return {
-            f"heldout/{kind}": mean(float(loss_of(window[None].to(device))) for window in windows)
-            for kind, windows in heldout.items()
+            f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
+            for kind, batch in heldout.items()
         }
 
-    run = TrainRun(
-        out,
-        config,
-        {"model": model},
-        _optimizers(model, config),
-        Schedule(steps, config.warmup_steps, config.decay_share),
-        config.checkpoint_every,
-    )
-    run.run(forward_backward, evaluate, config.batch_tokens, config.evaluate_every)
+    schedule = Schedule(steps, config.warmup_steps, config.decay_share)
+    run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
+    watch = Ceiling("loss", math.log(config.vocab_size))
+    yield from run.steps(losses_of, evaluate, "base", watch)
     folder = out / "model"
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
     save_tokenizer(tokenizer, folder, config.context)
-    return folder
+    yield Progress("base", run.step, steps, run.step * config.batch_tokens, 0.0, folder=folder)
 
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
@@ -95,15 +99,19 @@ def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Toke
 
 
 def _windows(
-    sources: list[Source], tokenizer: Tokenizer, config: PretrainConfig, out: Path
+    sources: list[Source], splits: dict[str, Split], config: PretrainConfig, end: int
 ) -> dict[int, PackedMixture]:
     """Short windows for most of the run, windows of the whole context for its end."""
-    arrays = [encode_source(s, tokenizer, out / "tokens", heldout=False) for s in sources]
-    weights = [s.weight for s in sources]
+    arrays = [splits[source.kind].train for source in sources]
+    weights = [source.weight or len(splits[source.kind].train) for source in sources]
     return {
-        length: PackedMixture(arrays, weights, length, config.max_tokens // length, config.seed + length)
+        length: PackedMixture(arrays, weights, length, config.max_tokens // length, config.seed + length, end)
         for length in {config.sequence_length, config.context}
     }
+
+
+def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    return zip(batch.tokens.split(1), batch.trained.split(1), strict=True)
 
 
 def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:

@@ -1,0 +1,228 @@
+"""Self-distillation, first half: text by the model itself, for heads to learn from (paper §2.2.3).
+
+A seed is a dialogue whose user turns the model answers one after the other, or the beginning of a text that
+it continues. Answers are written in batches at a low temperature into one JSON-lines file a kind of text,
+which every recipe reads. Each line names its batch, so that a run that is broken off drops a half-written
+batch and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import SelfDistillConfig
+from medusa_core.training.corpus import load_recipe
+from medusa_core.training.examples import Example, data_files, read_examples
+
+SHORTEST, LONGEST = 8, 96  # tokens of a text's beginning that is handed to the model
+INVENTED = "invented"  # the kind of text whose beginnings the model makes up
+INVENTED_TEMPERATURE = 1.0  # of those beginnings, so that they differ
+PROGRESS = ".progress"  # how many batches are whole
+MOST_SEEDS = 50_000  # of a kind of text, held in memory
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What answers of one kind begin with; no examples means that the model invents the beginnings."""
+
+    kind: str
+    examples: list[Example]
+    weight: float
+
+
+def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
+    """Seeds from ``--prompts``, else from the recipe's training text, else none but the model's own.
+
+    Raises MedusaError when a file cannot be read.
+    """
+    if config.prompts:
+        found = [
+            Seeds(_kind(file), list(read_examples(file, answered=False)), 0.0)
+            for file in data_files(Path(config.prompts))
+        ]
+        return [Seeds(seeds.kind, seeds.examples, float(len(seeds.examples))) for seeds in found]
+    if not _has_corpus(config):
+        return [Seeds(INVENTED, [], 1.0)]
+    sources = load_recipe(Path(config.recipe), Path(config.data_root))
+    return [Seeds(source.kind, _some(source.examples(heldout=False)), source.weight) for source in sources]
+
+
+class Writer:
+    """Writes answers batch by batch; knows from its files how far it is."""
+
+    def __init__(
+        self,
+        config: SelfDistillConfig,
+        model: torch.nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        folder: Path,
+    ) -> None:
+        """Raises MedusaError when the seeds cannot be read or the tokenizer cannot hold dialogues."""
+        self._config = config
+        self._model = model
+        self._tokenizer = tokenizer
+        self._folder = folder
+        self._seeds = load_seeds(config)
+        self._end = tokenizer.eos_token_id
+        chats = any(example.messages for seeds in self._seeds for example in seeds.examples)
+        if chats and not tokenizer.chat_template:
+            raise MedusaError(
+                "the prompts are for dialogues, but the tokenizer has no chat template: give plain texts"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.batches = -(-config.answers // config.answer_batch)
+
+    def write(self) -> Iterator[tuple[int, int]]:
+        """Write what is missing; yields how many batches are whole and the tokens of the last one."""
+        for index in range(self._resume(), self.batches):
+            rng = np.random.default_rng([self._config.seed, index])
+            torch.manual_seed(int(rng.integers(2**31)))
+            rows = min(self._config.answer_batch, self._config.answers - index * self._config.answer_batch)
+            weights = np.asarray([seeds.weight for seeds in self._seeds])
+            picks = rng.choice(len(self._seeds), size=rows, p=weights / weights.sum())
+            tokens = 0
+            for which in np.unique(picks):
+                count = int((picks == which).sum())
+                records, new = self._answer(self._seeds[which], count, rng)
+                self._append(self._seeds[which].kind, index, records)
+                tokens += new
+            self._note(index + 1)
+            yield index + 1, tokens
+
+    def _answer(self, seeds: Seeds, count: int, rng: np.random.Generator) -> tuple[list[dict], int]:
+        if not seeds.examples:
+            return self._continue([[]] * count, int(rng.integers(SHORTEST, LONGEST // 2)))
+        chosen = [seeds.examples[i] for i in rng.integers(len(seeds.examples), size=count)]
+        texts = [example.text for example in chosen if example.text is not None]
+        chats = [list(example.user_turns) for example in chosen if example.text is None]
+        records, tokens = [], 0
+        if texts:
+            length = int(rng.integers(SHORTEST, LONGEST + 1))
+            openings = [self._ids(text)[:length] for text in texts]
+            records, tokens = self._continue(openings, 0)
+        if chats:
+            dialogues, new = self._converse(chats)
+            records, tokens = records + dialogues, tokens + new
+        return records, tokens
+
+    def _continue(self, openings: list[list[int]], invented: int) -> tuple[list[dict], int]:
+        """Texts that begin with the openings, after ``invented`` tokens the model draws freely."""
+        begin = self._tokenizer.bos_token_id
+        begin = self._end if begin is None else begin
+        rows = [[begin, *opening] for opening in openings]
+        if invented:
+            rows = [
+                r + n for r, n in zip(rows, self._generate(rows, invented, INVENTED_TEMPERATURE), strict=True)
+            ]
+        new = self._generate(rows, self._config.answer_tokens, self._config.temperature)
+        texts = [self._text(row[1:] + tokens) for row, tokens in zip(rows, new, strict=True)]
+        count = sum(len(row) + len(tokens) for row, tokens in zip(rows, new, strict=True))
+        return [{"text": text} for text in texts if text.strip()], count
+
+    def _converse(self, turns: list[list[str]]) -> tuple[list[dict], int]:
+        """Dialogues in which the model answers each user's turn, knowing its earlier answers."""
+        dialogues: list[list[dict]] = [[] for _ in turns]
+        tokens = 0
+        for number in range(max(map(len, turns))):
+            open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
+            for i in open_ones:
+                dialogues[i].append({"role": "user", "content": turns[i][number]})
+            rows = [
+                self._tokenizer.apply_chat_template(
+                    dialogues[i], add_generation_prompt=True, return_dict=False
+                )
+                for i in open_ones
+            ]
+            for i, new in zip(
+                open_ones,
+                self._generate(rows, self._config.answer_tokens, self._config.temperature),
+                strict=True,
+            ):
+                dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
+                tokens += len(new)
+        return [{"messages": dialogue} for dialogue in dialogues], tokens
+
+    @torch.inference_mode()
+    def _generate(self, rows: Sequence[list[int]], limit: int, temperature: float) -> list[list[int]]:
+        """What the model writes after each row, cut at end-of-text. Rows are padded on the left."""
+        width = max(map(len, rows))
+        context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        if context and width + limit > context:
+            width = context - limit
+        ids = torch.full((len(rows), width), self._end)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            kept = row[-width:]
+            ids[number, width - len(kept) :] = torch.tensor(kept)
+            mask[number, width - len(kept) :] = 1
+        device = self._model.device
+        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        output = self._model.generate(
+            ids.to(device),
+            attention_mask=mask.to(device),
+            max_new_tokens=limit,
+            pad_token_id=self._end,
+            **(sampling if temperature > 0 else {"do_sample": False}),
+        )
+        return [self._until_end(new) for new in output[:, width:].tolist()]
+
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        ends = self._model.generation_config.eos_token_id
+        ends = {self._end, *(ends if isinstance(ends, list) else [ends])}
+        return next((tokens[:i] for i, token in enumerate(tokens) if token in ends), tokens)
+
+    def _ids(self, text: str) -> list[int]:
+        # Far more characters than the longest beginning has tokens.
+        return self._tokenizer(text[: LONGEST * 16], add_special_tokens=False, verbose=False)["input_ids"]
+
+    def _text(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    # --- the files
+
+    def _append(self, kind: str, index: int, records: list[dict]) -> None:
+        with open(self._folder / f"{kind}.jsonl", "a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in records)
+
+    def _resume(self) -> int:
+        """The batch to go on with; what a broken-off one has left behind is dropped."""
+        note = self._folder / PROGRESS
+        done = json.loads(note.read_text(encoding="utf-8"))["batches"] if note.is_file() else 0
+        for file in self._folder.glob("*.jsonl"):
+            lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+            kept = [line for line in lines if json.loads(line)["batch"] < done]
+            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        return done
+
+    def _note(self, batches: int) -> None:
+        partial = self._folder / f"{PROGRESS}.partial"
+        partial.write_text(json.dumps({"batches": batches}), encoding="utf-8")
+        partial.replace(self._folder / PROGRESS)
+
+
+def _kind(file: Path) -> str:
+    return file.name.split(".")[0]
+
+
+def _some(examples: Iterator[Example]) -> list[Example]:
+    """The examples, or some thousands of them from all over the text where there are more."""
+    kept = list(examples)
+    stride = -(-len(kept) // MOST_SEEDS)
+    return kept[::stride]
+
+
+def _has_corpus(config: SelfDistillConfig) -> bool:
+    """Whether the recipe's texts are here; on most machines they are not, and that is no error."""
+    try:
+        load_recipe(Path(config.recipe), Path(config.data_root))
+    except MedusaError:
+        return False
+    return True

@@ -1,0 +1,146 @@
+"""The base model as the recipes need it: loaded for training, with or without a low-rank adapter.
+
+The adapter is peft's. One model is both student and teacher: the teacher is the same model with its adapter
+switched off, so that no second copy is held. Knows nothing about heads. Paper §2.2.2, §2.2.3, appendix B.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
+
+from medusa_core import checkpoints
+from medusa_core.adapters import untie
+from medusa_core.devices import cpu_has_bf16
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import Medusa1Config, Medusa2Config
+
+
+def base_folder(config: Medusa1Config) -> Path:
+    """The folder of the base the settings name; the embedded one when they name none."""
+    return checkpoints.locate_model(config.model) if config.model else checkpoints.embedded_model()
+
+
+def base_name(config: Medusa1Config) -> str:
+    """What the heads' config calls their base."""
+    return config.base_name or config.model or "embedded"
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The base's tokenizer. Raises MedusaError when there is none."""
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise MedusaError(
+            f"{folder} has no tokenizer that can be read ({error}): training needs one"
+        ) from error
+
+
+def uses_bf16(config: Medusa1Config, device: torch.device) -> bool:
+    """Whether to compute in bfloat16: as asked, or where the hardware multiplies it natively."""
+    if config.precision != "auto":
+        return config.precision == "bf16"
+    return torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bf16()
+
+
+def load_frozen(config: Medusa1Config, device: torch.device) -> torch.nn.Module:
+    """The base for Medusa-1: no gradients, in bfloat16 or 4 bits where that is possible or asked for.
+
+    Raises MedusaError when 4 bits are asked for and cannot be had.
+    """
+    options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
+    if config.base_4bit:
+        options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
+    model = _load(base_folder(config), options)
+    if not config.base_4bit:
+        model.to(device)
+    return model.eval().requires_grad_(False)
+
+
+def load_trainable(config: Medusa2Config, device: torch.device) -> torch.nn.Module:
+    """The base for joint training: with a fresh adapter on all linear layers, or all weights trainable.
+
+    Raises MedusaError for settings that exclude each other.
+    """
+    if config.base_4bit:
+        raise MedusaError("joint training changes the base, so it cannot be held in 4 bits: drop --base-4bit")
+    if config.teacher == "self" and not config.lora:
+        raise MedusaError(
+            "the base is its own teacher only with its adapter off: use --lora, or --teacher text"
+        )
+    whole = not config.lora or not uses_bf16(config, device)
+    model = _load(base_folder(config), {"dtype": torch.float32 if whole else torch.bfloat16}).to(device)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return add_adapter(model, config) if config.lora else model
+
+
+def add_adapter(model: torch.nn.Module, config: Medusa2Config) -> PeftModel:
+    """The model with a fresh adapter: its weights frozen, the adapter's in float32 and trainable."""
+    head = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
+    linear = [n for n, m in model.named_modules() if _is_linear(m) and n != head]
+    if config.lora_lm_head:
+        untie(model)
+    adapter = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=[*linear, head] if config.lora_lm_head else linear,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, adapter, autocast_adapter_dtype=True)
+
+
+def causal_model(model: torch.nn.Module) -> torch.nn.Module:
+    """transformers' own model inside, adapter layers included."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def compile_base(model: torch.nn.Module, device: torch.device) -> None:
+    """Compile the forward pass of the base's layers, in place; saving and adapters are not touched."""
+    causal = causal_model(model)
+    if device.type == "cpu":
+        # Compiled, plain attention fuses with its neighbours and beats the CPU's kernel on short windows.
+        causal.set_attn_implementation("eager")
+    causal.base_model.forward = torch.compile(causal.base_model.forward)
+
+
+@contextmanager
+def as_teacher(model: PeftModel) -> Iterator[None]:
+    """The model as it was before training: adapter and dropout off, no gradients."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), model.disable_adapter():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    # GPT-2 calls its linear layers Conv1D.
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def _load(folder: Path, options: dict) -> torch.nn.Module:
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"cannot load a causal language model from {folder}: {reason}") from error
+
+
+def _four_bits(device: torch.device) -> BitsAndBytesConfig:
+    if device.type != "cuda":
+        raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_use_double_quant=True,
+    )

@@ -1,0 +1,60 @@
+"""The card of a run folder: what was trained, on what, how, and what it reached, for people to read.
+
+Every number comes from the run's own files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from medusa_core.training.config import RunConfig
+
+_NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
+
+
+def write_card(folder: Path, config: RunConfig) -> None:
+    """Write ``README.md`` into the run folder, from the settings and ``result.json``."""
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    lines = [
+        f"# {type(config).__doc__.splitlines()[0]}",
+        "",
+        f"{result['tokens']:,} training tokens in {result['step']:,} steps.",
+        "",
+        "## Settings",
+        "",
+        "| setting | value | meaning |",
+        "|---|---|---|",
+        *_settings(config),
+        "",
+        "## Held-out text",
+        "",
+        "Loss of the base in nats per token, and how often each head's first guess / one of its first five",
+        "guesses is the token that stands in the text.",
+        "",
+        *_heldout(result),
+    ]
+    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _settings(config: RunConfig) -> Iterator[str]:
+    values = asdict(config)
+    for item in fields(config):
+        if item.name not in _NOT_RECIPE and values[item.name] != "":
+            meaning = item.metadata["help"].replace("|", "\\|")
+            yield f"| {item.name} | `{values[item.name]}` | {meaning} |"
+
+
+def _heldout(result: dict[str, float]) -> Iterator[str]:
+    kinds = list(dict.fromkeys(name.split("/")[1] for name in result if name.startswith("heldout/")))
+    heads = sum(name.startswith(f"heldout/{kinds[0]}/top1/") for name in result) if kinds else 0
+    yield "| kind | base | " + " | ".join(f"head {head}" for head in range(1, heads + 1)) + " |"
+    yield "|---|---|" + "---|" * heads
+    for kind in kinds:
+        shares = (
+            f"{result[f'heldout/{kind}/top1/{head}']:.2f} / {result[f'heldout/{kind}/top5/{head}']:.2f}"
+            for head in range(1, heads + 1)
+        )
+        yield f"| {kind} | {result[f'heldout/{kind}/base']:.3f} | " + " | ".join(shares) + " |"

@@ -1,0 +1,154 @@
+"""Medusa-2: train heads and backbone together without losing the backbone's quality (paper §2.2.2).
+
+Three measures: a combined loss ``L_LM + λ0 · Σ_k λ^k L_k``, a smaller learning rate for the backbone, and
+heads that are warmed up first, by a stage of Medusa-1 or by raising λ0 along a sine. With ``teacher = self``
+the backbone learns to stay what it was: L_LM is the KL divergence from itself with its adapter switched off
+(§2.2.3). Direct fine-tuning is the same loop without the measures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from medusa_core.checkpoints import HEADS_FOLDER, save_heads
+from medusa_core.heads import MedusaHeads
+from medusa_core.training.base_model import (
+    as_teacher,
+    base_folder,
+    base_name,
+    causal_model,
+    compile_base,
+    load_tokenizer,
+    load_trainable,
+    uses_bf16,
+)
+from medusa_core.training.card import write_card
+from medusa_core.training.config import Medusa2Config
+from medusa_core.training.head_data import Batches, heldout_scores
+from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.losses import (
+    distillation_loss,
+    head_losses,
+    next_token_loss,
+    sine_weight,
+    weighted_sum,
+)
+from medusa_core.training.medusa1 import (
+    RESULT,
+    each_head,
+    finished,
+    first_stage,
+    make_optimizer,
+    medusa1,
+    start_heads,
+)
+
+MERGED = "model"  # the merged model's folder inside the run folder
+
+
+class JointLosses(torch.nn.Module):
+    """Backbone and heads as one module whose forward pass is the backbone's loss and the heads' losses."""
+
+    def __init__(self, model: torch.nn.Module, heads: MedusaHeads, own_teacher: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.heads = heads
+        self._own_teacher = own_teacher
+
+    def forward(self, tokens: torch.Tensor, trained: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Backbone's loss [] and mean loss of every head [K] on tokens [B, T]."""
+        hidden, logits = read_base(self.model, tokens)
+        if self._own_teacher:
+            with as_teacher(self.model):
+                _, wanted = read_base(self.model, tokens)
+            backbone = distillation_loss(logits, wanted, trained)
+        else:
+            backbone = next_token_loss(logits, tokens, trained)
+        return backbone, head_losses(self.heads, hidden, tokens, trained)
+
+
+def read_base(model: torch.nn.Module, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Last hidden states [B, T, d] and logits [B, T, V] of tokens [B, T]."""
+    output = causal_model(model)(tokens, use_cache=False, output_hidden_states=True)
+    return output.hidden_states[-1], output.logits
+
+
+def medusa2(config: Medusa2Config, stage: str = "joint") -> Iterator[Progress]:
+    """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
+    if config.head_warmup == "two-stage" and not config.start:
+        start = ""
+        for progress in medusa1(first_stage(config), "first stage"):
+            start = str(progress.folder)
+            yield replace(progress, folder=None)
+        config = replace(config, start=start)
+    yield from _joint(config, stage)
+
+
+def _joint(config: Medusa2Config, stage: str) -> Iterator[Progress]:
+    accelerator = make_accelerator(config)
+    device = accelerator.device
+    torch.manual_seed(config.seed)  # the adapter's first half starts random
+    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
+    model = load_trainable(config, device)
+    heads = start_heads(config, causal_model(model)).to(device)
+    if config.compile:
+        compile_base(model, device)
+    joint = JointLosses(model, heads, config.teacher == "self")
+    bf16 = uses_bf16(config, device)
+
+    def losses_of(step: int, number: int) -> Losses:
+        batch = batches.of(step, number)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            backbone, losses = run.forward(batch.tokens, batch.trained)
+        weight = config.head_weight
+        if config.head_warmup == "sine":
+            weight = sine_weight(weight, step, config.steps)
+        loss = backbone + weight * weighted_sum(losses, config.head_decay)
+        return {"loss": loss, "loss/base": backbone} | each_head(losses)
+
+    def evaluate() -> Metrics:
+        joint.eval()
+        scores = heldout_scores(heads, lambda t: read_base(model, t), batches.heldout, device, bf16)
+        joint.train()
+        return scores
+
+    backbone_weights = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(
+        config,
+        [
+            {"params": list(heads.parameters()), "lr": config.learning_rate},
+            {"params": backbone_weights, "lr": config.backbone_learning_rate},
+        ],
+    )
+    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
+    run = TrainRun(config, joint.train(), [optimizer], schedule, accelerator)
+    watch = Ceiling("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
+    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate)
+    folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
+    if accelerator.is_main_process:
+        _save(model, heads, folder, config)
+        write_card(run.folder, config)
+    accelerator.wait_for_everyone()
+    yield finished(run, config, stage, folder)
+
+
+def _save(model: torch.nn.Module, heads: MedusaHeads, folder: Path, config: Medusa2Config) -> None:
+    """Heads with the adapter beside them, or a whole model with the heads in its folder."""
+    if folder.name == RESULT:
+        save_heads(heads, folder, base=base_name(config))
+        model.peft_config["default"].base_model_name_or_path = base_name(config)
+        model.save_pretrained(folder, save_embedding_layers=False)
+        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours is in the run folder
+        return
+    merged = model.merge_and_unload(safe_merge=True) if config.lora else model
+    merged.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    load_tokenizer(base_folder(config)).save_pretrained(folder)
+    save_heads(heads, folder / HEADS_FOLDER, base=base_name(config))

@@ -1,0 +1,56 @@
+"""Which settings belong to which recipe, and the one call that runs any of them.
+
+Whoever trains (command line, app, experiments) reads the same stream of ``Progress`` records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medusa_core.config import LoadConfig
+from medusa_core.training.config import (
+    DirectConfig,
+    Medusa1Config,
+    Medusa2Config,
+    PretrainConfig,
+    RunConfig,
+    SelfDistillConfig,
+)
+
+if TYPE_CHECKING:
+    from medusa_core.training.loop import Progress
+
+RECIPES: dict[str, type[RunConfig]] = {
+    "pretrain": PretrainConfig,
+    "medusa1": Medusa1Config,
+    "medusa2": Medusa2Config,
+    "direct": DirectConfig,
+    "self-distill": SelfDistillConfig,
+}
+
+
+def train(config: RunConfig) -> Iterator[Progress]:
+    """Run the recipe the settings belong to; the last record's ``folder`` is the result.
+
+    Closing the generator saves a checkpoint. Raises MedusaError for settings, data or
+    a base that cannot be used.
+    """
+    # Imported when needed: peft and the data pipeline take a second.
+    if isinstance(config, SelfDistillConfig):
+        from medusa_core.training.self_distill import self_distill as recipe  # noqa: PLC0415
+    elif isinstance(config, Medusa2Config):
+        from medusa_core.training.medusa2 import medusa2 as recipe  # noqa: PLC0415
+    elif isinstance(config, Medusa1Config):
+        from medusa_core.training.medusa1 import medusa1 as recipe  # noqa: PLC0415
+    else:
+        from medusa_core.training.pretrain import pretrain as recipe  # noqa: PLC0415
+    yield from recipe(config)
+
+
+def result_of(config: Medusa1Config, folder: Path) -> LoadConfig:
+    """How the engine loads what a recipe for heads finished: heads for their base, or a merged model."""
+    if (folder / "config.json").is_file() and (folder / "tokenizer_config.json").is_file():
+        return LoadConfig(model=str(folder))
+    return LoadConfig(model=config.model, heads=str(folder))

@@ -1,0 +1,60 @@
+"""Self-distillation: the base writes the text, then heads (and an adapter) learn from it (paper §2.2.3).
+
+For a base whose training text nobody has, and for keeping a base what it is: Medusa-2 on its own answers with
+the KL divergence from itself as the backbone's loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import torch
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.answers import Writer
+from medusa_core.training.base_model import base_folder, load_frozen, load_tokenizer
+from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
+from medusa_core.training.loop import Progress, make_accelerator
+from medusa_core.training.medusa1 import medusa1
+from medusa_core.training.medusa2 import medusa2
+
+ANSWERS = "answers"  # folder of the answers inside the run folder
+
+
+def self_distill(config: SelfDistillConfig) -> Iterator[Progress]:
+    """Run the recipe; the last record's ``folder`` holds what was trained, or the answers.
+
+    Raises MedusaError for settings, prompts or a base that cannot be used.
+    """
+    answers = Path(config.out) / ANSWERS
+    yield from write_answers(config, answers)
+    if config.train == "nothing":
+        return
+    recipe, settings = (medusa1, Medusa1Config) if config.train == "medusa1" else (medusa2, Medusa2Config)
+    own = {field.name: getattr(config, field.name) for field in fields(settings)}
+    own |= {"data": str(answers), "out": str(Path(config.out) / config.train)}
+    yield from recipe(settings(**own))
+
+
+def write_answers(config: SelfDistillConfig, folder: Path) -> Iterator[Progress]:
+    """Write the answers that are missing; the last record's ``folder`` is theirs."""
+    accelerator = make_accelerator(replace(config, track="none"))
+    if accelerator.is_main_process:
+        base = base_folder(config)
+        model = load_frozen(config, accelerator.device)
+        writer = Writer(config, model, load_tokenizer(base), folder)
+        started, tokens = time.perf_counter(), 0
+        for step, new in writer.write():
+            tokens += new
+            rate = tokens / (time.perf_counter() - started)
+            yield Progress("answers", step, writer.batches, tokens, rate)
+        del writer, model  # the recipe loads the base its own way
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    accelerator.wait_for_everyone()
+    if not any(folder.glob("*.jsonl")):
+        raise MedusaError(f"the base wrote nothing into {folder}: check that it writes text at all")
+    yield Progress("answers", 1, 1, 0, 0.0, folder=folder)
