@@ -26,6 +26,7 @@ from medusa_core.heads import MedusaHeads
 HEADS_NAME = "medusa_lm_head"
 HEADS_FOLDER = "heads"
 TREE_NAME = "tree.json"
+GPU_TREE_NAME = "tree-gpu.json"
 ACCURACIES_NAME = "accuracies.json"
 ADAPTER_NAME = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
@@ -36,6 +37,7 @@ HEAD_FILES = [
     "config.json",
     f"{HEADS_NAME}*",
     TREE_NAME,
+    GPU_TREE_NAME,
     ACCURACIES_NAME,
     ADAPTER_NAME,
     ADAPTER_CONFIG,
@@ -94,6 +96,15 @@ def beside_heads(folder: Path, name: str) -> Path | None:
     """A file that was made for these heads, their tree or their accuracies, when there is one."""
     file = folder / name
     return file if file.is_file() else None
+
+
+def tree_beside(folder: Path, device: torch.device) -> Path | None:
+    """The tree that was made for these heads and this kind of device, else the one there is.
+
+    A GPU verifies many nodes in about the time of one, so its best tree is larger than a CPU's.
+    """
+    own = beside_heads(folder, GPU_TREE_NAME) if device.type != "cpu" else None
+    return own or beside_heads(folder, TREE_NAME)
 
 
 def has_adapter(folder: Path) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 from medusa_core.errors import MedusaError
 
-
 NO_HEADS = "none"
 
 
@@ -62,7 +61,7 @@ class LoadConfig:
     """What to load and where to put it."""
 
     model: str = setting("", "folder or hub name of the base model; default: the embedded model")
-    heads: str = setting("", "folder or hub name of the heads; none: the bare base; default: the heads that belong to the model")
+    heads: str = setting("", "folder or hub name of the heads; none: the bare base; default: the model's")
     dtype: str = setting("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
 

@@ -133,7 +133,7 @@ def load_engine(config: LoadConfig) -> Engine:
     if heads_path is not None:
         lm_head = target.model.get_output_embeddings().weight
         heads = checkpoints.build_heads(checkpoints.read_heads(heads_path), lm_head, heads_path)
-        if file := checkpoints.beside_heads(heads_path, checkpoints.TREE_NAME):
+        if file := checkpoints.tree_beside(heads_path, placement.device):
             tree = load_tree(str(file))
         if file := checkpoints.beside_heads(heads_path, checkpoints.ACCURACIES_NAME):
             accuracies = read_accuracies(file)

@@ -278,6 +278,17 @@ def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
     assert load_from(beside).heads is None
 
 
+@pytest.mark.parametrize(
+    ("device", "file"), [("cpu", "tree.json"), ("cuda", "tree-gpu.json"), ("mps", "tree-gpu.json")]
+)
+def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)) is None
+    (tmp_path / checkpoints.TREE_NAME).write_text("[[0]]", encoding="utf-8")
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == "tree.json"
+    (tmp_path / checkpoints.GPU_TREE_NAME).write_text("[[0], [1]]", encoding="utf-8")
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == file
+
+
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):
     write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
     loaded = load_from(engine_folder, heads=str(tmp_path / "other"))
