@@ -1,4 +1,4 @@
-"""Self-distillation, first half: text by the model itself, for heads to learn from (paper §2.2.3).
+"""Self-distillation, first half: text by the model itself, for heads to learn from (paper §2.3.2).
 
 A seed is a dialogue whose user turns the model answers one after the other, or the beginning of a text that
 it continues. Answers are written in batches at a low temperature into one JSON-lines file a kind of text,

@@ -128,7 +128,7 @@ class Medusa2Config(Medusa1Config):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectConfig(Medusa2Config):
-    """Direct fine-tuning: jointly, without Medusa-2's measures; it costs quality (paper §3.3)."""
+    """Direct fine-tuning: jointly, without Medusa-2's measures; it costs quality (paper §3.3.3)."""
 
     out: str = setting("runs/direct", "run folder: config, metrics, checkpoints, card and the result")
     backbone_learning_rate: float = setting(2e-3, "peak learning rate of the backbone", low=0.0)
@@ -138,7 +138,7 @@ class DirectConfig(Medusa2Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SelfDistillConfig(Medusa2Config):
-    """Self-distillation: the base answers the prompts, and learns from its answers (paper §2.2.3)."""
+    """Self-distillation: the base answers the prompts, and learns from its answers (paper §2.3.2)."""
 
     out: str = setting("runs/self-distill", "run folder: answers, metrics, checkpoints, card and the result")
     prompts: str = setting(

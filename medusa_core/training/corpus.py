@@ -78,7 +78,10 @@ def load_recipe(path: Path, root: Path) -> list[Source]:
     try:
         sources = [_source(entry, root) for entry in json.loads(path.read_text(encoding="utf-8"))["sources"]]
     except MedusaError as error:
-        raise MedusaError(f"the recipe {path} names what is not there: {error}: set --data-root") from error
+        raise MedusaError(
+            f"the recipe {path} names what is not there ({error}): set --data-root to its folder, or train on "
+            "text of your own with --data"
+        ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MedusaError(f"cannot read the data recipe {path}: {error!r}") from error
     kinds = [source.kind for source in sources]

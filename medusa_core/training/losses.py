@@ -60,7 +60,7 @@ def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor, trained: torch.T
 
 
 def distillation_loss(student: torch.Tensor, teacher: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
-    """Mean KL(teacher ‖ student) in nats where the next token counts; logits [B, T, V]. Paper §2.2.3."""
+    """Mean KL(teacher ‖ student) in nats where the next token counts; logits [B, T, V]. Paper §2.3.2."""
     counted = trained[:, 1:]
     wanted = teacher[:, :-1][counted].float().log_softmax(dim=-1)
     got = student[:, :-1][counted].float().log_softmax(dim=-1)

@@ -3,7 +3,7 @@
 Three measures: a combined loss ``L_LM + λ0 · Σ_k λ^k L_k``, a smaller learning rate for the backbone, and
 heads that are warmed up first, by a stage of Medusa-1 or by raising λ0 along a sine. With ``teacher = self``
 the backbone learns to stay what it was: L_LM is the KL divergence from itself with its adapter switched off
-(§2.2.3). Direct fine-tuning is the same loop without the measures.
+(§2.3.2). Direct fine-tuning is the same loop without the measures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Self-distillation: the base writes the text, then heads (and an adapter) learn from it (paper §2.2.3).
+"""Self-distillation: the base writes the text, then heads (and an adapter) learn from it (paper §2.3.2).
 
 For a base whose training text nobody has, and for keeping a base what it is: Medusa-2 on its own answers with
 the KL divergence from itself as the backbone's loss.
