@@ -1,9 +1,10 @@
 """Methods side by side on the same prompts.
 
-Methods are interleaved prompt by prompt and their order rotates, so that a machine whose speed drifts
-treats them alike. A round is all prompts once; the figures of a method are medians over rounds, with the
-lowest and highest round as the spread. Speedup is the ratio to ``none`` within a round, so both sides of
-it were measured minutes apart at most. Words: acceleration, overhead and speedup as in the paper, §3.
+Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
+order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
+figures of a method are medians over rounds, with the lowest and highest round as the spread. Speedup is the
+ratio to ``none`` within a round, so both sides of it were measured minutes apart at most. Words:
+acceleration, overhead and speedup as in the paper, §3.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,6 +35,9 @@ class Measurement:
     seconds: float
     steps: int
     phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
+
+
+Runner = Callable[[list[int]], Measurement]
 
 
 @dataclass
@@ -65,16 +69,7 @@ def run_bench(
     if engine.heads is None and "medusa" in methods:
         raise MedusaError("method medusa needs heads: name them with --heads, or leave it out of --methods")
     runners = {name: _runner(engine, name, config) for name in methods}
-    for run in runners.values():  # first calls pay for allocation and kernel selection
-        run(prompts[0])
-    logs = {name: MethodLog() for name in methods}
-    for round_number in range(rounds):
-        for log in logs.values():
-            log.rounds.append([])
-        for number, prompt in enumerate(prompts):
-            for name in _rotated(methods, round_number + number):
-                logs[name].rounds[-1].append(runners[name](prompt))
-                progress(name)
+    logs = interleave(runners, prompts, rounds, progress)
     return {
         "machine": machine_record(engine),
         "model": {
@@ -93,6 +88,30 @@ def run_bench(
         },
         "methods": {name: _summary(name, logs, engine, config) for name in methods},
     }
+
+
+def interleave(
+    runners: Mapping[str, Runner],
+    prompts: Sequence[list[int]],
+    rounds: int,
+    progress: Callable[[str], None] = lambda name: None,
+) -> dict[str, MethodLog]:
+    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name.
+
+    The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
+    beforehand, unmeasured.
+    """
+    for run in runners.values():  # first calls pay for allocation and kernel selection
+        run(prompts[0])
+    logs = {name: MethodLog() for name in runners}
+    for round_number in range(rounds):
+        for log in logs.values():
+            log.rounds.append([])
+        for number, prompt in enumerate(prompts):
+            for name in _rotated(list(runners), round_number + number):
+                logs[name].rounds[-1].append(runners[name](prompt))
+                progress(name)
+    return logs
 
 
 def machine_record(engine: Engine) -> dict:
@@ -121,14 +140,15 @@ def _rotated(methods: list[str], by: int) -> Iterator[str]:
     yield from methods[shift:] + methods[:shift]
 
 
-def _runner(engine: Engine, name: str, config: GenerationConfig) -> Callable[[list[int]], Measurement]:
+def _runner(engine: Engine, name: str, config: GenerationConfig) -> Runner:
     if name == TRANSFORMERS:
         return lambda prompt: _measure_transformers(engine, prompt, config)
     own = replace(config, method=name)
-    return lambda prompt: _measure_own(engine, prompt, own)
+    return lambda prompt: measure_run(engine, prompt, own)
 
 
-def _measure_own(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
+def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
+    """One timed run of our own loop."""
     tokens: list[int] = []
     phases = dict.fromkeys(PHASES, 0.0)
     steps = 0

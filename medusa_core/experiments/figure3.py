@@ -1,0 +1,42 @@
+"""Figure 3: speedup by kind of text (paper §3.1).
+
+The paper's kinds are the categories of MT-Bench, ours those the model can write; what is compared is that
+the gain depends on how foreseeable a text is, not the numbers one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from medusa_core.experiments.measure import make_row, only
+from medusa_core.experiments.setup import Findings, Setup
+
+TITLE = "Speedup by kind of text"
+QUALITY = None
+ALL = "all kinds"
+MEDUSA, PLAIN = "Medusa", "plain decoding"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Nothing of its own: kinds come with the prompts."""
+
+
+QUICK: dict[str, object] = {}
+
+
+def measure(setup: Setup, settings: Settings) -> Findings:
+    """Greedy Medusa against plain decoding, one row a kind and one for all. Raises MedusaError."""
+    engine = setup.require_heads()
+    logs = setup.interleave({PLAIN: setup.runner(engine, method="none"), MEDUSA: setup.runner(engine)})
+    nodes = engine.tree("default").size
+    kinds = setup.places() | {ALL: range(len(setup.all_prompts))}
+    rows = []
+    for kind, places in kinds.items():
+        base = only(logs[PLAIN], places)
+        rows.append(make_row(only(logs[MEDUSA], places), base, series=MEDUSA, label=kind, tree_nodes=nodes))
+        rows.append(make_row(base, base, series=PLAIN, label=kind, tree_nodes=1))
+    same = sum(
+        a.tokens == b.tokens for a, b in zip(logs[MEDUSA].rounds[0], logs[PLAIN].rounds[0], strict=True)
+    )
+    return Findings(rows, [f"{same} of {len(setup.all_prompts)} texts are identical to plain decoding's."])

@@ -1,0 +1,103 @@
+"""Figure 4: optimised, cartesian and random trees against the number of nodes (paper §3.3.1).
+
+Tokens per step (4a) and tokens per second (4b) are measured by the engine; the estimate from the heads'
+accuracies, which chose the optimised trees, stands beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from medusa_core.bench import Runner
+from medusa_core.comparison_trees import best_cartesian, random_choices
+from medusa_core.config import check_settings, setting
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.measure import make_row
+from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.tree import MAX_NODES, Topology
+from medusa_core.tree_search import assumed_accuracies, expected_lengths, search_tree
+
+TITLE = "Sparse against dense trees"
+QUALITY = None
+OPTIMISED, CARTESIAN, RANDOM, PLAIN = "optimised", "cartesian", "random", "plain decoding"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which trees."""
+
+    nodes: str = setting("2,4,8,12,16,24,32,48,64,128,256", "sizes of the trees, the root included")
+    random_trees: int = setting(2, "random trees of each size", low=0, high=20)
+    seed: int = setting(0, "seed of the random trees", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+QUICK: dict[str, object] = {"nodes": "2,8,16", "random_trees": 1}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tree to measure."""
+
+    series: str
+    label: str
+    tree: Topology
+
+
+def measure(setup: Setup, settings: Settings) -> Findings:
+    """Every tree on every prompt, interleaved with plain decoding. Raises MedusaError."""
+    engine = setup.require_heads()
+    notes = []
+    if engine.accuracies is None:
+        engine = replace(engine, accuracies=assumed_accuracies(engine.heads.count))
+        notes.append("The heads bring no measured accuracies: trees and estimate go by assumed ones.")
+    candidates = candidate_trees(engine.accuracies, read_sizes(settings.nodes), settings)
+    runners: dict[str, Runner] = {PLAIN: setup.runner(engine, method="none")}
+    runners |= {c.label: setup.runner(engine, c.tree) for c in candidates}
+    logs = setup.interleave(runners)
+    base = logs[PLAIN]
+    rows = [make_row(base, base, series=PLAIN, label=PLAIN, x=1, tree_nodes=1, expected=1.0)]
+    for c in candidates:
+        expected = expected_lengths(engine.accuracies, c.tree.choices)[-1]
+        rows.append(
+            make_row(
+                logs[c.label], base, series=c.series, label=c.label, x=c.tree.size,
+                tree_nodes=c.tree.size, expected=expected,
+            )
+        )  # fmt: skip
+    notes.append(
+        "A cartesian tree is the one with the highest estimate of all that have at most so many nodes; "
+        "a random tree grows by nodes drawn evenly among those that can be added."
+    )
+    return Findings(rows, notes)
+
+
+def read_sizes(text: str) -> list[int]:
+    """Sizes from "2,8,16". Raises MedusaError for anything that is no list of tree sizes."""
+    try:
+        sizes = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        sizes = [0]
+    if sizes[0] < 2 or sizes[-1] > MAX_NODES:
+        raise MedusaError(f"--nodes is {text!r}: write sizes from 2 to {MAX_NODES}, as in 2,8,16")
+    return sizes
+
+
+def candidate_trees(accuracies: list[list[float]], sizes: list[int], settings: Settings) -> list[Candidate]:
+    """The trees of every size, each once: two budgets may have the same best cartesian tree."""
+    found: dict[str, Candidate] = {}
+
+    def offer(series: str, label: str, tree: Topology) -> None:
+        found.setdefault(label, Candidate(series, label, tree))
+
+    for size in sizes:
+        tree = Topology.from_choices(search_tree(accuracies, size - 1).choices)
+        offer(OPTIMISED, f"{OPTIMISED} {tree.size}", tree)
+        cartesian = best_cartesian(accuracies, size)
+        offer(CARTESIAN, f"{CARTESIAN} {'×'.join(map(str, cartesian.widths))}", cartesian.topology())
+        for number in range(settings.random_trees):
+            tree = Topology.from_choices(random_choices(accuracies, size, settings.seed + number))
+            offer(RANDOM, f"{RANDOM} {tree.size}, no. {number + 1}", tree)
+    return list(found.values())

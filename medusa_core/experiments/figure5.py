@@ -1,0 +1,118 @@
+"""Figure 5: the thresholds of typical acceptance, speed against quality (paper §3.3.2).
+
+ε runs from 0.01 to 0.25 with δ = √ε at one temperature; greedy decoding and exact random sampling are the
+points of reference. The paper lets GPT-4 grade the texts, here a judge model says how likely it finds them,
+which rewards likely text and not good text: greedy decoding is at the top of such a scale by construction.
+So the share of three-token pieces that do not repeat stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from medusa_core.bench import Runner
+from medusa_core.config import NO_HEADS, GenerationConfig, check_settings, setting
+from medusa_core.engine import Engine, load_engine
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.measure import distinct_share, make_row, merged
+from medusa_core.experiments.quality import require_same_tokens, written_quality
+from medusa_core.experiments.setup import Findings, Setup
+
+TITLE = "Thresholds of typical acceptance"
+QUALITY = "mean log p of a generated token under a judge model at temperature 1, in nats; higher is likelier"
+GREEDY, RANDOM = "greedy", "random sampling"
+TYPICAL, SAMPLED_ROOT = "typical, greedy root", "typical, sampled root"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is swept, and who judges."""
+
+    epsilons: str = setting("0.01,0.03,0.05,0.07,0.09,0.13,0.17,0.21,0.25", "values of ε; δ is √ε")
+    temperature: float = setting(0.7, "temperature of all but the greedy texts", low=0.05, high=2.0)
+    judge: str = setting(
+        "", "folder or hub name of the judge, same vocabulary; default: the base itself in float32"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+QUICK: dict[str, object] = {"epsilons": "0.01,0.09,0.25"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting; one that draws nothing at random needs no second seed."""
+
+    series: str
+    label: str
+    epsilon: float | None
+    changes: dict[str, object]
+    random: bool
+
+
+def measure(setup: Setup, settings: Settings) -> Findings:
+    """Every setting on every prompt; a round is a seed of the settings that draw. Raises MedusaError."""
+    engine = setup.require_heads()
+    points = sweep(read_epsilons(settings.epsilons), settings.temperature)
+    judge, words = load_judge(setup, settings.judge)
+    seeds = range(setup.run.rounds)
+    runners: dict[str, Runner] = {
+        f"{point.label}, seed {seed}": setup.runner(engine, seed=seed, **point.changes)
+        for point in points
+        for seed in (seeds if point.random else [0])
+    }
+    logs = setup.interleave(runners, rounds=1)
+    nodes = engine.tree("default").size
+    rows = []
+    for point in points:
+        log = merged([logs[name] for name in runners if name.startswith(f"{point.label}, seed ")])
+        row = make_row(log, series=point.series, label=point.label, x=point.epsilon, tree_nodes=nodes)
+        quality = written_quality(judge.target, setup.all_prompts, log)
+        distinct = distinct_share(m for r in log.rounds for m in r)
+        rows.append(row.model_copy(update={"quality": quality, "distinct": distinct}))
+    notes = [
+        "Likelihood rewards likely text, so greedy decoding stands high on it by construction, not because "
+        "people would prefer it; the share of three-token pieces that do not repeat tells the other side.",
+        "With a greedy root, as in the paper, typical acceptance draws nothing at random: one run a prompt.",
+    ]
+    return Findings(rows, notes, f"{QUALITY}; the judge is {words}")
+
+
+def sweep(epsilons: list[float], temperature: float) -> list[Point]:
+    """The settings: two references, then each ε with both ways to choose the root."""
+    warm = {"temperature": temperature}
+    points = [
+        Point(GREEDY, GREEDY, None, {"temperature": 0.0}, random=False),
+        Point(RANDOM, RANDOM, None, warm, random=True),
+    ]
+    for series, root in ((TYPICAL, "argmax"), (SAMPLED_ROOT, "sample")):
+        for epsilon in epsilons:
+            typical = {"acceptance": "typical", "epsilon": epsilon, "delta": round(math.sqrt(epsilon), 6)}
+            label = f"{series}, ε = {epsilon:g}"
+            points.append(Point(series, label, epsilon, warm | typical | {"root": root}, root == "sample"))
+    return points
+
+
+def read_epsilons(text: str) -> list[float]:
+    """Thresholds from "0.01,0.09". Raises MedusaError for a number outside the setting's range."""
+    try:
+        epsilons = sorted({float(part) for part in text.split(",")})
+    except ValueError as error:
+        raise MedusaError(f"--epsilons is {text!r}: write numbers, as in 0.01,0.09,0.25") from error
+    for epsilon in epsilons:
+        GenerationConfig(epsilon=epsilon)
+    return epsilons
+
+
+def load_judge(setup: Setup, name: str) -> tuple[Engine, str]:
+    """The judge, in float32, and what to call it. Raises MedusaError when it has another vocabulary."""
+    # Without heads also means without their adapter: the model as it was before Medusa-2.
+    load = replace(setup.load, model=name or setup.load.model, heads=NO_HEADS, dtype="float32")
+    judge = load_engine(load)
+    require_same_tokens(judge, setup.engine)
+    if name:
+        return judge, f"{judge.info.base} in float32"
+    return judge, f"the base model {judge.info.base} itself, without heads, in float32"

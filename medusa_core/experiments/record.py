@@ -1,0 +1,173 @@
+"""The record of an experiment: what was measured, with what, on which machine, and the paper's own figures.
+
+A record is written by ``reproduce`` and read by the page; it holds everything a reader needs to judge a
+number or to measure it again. The format is versioned by ``schema_version``. Knows nothing about models.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from medusa_core.errors import MedusaError
+
+SCHEMA_VERSION = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
+
+
+class Mean(_Record):
+    """A mean with its standard error over prompts, which one prompt alone does not have."""
+
+    mean: float
+    standard_error: float | None
+
+
+class Spread(_Record):
+    """The median over rounds, with the lowest and the highest round."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Row(_Record):
+    """One measured point: a kind of text, a tree, a setting or a trained variant.
+
+    ``x`` is the place on the chart's axis where there is one (nodes of figure 4, ε of figure 5).
+    ``tokens_per_step`` is the paper's acceleration rate: all tokens over all steps.
+    """
+
+    series: str
+    label: str
+    x: float | None = None
+    prompts: int
+    new_tokens: int
+    tree_nodes: int | None  # the root included; None where there is no tree of ours
+    tokens_per_step: Mean
+    expected_tokens_per_step: float | None = None
+    tokens_per_second: Spread
+    step_ms: float
+    phase_ms: dict[str, float]
+    overhead: float | None = None
+    speedup: Spread | None = None
+    quality: Mean | None = None
+    quality_change: Mean | None = None  # against the untouched model, text by text
+    distinct: float | None = None  # share of different three-token pieces among all, 1 = nothing repeats
+
+    @property
+    def name(self) -> str:
+        """What to call the row where its series is not said."""
+        return self.label if self.series in self.label else f"{self.label}, {self.series}"
+
+
+class PaperRow(_Record):
+    """A figure the paper prints; None where it prints none."""
+
+    series: str
+    label: str
+    speedup: float | None = None
+    tokens_per_step: float | None = None
+    overhead: float | None = None
+    quality: float | None = None
+
+
+class PaperFacts(_Record):
+    """The paper's own figures; where it shows a curve without numbers, what it says of it in words."""
+
+    reference: str
+    setting: str
+    quality: str | None
+    rows: list[PaperRow]
+    claims: list[str]
+
+
+class MachineRecord(_Record):
+    """What the figures were measured on."""
+
+    processor: str
+    threads: int
+    torch: str
+    python: str
+
+
+class ModelRecord(_Record):
+    """What was loaded."""
+
+    name: str
+    base: str
+    heads: str | None
+    dtype: str
+    device: str
+    parameters: int
+
+
+class ExperimentRecord(_Record):
+    """A whole experiment. ``quality`` says what the rows' quality means, None where none is measured."""
+
+    schema_version: Literal[1]
+    name: str
+    title: str
+    command: str
+    date: str  # ISO 8601, the day alone
+    machine: MachineRecord
+    model: ModelRecord
+    settings: dict[str, str | int | float | bool]
+    quality: str | None
+    rows: list[Row]
+    paper: PaperFacts
+    notes: list[str]
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> ExperimentRecord:
+        if not self.rows:
+            raise ValueError("the record has no rows")
+        if self.quality is None and any(row.quality for row in self.rows):
+            raise ValueError("rows have a quality, and the record does not say what it means")
+        return self
+
+
+def paper_facts(name: str) -> PaperFacts:
+    """The paper's figures for an experiment. Raises KeyError when the data file has none."""
+    text = resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8")
+    return PaperFacts.model_validate(json.loads(text)[name])
+
+
+def read_record(path: Path) -> ExperimentRecord:
+    """Read and check a stored record. Raises MedusaError that says where it is wrong."""
+    try:
+        return ExperimentRecord.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise MedusaError(f"cannot read the experiment {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise MedusaError(
+            f"{path} is no experiment record of version {SCHEMA_VERSION}: {place}: {first['msg']}"
+        ) from error
+
+
+def write_record(record: ExperimentRecord, path: Path) -> None:
+    """Write a record as indented JSON, its folder made if need be. Raises MedusaError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(as_json(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MedusaError(f"cannot write the experiment {path}: {error.strerror}") from error
+
+
+def as_json(record: ExperimentRecord) -> dict[str, Any]:
+    """The record as plain data, rows without the fields they do not have."""
+    data = record.model_dump()
+    optional = {name for name, field in Row.model_fields.items() if not field.is_required()}
+    for row in data["rows"]:
+        for name in optional:
+            if row[name] is None:
+                del row[name]
+    return data

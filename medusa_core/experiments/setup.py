@@ -1,0 +1,107 @@
+"""What every experiment is given: the loaded engine, prompts by kind of text, rounds; and what it returns.
+
+Knows nothing about any single experiment.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from medusa_core.bench import MethodLog, Runner, interleave, measure_run
+from medusa_core.config import GenerationConfig, LoadConfig, setting
+from medusa_core.engine import Engine, EngineInfo
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.record import Row
+from medusa_core.tree import Topology
+
+if TYPE_CHECKING:
+    from medusa_core.training.loop import Progress
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What all experiments share."""
+
+    rounds: int = setting(3, "rounds over all prompts; figures are medians over them", low=1)
+    max_new_tokens: int = setting(128, "tokens a prompt", low=1, high=4096)
+
+
+QUICK_RUN = {"rounds": 1, "max_new_tokens": 24}
+QUICK_PROMPTS = 1  # of each kind
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The common ground of a measurement. ``load`` is how the engine was loaded, for variants of it.
+
+    ``watch`` runs a training to its end, and shows how it goes; it returns the last record.
+    """
+
+    engine: Engine
+    load: LoadConfig
+    prompts: dict[str, list[list[int]]]  # token ids by kind of text
+    run: RunSettings
+    data_root: Path = Path()
+    watch: Callable[[Iterator[Progress]], Progress] = lambda records: deque(records, maxlen=1).pop()
+
+    def files(self, names: str) -> list[Path]:
+        """Files of a comma-separated setting, relative to the data root."""
+        return [self.data_root / name.strip() for name in names.split(",") if name.strip()]
+
+    @property
+    def all_prompts(self) -> list[list[int]]:
+        """The prompts of all kinds, one after the other."""
+        return [prompt for prompts in self.prompts.values() for prompt in prompts]
+
+    def places(self) -> dict[str, range]:
+        """Where the prompts of each kind stand in ``all_prompts``."""
+        found, start = {}, 0
+        for kind, prompts in self.prompts.items():
+            found[kind] = range(start, start + len(prompts))
+            start += len(prompts)
+        return found
+
+    def config(self, **changes: object) -> GenerationConfig:
+        """Generation settings of a run: greedy Medusa on the default tree unless changed."""
+        return replace(GenerationConfig(max_new_tokens=self.run.max_new_tokens), **changes)
+
+    def runner(self, engine: Engine, tree: Topology | None = None, **changes: object) -> Runner:
+        """A timed run on an engine, on a tree of one's own where one is given."""
+        chosen = engine if tree is None else replace(engine, default_tree=tree)
+        config = self.config(**changes)
+        return lambda prompt: measure_run(chosen, prompt, config)
+
+    def interleave(self, runners: Mapping[str, Runner], rounds: int | None = None) -> dict[str, MethodLog]:
+        """Interleaved measurements on all prompts, with a progress bar on standard error."""
+        rounds = rounds or self.run.rounds
+        total = len(runners) * len(self.all_prompts) * rounds
+        with tqdm(total=total, unit="run", file=sys.stderr, dynamic_ncols=True) as bar:
+
+            def progress(name: str) -> None:
+                bar.set_postfix_str(name, refresh=False)
+                bar.update()
+
+            return interleave(runners, self.all_prompts, rounds, progress)
+
+    def require_heads(self) -> Engine:
+        """The engine. Raises MedusaError when it has no heads."""
+        if self.engine.heads is None:
+            raise MedusaError(f"{self.engine.info.base} has no Medusa heads: name them with --heads")
+        return self.engine
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an experiment found; ``quality`` replaces the module's QUALITY where the settings decide it."""
+
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+    quality: str | None = None
+    info: EngineInfo | None = None  # what was measured, when it is not the setup's engine alone

@@ -1,0 +1,121 @@
+"""Trained variants of one base for the paper's tables: loaded from folders, or trained first.
+
+A variant is a folder of heads (with the adapter of a fine-tuned base beside them) or a whole model with its
+heads. Each gets the tree that its own heads' accuracies ask for, all calibrated on the same prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from medusa_core.calibration import calibrate_heads
+from medusa_core.config import check_settings, setting
+from medusa_core.engine import Engine, EngineInfo, load_engine
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.setup import Setup
+from medusa_core.prompts import read_prompts, shipped_prompts
+
+MEDUSA1, MEDUSA2, DIRECT = "medusa1", "medusa2", "direct"
+CALIBRATION_TOKENS = 128  # written after each calibration prompt
+
+
+@dataclass(frozen=True)
+class VariantSettings:
+    """Which variants, what those that are missing are trained on, and how their trees are chosen."""
+
+    variants: str = setting("", "trained folders, as in medusa1=FOLDER,medusa2=FOLDER; others are trained")
+    tokens: int = setting(1_000_000, "training tokens of a variant that is trained", low=1)
+    batch_tokens: int = setting(2048, "training tokens a step", low=8)
+    data: str = setting("", "text to train on, .jsonl or .txt; default: text the model itself writes")
+    runs: str = setting("runs/experiments", "folder for the runs of variants that are trained")
+    nodes: int = setting(16, "nodes of the optimised trees, the root included", low=2, high=256)
+    calibration: str = setting("", "comma-separated JSONL files of prompts; default: the shipped prompts")
+    calibration_skip: int = setting(0, "prompts left out at the start of each calibration file", low=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+QUICK_VARIANTS: dict[str, object] = {"tokens": 8192, "nodes": 8}
+
+
+def load_variants(setup: Setup, settings: VariantSettings, names: list[str]) -> dict[str, Engine]:
+    """The variants by name, calibrated. Raises MedusaError for a folder that is none."""
+    folders = read_folders(settings.variants, names)
+    if missing := [name for name in names if name not in folders]:
+        from medusa_core.experiments.train_variants import train_missing  # noqa: PLC0415 - loads slowly
+
+        folders |= train_missing(setup, settings, missing)
+    engines = {name: load_variant(setup, folders[name]) for name in names}
+    prompts = calibration_prompts(setup, settings)
+    return {name: calibrated(engine, prompts) for name, engine in engines.items()}
+
+
+def read_folders(text: str, names: list[str]) -> dict[str, Path]:
+    """Folders by name from "medusa1=FOLDER,…". Raises MedusaError for unknown names and missing folders."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, folder = part.partition("=")
+        if name not in names or not folder:
+            raise MedusaError(
+                f"--variants has {part!r}: write NAME=FOLDER with NAME one of {', '.join(names)}"
+            )
+        if not Path(folder).is_dir():
+            raise MedusaError(f"there is no folder {folder} for the variant {name}: check the path")
+        found[name] = Path(folder)
+    return found
+
+
+def load_variant(setup: Setup, folder: Path) -> Engine:
+    """The engine of a folder of heads on the setup's base, or of a whole model with its heads."""
+    whole = any(folder.glob("model*.safetensors"))  # merged: a model with its heads in a folder below
+    changes = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
+    engine = load_engine(replace(setup.load, **changes))
+    if engine.heads is None:
+        raise MedusaError(
+            f"{folder} holds a model without Medusa heads: name the folder of a trained variant"
+        )
+    return engine
+
+
+def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
+    """The engine with accuracies of its heads on its own greedy text after ``prompts``."""
+    shares = calibrate_heads(engine, prompts, CALIBRATION_TOKENS).shares
+    return replace(engine, accuracies=shares)
+
+
+def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:
+    """The prompts of the calibration files, or the shipped ones. Raises MedusaError when none is left."""
+    files = setup.files(settings.calibration)
+    if not files:
+        return shipped_prompts(setup.engine)
+    prompts = [p for file in files for p in read_prompts(file, setup.engine)[settings.calibration_skip :]]
+    if not prompts:
+        raise MedusaError(f"--calibration-skip {settings.calibration_skip} leaves no prompt: lower it")
+    return prompts
+
+
+def base_info(engine: Engine) -> EngineInfo:
+    """The variants' common base, for the record: whose heads are measured, the rows say."""
+    return replace(engine.info, name=engine.info.base, heads=None)
+
+
+def variant_notes(setup: Setup, settings: VariantSettings, names: list[str]) -> list[str]:
+    """Where the variants came from, and whether their trees were chosen on what is measured."""
+    given = read_folders(settings.variants, names)
+    notes = [f"{', '.join(given)}: trained beforehand, in the folders of the command."] if given else []
+    if trained := [name for name in names if name not in given]:
+        text = f"the text {Path(settings.data).name}" if settings.data else "text that the base wrote itself"
+        each = f"{settings.tokens:,} tokens each in all"
+        notes.append(f"{', '.join(trained)}: trained by this command on {text}, {each}.")
+    return notes + overlap_note(setup, settings)
+
+
+def overlap_note(setup: Setup, settings: VariantSettings) -> list[str]:
+    """A sentence when trees were chosen on prompts that are measured too."""
+    chosen_on = {tuple(prompt) for prompt in calibration_prompts(setup, settings)}
+    shared = sum(tuple(prompt) in chosen_on for prompt in setup.all_prompts)
+    if not shared:
+        return []
+    return [f"{shared} of the {len(setup.all_prompts)} prompts also served to calibrate the trees."]

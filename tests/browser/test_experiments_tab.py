@@ -1,0 +1,115 @@
+"""The Experiments tab in a browser, around a record that the command made on a tiny model."""
+
+from __future__ import annotations
+
+import json
+
+import gradio as gr
+import pytest
+
+from medusa_core.cli import main
+from medusa_core.experiments import experiment_names
+from medusa_core.experiments.record import read_record
+from ui.layout import page_css
+from ui.tabs import experiments
+from ui.theme import gradio_theme
+
+pytestmark = pytest.mark.browser
+
+CHARTS = "#experiment-charts .js-plotly-plot .main-svg"
+DRAWN = f"document.querySelectorAll('{CHARTS}').length >= 4"  # two layers a chart
+
+
+@pytest.fixture(scope="module")
+def assets(engine_folder, tmp_path_factory):
+    """One stored result, of figure 4; the other experiments have none."""
+    path = tmp_path_factory.mktemp("assets")
+    prompts = path / "letters.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh")), "utf-8")
+    flags = ["--quick", "--limit", "2", "--dtype", "float32", "--model", str(engine_folder)]
+    files = ["--prompts", f"Letters={prompts}", "--out", str(path / "experiments" / "figure4.json")]
+    assert main(["reproduce", "figure4", *flags, *files]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(assets, serve):
+    """The tab as it stands in the app: not the first one, so that it is not mounted at the start."""
+    with gr.Blocks(fill_width=True, analytics_enabled=False) as page, gr.Tabs():
+        with gr.Tab("First"):
+            gr.HTML(f"<p>{'something wide ' * 30}</p>")
+        with gr.Tab("Experiments"):
+            experiments.build(assets)
+    return serve(page, theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False)
+
+
+def open_tab(open_page, address, **options):
+    page = open_page(address, **options)
+    page.get_by_role("tab", name="Experiments").click()
+    page.wait_for_selector("#experiment-choice")
+    return page
+
+
+def choose(page, label):
+    page.get_by_label(label, exact=False).click()
+
+
+def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(address, assets, open_page):
+    page = open_tab(open_page, address)
+    choose(page, "figure 4")
+    page.wait_for_function(DRAWN, timeout=60_000)
+    record = read_record(assets / "experiments" / "figure4.json")
+    details = page.locator("#experiment-details")
+    assert details.locator("tbody tr").count() == len(record.rows)
+    shown = details.inner_text()
+    assert record.command in shown
+    assert record.date in shown
+    assert f"{record.rows[1].tokens_per_step.mean:.2f}" in shown
+    assert "64 nodes" in shown  # what the paper says
+    assert page.locator("#experiment-chart-0").inner_text().startswith("Tokens per step")
+
+
+def test_a_missing_result_names_the_command_and_hides_the_charts(address, open_page):
+    page = open_tab(open_page, address)
+    choose(page, "figure 4")
+    page.wait_for_function(DRAWN, timeout=60_000)
+    choose(page, "table 3")
+    page.wait_for_function(
+        "document.querySelector('#experiment-text').innerText.includes('reproduce table3')"
+    )
+    page.wait_for_function(f"document.querySelectorAll('{CHARTS}').length === 0")
+    assert "2.8" in page.locator("#experiment-details").inner_text()  # the paper's own figures are there
+
+
+def test_every_experiment_can_be_chosen(address, open_page):
+    page = open_tab(open_page, address)
+    assert page.locator("#experiment-choice input").count() == len(experiment_names())
+    for name in experiment_names():
+        page.locator(f"#experiment-choice input[value={name}]").click()
+        page.wait_for_function(
+            "name => document.querySelector('#experiment-text').innerText.includes('reproduce ' + name)"
+            " || document.querySelector('#experiment-details').innerText.includes('reproduce ' + name)",
+            arg=name,
+        )
+
+
+def test_charts_follow_the_dark_theme(address, open_page):
+    colours = []
+    for theme in ("light", "dark"):
+        page = open_tab(open_page, f"{address}?__theme={theme}")
+        choose(page, "figure 4")
+        page.wait_for_function(DRAWN, timeout=60_000)
+        text = page.locator("#experiment-chart-0 .xtick text").first
+        colours.append(text.evaluate("e => getComputedStyle(e).fill"))
+    assert colours == ["rgb(39, 39, 42)", "rgb(244, 244, 245)"]
+
+
+def test_a_phone_needs_no_sideways_scrolling(address, open_page):
+    page = open_tab(open_page, address, width=390, height=844)
+    for label in ("figure 4", "table 2"):
+        choose(page, label)
+        page.wait_for_timeout(500)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    choose(page, "figure 4")
+    page.wait_for_function(DRAWN, timeout=60_000)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

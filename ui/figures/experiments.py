@@ -1,0 +1,291 @@
+"""Charts of an experiment's record, each a pure function from the record to a plotly figure.
+
+An experiment's charts are found by its name in ``CHARTS``; one that is not there has its table alone. Ours is
+blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``. Knows nothing about
+torch, gradio components or where a record comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from medusa_core.experiments.record import ExperimentRecord, Row
+from ui.palette import Palette, palette, plotly_template
+
+HEIGHT = 360
+OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
+ALL = "all kinds"
+SERIES = {  # of figure 4: colour of the palette, marker, line
+    "optimised": ("accepted", "circle", "solid"),
+    "cartesian": ("rejected", "square", "dash"),
+    "random": ("proposed", "x", "dot"),
+}
+TYPICAL = {  # of figure 5
+    "typical, greedy root": ("accepted", "circle", "solid"),
+    "typical, sampled root": ("rejected", "square", "dash"),
+}
+REFERENCES = {"greedy": ("root", "dashdot"), "random sampling": ("proposed", "dot")}
+NODE_TICKS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure and its heading, which the page shows above it."""
+
+    title: str
+    figure: go.Figure
+
+
+def charts(record: ExperimentRecord, dark: bool = False) -> list[Chart]:
+    """The charts of a record, at most two."""
+    draw = CHARTS.get(record.name)
+    return draw(record, dark) if draw else []
+
+
+def kinds_of_text(record: ExperimentRecord, dark: bool) -> list[Chart]:
+    """Figure 3: speedup by kind of text, ours and by category the paper's."""
+    colours = palette(dark)
+    rows = [row for row in record.rows if row.series != PLAIN and row.speedup]
+    rows.sort(key=lambda row: (row.label == ALL, row.speedup.median))
+    theirs = [row for row in record.paper.rows if row.series.startswith("by category") and row.speedup]
+    highest = max([row.speedup.high for row in rows] + [row.speedup for row in theirs])
+    ours = _figure(dark, showlegend=False)
+    ours.add_bar(**_our_speedups(rows, colours))
+    paper = _figure(dark, showlegend=False)
+    paper.add_bar(**_their_bars([row.label for row in theirs], [row.speedup for row in theirs], colours))
+    for figure in (ours, paper):
+        _lying(figure, "speedup over plain decoding", highest, colours)
+    return [Chart("Speedup here", ours), Chart("Speedup in the paper, Vicuna-7B with Medusa-2", paper)]
+
+
+def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
+    """Figure 4: tokens per step (4a) and tokens per second (4b) against the nodes of the tree."""
+    colours = palette(dark)
+    accepted, speed = _figure(dark), _figure(dark)
+    plain = next((row for row in record.rows if row.series == PLAIN), None)
+    best = max(record.rows, key=lambda row: row.tokens_per_second.median)
+    for series, style in SERIES.items():
+        rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x)
+        if not rows:
+            continue
+        line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
+        marker = {"symbol": style[1], "size": 8, "color": line["color"]}
+        mode = "markers" if series == "random" else "lines+markers"
+        common = {"x": [row.x for row in rows], "name": series, "mode": mode, "line": line, "marker": marker}
+        accepted.add_scatter(
+            y=[row.tokens_per_step.mean for row in rows],
+            error_y=_errors([row.tokens_per_step.standard_error for row in rows], line),
+            customdata=[row.label for row in rows],
+            hovertemplate="%{customdata}: %{y:.2f} tokens per step<extra></extra>",
+            **common,
+        )
+        speed.add_scatter(
+            y=[row.tokens_per_second.median for row in rows],
+            error_y=_ranges([row.tokens_per_second for row in rows], line),
+            customdata=[[row.label, row.step_ms] for row in rows],
+            hovertemplate="%{customdata[0]}: %{y:.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
+            **common,
+        )
+    estimate = sorted((row for row in record.rows if row.series == "optimised"), key=lambda row: row.x)
+    accepted.add_scatter(
+        x=[row.x for row in estimate], y=[row.expected_tokens_per_step for row in estimate], mode="lines",
+        name="estimate of the optimised", line={"color": colours.text, "dash": "longdash", "width": 1},
+        hovertemplate="estimated from the accuracies: %{y:.2f}<extra></extra>",
+    )  # fmt: skip
+    if plain:
+        _level(speed, plain.tokens_per_second.median, PLAIN, colours.root, "dashdot", _ends(record.rows))
+    speed.add_scatter(
+        x=[best.x], y=[best.tokens_per_second.median], mode="markers", name=f"fastest: {best.label}",
+        marker={"symbol": "circle-open", "size": 18, "line": {"width": 2.5}, "color": colours.selected},
+        hoverinfo="skip",
+    )  # fmt: skip
+    for figure, words in ((accepted, "tokens per step"), (speed, "tokens per second")):
+        figure.update_xaxes(
+            title_text="nodes of the tree, the root included", type="log", tickvals=NODE_TICKS
+        )
+        figure.update_yaxes(title_text=words, rangemode="tozero")
+    return [Chart("Tokens per step (4a)", accepted), Chart("Tokens per second (4b)", speed)]
+
+
+def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
+    """Figure 5: tokens per step and quality against ε, with greedy and random sampling as references."""
+    colours = palette(dark)
+    accepted, quality = _figure(dark), _figure(dark)
+    ends = _ends(record.rows)
+    for series, style in TYPICAL.items():
+        rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x)
+        line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
+        marker = {"symbol": style[1], "size": 8, "color": line["color"]}
+        for figure, values, words in (
+            (accepted, [row.tokens_per_step for row in rows], "tokens per step"),
+            (quality, [row.quality for row in rows], "nats a token"),
+        ):
+            figure.add_scatter(
+                x=[row.x for row in rows], y=[value.mean for value in values], name=series,
+                mode="lines+markers", line=line, marker=marker,
+                error_y=_errors([value.standard_error for value in values], line),
+                hovertemplate=f"ε = %{{x}}, {series}: %{{y:.2f}} {words}<extra></extra>",
+            )  # fmt: skip
+    for row in record.rows:
+        if row.series in REFERENCES:
+            colour, dash = REFERENCES[row.series]
+            for figure, value in ((accepted, row.tokens_per_step), (quality, row.quality)):
+                _level(figure, value.mean, row.series, getattr(colours, colour), dash, ends)
+    for figure in (accepted, quality):
+        figure.update_xaxes(title_text="ε, with δ = √ε")
+    accepted.update_yaxes(title_text="tokens per step")
+    quality.update_yaxes(title_text="log p a token under the judge")
+    return [
+        Chart("Tokens per step", accepted),
+        Chart("Quality: how likely the judge finds the text", quality),
+    ]
+
+
+def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
+    """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
+    colours = palette(dark)
+    rows = [row for row in record.rows if row.quality_change]
+    loss = _figure(dark, showlegend=False)
+    before = next((row.quality.mean for row in record.rows if row.quality), 0.0)
+    loss.add_scatter(
+        x=[row.quality_change.mean for row in rows], y=[row.label for row in rows], mode="markers+text",
+        text=[f"{row.quality_change.mean:+.3f}" for row in rows], textposition="top center",
+        marker={"symbol": "diamond", "size": 11, "color": colours.accepted},
+        error_x=_errors([row.quality_change.standard_error for row in rows], {"color": colours.accepted}),
+        customdata=[row.quality.mean for row in rows], cliponaxis=False,
+        hovertemplate="%{y}: loss %{customdata:.3f}<extra></extra>",
+    )  # fmt: skip
+    loss.update_xaxes(title_text="nats a token; right is worse")
+    loss.update_yaxes(range=[len(rows) - 0.5, -0.7], showgrid=False, ticks="", ticksuffix=" ")
+    loss.add_vline(x=0, line={"color": colours.text, "dash": "dot", "width": 1})
+    title = f"Change of the base's held-out loss from {before:.3f}"
+    return [_beside_the_paper(record, dark), Chart(title, loss)]
+
+
+def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
+    """Table 3: speedup stage by stage beside the paper's, and the tokens per step behind ours."""
+    colours = palette(dark)
+    rows = [row for row in record.rows if row.series != PLAIN]
+    tokens = _figure(dark, showlegend=False)
+    values = [row.tokens_per_step for row in rows]
+    errors = _errors([value.standard_error for value in values], {"color": colours.text})
+    means = [value.mean for value in values]
+    tokens.add_bar(**_our_bars([row.label for row in rows], means, errors, "", colours))
+    _lying(tokens, "tokens per step", max(means), colours)
+    return [_beside_the_paper(record, dark), Chart("Tokens per step here", tokens)]
+
+
+CHARTS: dict[str, Callable[[ExperimentRecord, bool], list[Chart]]] = {
+    "figure3": kinds_of_text,
+    "figure4": sparse_and_dense,
+    "figure5": thresholds,
+    "table2": recipes,
+    "table3": techniques,
+}
+
+
+def _beside_the_paper(record: ExperimentRecord, dark: bool) -> Chart:
+    """Speedups of the same labels, ours and the paper's as pairs of bars."""
+    colours = palette(dark)
+    rows = [row for row in record.rows if row.series != PLAIN and row.speedup]
+    theirs = {row.label: row.speedup for row in record.paper.rows if row.speedup}
+    shared = [row.label for row in rows if row.label in theirs]
+    figure = _figure(dark, barmode="group")
+    figure.add_bar(**_our_speedups(rows, colours))
+    figure.add_bar(**_their_bars(shared, [theirs[label] for label in shared], colours))
+    highest = max([row.speedup.high for row in rows] + list(theirs.values()))
+    _lying(figure, "speedup over plain decoding", highest, colours)
+    return Chart("Speedup", figure)
+
+
+def _our_speedups(rows: Sequence[Row], colours: Palette) -> dict[str, Any]:
+    spreads = [row.speedup for row in rows]
+    ranges = _ranges(spreads, {"color": colours.text})
+    bars = _our_bars([row.label for row in rows], [spread.median for spread in spreads], ranges, "×", colours)
+    return bars | {
+        "customdata": [[row.tokens_per_step.mean, row.overhead] for row in rows],
+        "hovertemplate": "%{y}: %{x:.2f}×, from %{customdata[0]:.2f} tokens per step "
+        "at %{customdata[1]:.2f} times the cost of a plain step<extra></extra>",
+    }
+
+
+def _our_bars(
+    labels: list[str], values: list[float], errors: dict[str, Any], unit: str, colours: Palette
+) -> dict[str, Any]:
+    """Solid bars with their error; the value stands at the foot, where no error bar crosses it."""
+    return {
+        "name": OURS,
+        "orientation": "h",
+        "x": values,
+        "y": labels,
+        "text": [f"{value:.2f}{unit}" for value in values],
+        "textposition": "inside",
+        "insidetextanchor": "start",
+        "insidetextfont": {"color": colours.paper},
+        "textangle": 0,
+        "error_x": errors,
+        "marker": {"color": colours.accepted, "line": {"width": 0}},
+        "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
+    }
+
+
+def _their_bars(labels: list[str], values: list[float], colours: Palette) -> dict[str, Any]:
+    """Hatched bars with the paper's speedups."""
+    pattern = {"shape": "/", "solidity": 0.25, "bgcolor": colours.prefix, "fgcolor": colours.paper}
+    return {
+        "name": PAPER,
+        "orientation": "h",
+        "x": values,
+        "y": labels,
+        "text": [f"{value:.2f}×" for value in values],
+        "textposition": "outside",
+        "textangle": 0,
+        "cliponaxis": False,
+        "marker": {"color": colours.prefix, "line": {"width": 0}, "pattern": pattern},
+        "hovertemplate": "%{y}: %{x:.2f}× in the paper<extra></extra>",
+    }
+
+
+def _errors(values: Sequence[float | None], line: dict[str, Any]) -> dict[str, Any]:
+    """Error bars of one standard error, where there is one."""
+    return {"type": "data", "array": [value or 0 for value in values], "color": line["color"], "thickness": 1}
+
+
+def _ranges(spreads: Sequence[Any], line: dict[str, Any]) -> dict[str, Any]:
+    """Error bars from the lowest to the highest round."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [spread.high - spread.median for spread in spreads],
+        "arrayminus": [spread.median - spread.low for spread in spreads],
+        "color": line["color"],
+        "thickness": 1,
+    }
+
+
+def _lying(figure: go.Figure, words: str, highest: float, colours: Palette) -> None:
+    """Axes of lying bars, the first on top: their names need no turning on a phone. 1 is plain decoding."""
+    figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number beside the bar
+    figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
+    figure.update_layout(uniformtext={"minsize": 11, "mode": "show"})
+    figure.add_vline(x=1, line={"color": colours.text, "dash": "dot", "width": 1})
+
+
+def _level(figure: go.Figure, y: float, name: str, colour: str, dash: str, ends: list[float]) -> None:
+    figure.add_scatter(
+        x=ends, y=[y, y], mode="lines", name=name, line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate=f"{name}: %{{y:.2f}}<extra></extra>",
+    )  # fmt: skip
+
+
+def _ends(rows: Sequence[Row]) -> list[float]:
+    places = [row.x for row in rows if row.x is not None]
+    return [min(places), max(places)]
+
+
+def _figure(dark: bool, **layout: Any) -> go.Figure:
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})

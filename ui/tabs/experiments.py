@@ -1,0 +1,270 @@
+"""The Experiments tab: what the paper measured, measured again here, beside the paper's own figures.
+
+Reads stored records and draws them; needs no engine, and nothing that is chosen in it computes anything.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.errors import MedusaError
+from medusa_core.experiments import experiment_names
+from medusa_core.experiments.record import (
+    ExperimentRecord,
+    MachineRecord,
+    Mean,
+    PaperFacts,
+    Row,
+    Spread,
+    paper_facts,
+    read_record,
+)
+from ui.chart_panel import DARK_THEME
+from ui.figures.experiments import charts
+
+FOLDER = "experiments"  # of the assets
+MOST_CHARTS = 2
+QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+TEMPLATE = "${value}"  # constant; the value is built here, every text in it escaped
+STYLE = """
+.experiment { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
+.experiment p, .experiment ul { margin: 0 0 8px; max-width: 90ch; }
+.experiment ul { padding-left: 20px; }
+.experiment h3 { margin: 12px 0 4px; font-size: 15px; font-weight: 650; }
+.experiment .quiet { color: var(--body-text-color-subdued); }
+.experiment code { font-size: 12.5px; overflow-wrap: anywhere; }
+.experiment .scroll { overflow-x: auto; contain: inline-size; }
+.experiment table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+.experiment th, .experiment td { padding: 3px 10px; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--border-color-primary); }
+.experiment th:first-child { text-align: left; }
+.experiment thead th { font-weight: 600; }
+.experiment tbody th { font-weight: 450; }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page says of an experiment: the name in the menu, and what it shows."""
+
+    label: str
+    shows: str
+
+
+SECTIONS = {
+    "figure3": Section(
+        "Kinds of text (figure 3)",
+        "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
+    ),
+    "figure4": Section(
+        "Sparse against dense trees (figure 4)",
+        "Which guesses should the tree combine, and how many? An optimised tree is grown from the measured "
+        "accuracy of each guess; a cartesian one combines the first guesses of each head evenly.",
+    ),
+    "figure5": Section(
+        "Thresholds of typical acceptance (figure 5)",
+        "What does it cost to accept what is plausible instead of what is exact? The lower the threshold ε, "
+        "the more guesses pass.",
+    ),
+    "table2": Section(
+        "Ways to train (table 2)",
+        "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
+        "with care, direct fine-tuning trains both without.",
+    ),
+    "table3": Section(
+        "What each technique adds (table 3)",
+        "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
+        "tree chosen by measured accuracies, and heads trained together with the model.",
+    ),
+}
+
+
+def build(assets: Path) -> None:
+    """Lay the tab out and connect it; ``assets`` holds the folder of stored records."""
+    names = sorted(experiment_names(), key=lambda name: (name not in SECTIONS, name))
+    choice = gr.Radio(
+        [(SECTIONS[name].label if name in SECTIONS else name, name) for name in names],
+        value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
+    )  # fmt: skip
+    dark = gr.Checkbox(visible=False)
+    first = load_section(assets, names[0])
+    text = _html(first.introduction, "experiment-text")
+    with gr.Row(elem_id="experiment-charts"):
+        plots = [gr.Plot(min_width=320, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
+    details = _html(first.details, "experiment-details")
+
+    def show(name: str, dark: bool) -> tuple[Any, ...]:
+        section = load_section(assets, name)
+        return section.introduction, section.details, *section.plots(dark)
+
+    outputs = [text, details, *plots]
+    choice.change(show, [choice, dark], outputs, **QUIET)
+    # The charts come after the first paint, in the theme the browser shows.
+    painted = gr.context.Context.root_block.load(None, None, dark, js=DARK_THEME)
+    painted.then(show, [choice, dark], outputs, **QUIET)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One experiment as the page shows it: markup above and below the charts, and the record behind them."""
+
+    introduction: str
+    details: str
+    record: ExperimentRecord | None
+
+    def plots(self, dark: bool) -> list[gr.Plot]:
+        """Updates of the plots; those without a chart are hidden."""
+        found = charts(self.record, dark) if self.record else []
+        updates = [gr.Plot(chart.figure, label=chart.title, visible=True) for chart in found]
+        return updates + [gr.Plot(visible=False)] * (MOST_CHARTS - len(updates))
+
+
+def load_section(assets: Path, name: str) -> Shown:
+    """An experiment with its stored record; without one, or with a bad one, a sentence says what to do."""
+    path = assets / FOLDER / f"{name}.json"
+    facts = paper_facts(name)
+    command = f"python -m medusa_core reproduce {name} --store"
+    try:
+        record = read_record(path) if path.is_file() else None
+        problem = f"No result of this experiment is stored yet. This command measures it: {_code(command)}"
+    except MedusaError as error:
+        record = None
+        problem = f"{html.escape(str(error))}. This command measures it again: {_code(command)}"
+    shows = f"<p>{html.escape(SECTIONS[name].shows)}" if name in SECTIONS else "<p>"
+    if record is None:
+        return Shown(
+            _wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None
+        )
+    introduction = _wrap(f"{shows} {html.escape(_difference(record))}</p>")
+    return Shown(
+        introduction, _wrap(_table(record) + _list(record.notes)) + _paper(facts) + _origin(record), record
+    )
+
+
+def _difference(record: ExperimentRecord) -> str:
+    """How ours differs from the paper's setting."""
+    model, machine = record.model, record.machine
+    where = f"a CPU with {_threads(machine)}" if model.device == "cpu" else machine.processor
+    millions = model.parameters / 1e6
+    size = f"{millions:.0f} million" if millions >= 1 else f"{model.parameters:,}"
+    return (
+        f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}. "
+        "So compare the direction and the order, not the numbers one by one."
+    )
+
+
+def _table(record: ExperimentRecord) -> str:
+    """All numbers of the charts, and more."""
+    caption = "± one standard error over prompts; in brackets the lowest and the highest round."
+    if record.quality:
+        caption += f" Quality: {record.quality}."
+    return f"<h3>Measured here</h3>{_grid(caption, [_cells(row) for row in record.rows])}"
+
+
+def _grid(caption: str, rows: Sequence[dict[str, str]]) -> str:
+    """A table with a caption, its first column naming the rows; columns without any content are left out."""
+    names, *columns = (name for name in rows[0] if any(row[name] for row in rows))
+    head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in (names, *columns))
+    body = "".join(
+        f"<tr><th scope='row'>{html.escape(row[names])}</th>"
+        + "".join(f"<td>{html.escape(row[name])}</td>" for name in columns)
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f"<p class='quiet'>{html.escape(caption)}</p><div class='scroll' tabindex='0'><table>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells(row: Row) -> dict[str, str]:
+    return {
+        "setting": row.name,
+        "nodes": _number(row.tree_nodes, "d"),
+        "tokens per step": _mean(row.tokens_per_step, 2),
+        "estimate": _number(row.expected_tokens_per_step, ".2f"),
+        "tokens/s": _spread(row.tokens_per_second, 0),
+        "ms a step": _number(row.step_ms, ".2f"),
+        "overhead": _number(row.overhead, ".2f"),
+        "speedup": _spread(row.speedup, 2),
+        "quality": _mean(row.quality, 3),
+        "change": _mean(row.quality_change, 3, "+"),
+        "unrepeated": _number(row.distinct, ".2f"),
+    }
+
+
+def _paper(facts: PaperFacts) -> str:
+    """The paper's own figures, and what it says in words where it prints none."""
+    caption = f"{facts.setting}." + (f" Quality: {facts.quality}." if facts.quality else "")
+    rows = [
+        {
+            "setting": row.label,
+            "speedup": _number(row.speedup, ".2f"),
+            "tokens per step": _number(row.tokens_per_step, ".2f"),
+            "overhead": _number(row.overhead, ".2f"),
+            "quality": _number(row.quality, "g"),
+        }
+        for row in facts.rows
+    ]
+    table = _grid(caption, rows) if rows else f"<p class='quiet'>{html.escape(caption)}</p>"
+    title = f"<h3>In the paper: {html.escape(facts.reference)}</h3>"
+    return _wrap(title + table + _list(facts.claims))
+
+
+def _origin(record: ExperimentRecord) -> str:
+    """Command, machine and date."""
+    model, machine = record.model, record.machine
+    facts = (
+        f"{model.name}, {model.dtype} on {model.device} · {machine.processor}, {_threads(machine)} · "
+        f"torch {machine.torch}, Python {machine.python} · {record.date}"
+    )
+    return _wrap(
+        f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{html.escape(facts)}</p>"
+    )
+
+
+def _threads(machine: MachineRecord) -> str:
+    return "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
+
+
+def _list(sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _html(value: str, elem_id: str) -> gr.HTML:
+    return gr.HTML(
+        value, html_template=TEMPLATE, css_template=STYLE, apply_default_css=False, elem_id=elem_id
+    )
+
+
+def _wrap(markup: str) -> str:
+    return f"<div class='experiment'>{markup}</div>"
+
+
+def _code(text: str) -> str:
+    return f"<code>{html.escape(text)}</code>"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _mean(value: Mean | None, digits: int, sign: str = "") -> str:
+    if value is None:
+        return ""
+    error = f" ± {value.standard_error:.{digits}f}" if value.standard_error else ""
+    return f"{value.mean:{sign}.{digits}f}{error}"
+
+
+def _spread(value: Spread | None, digits: int) -> str:
+    if value is None:
+        return ""
+    middle, low, high = (f"{v:.{digits}f}" for v in (value.median, value.low, value.high))
+    return middle if low == high else f"{middle} ({low} to {high})"
