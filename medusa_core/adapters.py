@@ -5,6 +5,7 @@ peft reads and merges them; only safetensors are read, since other adapter files
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -28,7 +29,9 @@ def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
         head = model.get_output_embeddings()
         if any(module is head and name in targets for name, module in model.named_modules()):
             untie(model)
-        adapted = PeftModel.from_pretrained(model, folder, config=config, is_trainable=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers, not for our users
+            adapted = PeftModel.from_pretrained(model, folder, config=config, is_trainable=False)
         return adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

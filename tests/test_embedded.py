@@ -7,14 +7,15 @@ import math
 
 import pytest
 import tiny
+import torch
 from transformers import AutoConfig
 
-from medusa_core.checkpoints import embedded_model
+from medusa_core.checkpoints import HEADS_FOLDER, embedded_model, tree_beside
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import load_engine
 from medusa_core.prompts import shipped_prompts
 from medusa_core.trace import read_trace
-from medusa_core.tree import Topology
+from medusa_core.tree import Topology, load_tree
 
 ASSETS = embedded_model().parent
 TRACES = sorted((ASSETS / "traces").glob("*.json"))
@@ -60,6 +61,23 @@ def test_the_shipped_tree_fits_few_cores_and_the_heads(shipped):
     assert 8 <= shipped.default_tree.size <= 33
     shipped.default_tree.check(shipped.heads.count)
     assert shipped.tree("default") == shipped.default_tree
+
+
+def test_a_gpu_gets_a_larger_tree(shipped):
+    file = tree_beside(embedded_model() / HEADS_FOLDER, torch.device("cuda"))
+    tree = load_tree(str(file))
+    assert tree.size == 64
+    tree.check(shipped.heads.count)
+
+
+def test_the_base_before_its_adapter_is_at_hand_and_close(shipped):
+    bare = load_engine(LoadConfig(heads="none", dtype="float32", device="cpu"))
+    ids = torch.tensor([shipped.encode("Once upon a time, there was a little girl who had a red ball.")])
+    with torch.inference_mode():
+        before, after = (engine.target.model(ids).logits.log_softmax(-1) for engine in (bare, shipped))
+    divergence = (before.exp() * (before - after)).sum(-1).mean()
+    assert bare.heads is None
+    assert 1e-5 < float(divergence) < 0.05
 
 
 def test_the_measured_accuracies_fall_with_head_and_rank(shipped):
