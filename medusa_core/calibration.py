@@ -8,7 +8,7 @@ K heads · R ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,6 +34,17 @@ def calibrate_heads(
     progress: Callable[[], None] = lambda: None,
 ) -> Accuracies:
     """Accuracies of the engine's heads on its greedy continuations of ``prompts``."""
+    found = Accuracies([[0.0] * top_k for _ in range(engine.heads.count)], 0)
+    for found in count_heads(engine, prompts, new_tokens, top_k):  # noqa: B007 - the last one counts
+        progress()
+    return found
+
+
+def count_heads(
+    engine: Engine, prompts: Iterable[Sequence[int]], new_tokens: int, top_k: int = TOP_K
+) -> Iterator[Accuracies]:
+    """Accuracies over the prompts so far, after each prompt: for a page that shows them grow or stops."""
+    top_k = min(top_k, engine.target.vocab_size)
     hits = torch.zeros(engine.heads.count, top_k)
     counted = torch.zeros(engine.heads.count)
     config = replace(GenerationConfig(), method="medusa", max_new_tokens=new_tokens)
@@ -44,11 +55,10 @@ def calibrate_heads(
             hits_here, counted_here = _count(engine, tokens, len(prompt), top_k)
         hits += hits_here
         counted += counted_here
-        progress()
-    shares = hits / counted.clamp(min=1)[:, None]
-    # Equal within noise, a later guess may come out ahead; a tree search needs them in order.
-    ordered = shares.sort(dim=1, descending=True).values
-    return Accuracies([[round(v, 4) for v in row] for row in ordered.tolist()], int(counted[0]))
+        shares = hits / counted.clamp(min=1)[:, None]
+        # Equal within noise, a later guess may come out ahead; a tree search needs them in order.
+        ordered = shares.sort(dim=1, descending=True).values
+        yield Accuracies([[round(v, 4) for v in row] for row in ordered.tolist()], int(counted[0]))
 
 
 def _count(

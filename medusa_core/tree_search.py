@@ -32,7 +32,11 @@ def search_tree(accuracies: Sequence[Sequence[float]], nodes: int, max_depth: in
 
     Raises MedusaError for accuracies outside [0, 1] or a budget that is out of range.
     """
-    _check(accuracies, nodes)
+    check_accuracies(accuracies)
+    if not 1 <= nodes < MAX_NODES:
+        raise MedusaError(f"the budget is {nodes} drafted nodes, it must be 1 to {MAX_NODES - 1}")
+    if max_depth is not None and max_depth < 1:
+        raise MedusaError(f"the deepest node is limited to {max_depth}, it must be at least 1: raise it")
     depth_limit = min(max_depth or len(accuracies), len(accuracies))
     frontier: list[tuple[float, int, Choice]] = []
 
@@ -59,6 +63,14 @@ def node_value(accuracies: Sequence[Sequence[float]], choice: Choice) -> float:
     return prod(accuracies[depth][rank] for depth, rank in enumerate(choice))
 
 
+def expected_lengths(accuracies: Sequence[Sequence[float]], choices: Sequence[Choice]) -> list[float]:
+    """Expected tokens per step of the first 0, 1, 2 … nodes: one number more than there are choices.
+
+    The estimate assumes that the heads are right independently of each other.
+    """
+    return list(itertools.accumulate((node_value(accuracies, choice) for choice in choices), initial=1.0))
+
+
 def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
     """Accuracies to go by until somebody measures them: each head and each guess worse than the one before.
 
@@ -70,14 +82,22 @@ def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
 def read_accuracies(path: Path) -> list[list[float]]:
     """Accuracies from a JSON file: the list itself or an object with it under "accuracies"."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return parse_accuracies(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError, MedusaError) as error:
+        raise MedusaError(f"cannot read accuracies from {path}: {error}") from error
+
+
+def parse_accuracies(data: object) -> list[list[float]]:
+    """Accuracies from what JSON gave: the list itself or an object with it. Raises MedusaError."""
+    try:
         rows = data["accuracies"] if isinstance(data, dict) else data
         return [[float(value) for value in row] for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MedusaError(f"cannot read accuracies from {path}: {error!r}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise MedusaError(f'no list of numbers a head under "accuracies" ({error!r})') from error
 
 
-def _check(accuracies: Sequence[Sequence[float]], nodes: int) -> None:
+def check_accuracies(accuracies: Sequence[Sequence[float]]) -> None:
+    """Raise MedusaError unless there is one list a head of falling shares in [0, 1]."""
     if not accuracies or any(not row for row in accuracies):
         raise MedusaError("accuracies are empty: give one non-empty list a head")
     for head, row in enumerate(accuracies, start=1):
@@ -85,5 +105,3 @@ def _check(accuracies: Sequence[Sequence[float]], nodes: int) -> None:
             raise MedusaError(f"an accuracy of head {head} lies outside 0 to 1: give shares, not percentages")
         if any(later > earlier for earlier, later in itertools.pairwise(row)):
             raise MedusaError(f"head {head} is more often right with a later guess: sort its accuracies")
-    if not 1 <= nodes < MAX_NODES:
-        raise MedusaError(f"the budget is {nodes} drafted nodes, it must be 1 to {MAX_NODES - 1}")

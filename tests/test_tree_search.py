@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+import statistics
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,13 @@ from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
 from medusa_core.tree import TOP_K, Topology
-from medusa_core.tree_search import assumed_accuracies, node_value, read_accuracies, search_tree
+from medusa_core.tree_search import (
+    assumed_accuracies,
+    expected_lengths,
+    node_value,
+    read_accuracies,
+    search_tree,
+)
 
 TWO_HEADS = [[0.6, 0.2, 0.1], [0.4, 0.3, 0.05]]
 
@@ -83,3 +91,59 @@ def test_accuracies_are_read_as_a_list_or_under_their_name(tmp_path):
     file.write_text('{"other": 1}', encoding="utf-8")
     with pytest.raises(MedusaError, match="cannot read accuracies"):
         read_accuracies(file)
+
+
+@settings(max_examples=20)
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=3), min_size=3, max_size=3),
+    nodes=st.integers(1, 4),
+    max_depth=st.integers(1, 3),
+)
+def test_three_heads_of_different_width_and_a_depth_limit_against_brute_force(rows, nodes, max_depth):
+    accuracies = [sorted(row, reverse=True) for row in rows]
+    everything = [
+        choice
+        for depth in range(1, max_depth + 1)
+        for choice in itertools.product(*(range(len(row)) for row in accuracies[:depth]))
+    ]
+    best = max(
+        sum(node_value(accuracies, c) for c in chosen)
+        for chosen in itertools.combinations(everything, min(nodes, len(everything)))
+        if all(len(c) == 1 or c[:-1] in chosen for c in chosen)
+    )
+    assert search_tree(accuracies, nodes, max_depth).expected_length == pytest.approx(1 + best)
+
+
+def test_every_start_of_a_search_is_the_search_for_that_size():
+    accuracies = assumed_accuracies(4)
+    whole = search_tree(accuracies, 30)
+    lengths = expected_lengths(accuracies, whole.choices)
+    assert lengths[0] == 1.0
+    for nodes in range(1, 31):
+        part = search_tree(accuracies, nodes)
+        assert part.choices == whole.choices[:nodes]
+        assert part.expected_length == pytest.approx(lengths[nodes])
+
+
+@pytest.mark.parametrize("nodes", [1, 7, 20])
+def test_the_estimate_agrees_with_counting_where_heads_are_right_independently(nodes):
+    accuracies = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.05], [0.3, 0.2, 0.1]]
+    found = search_tree(accuracies, nodes)
+    tree = set(found.choices)
+    draw = random.Random(nodes)
+    steps = 40_000
+    kept = []
+    for _ in range(steps):
+        # The rank at which each head has the right token, or none of them.
+        right = [draw.choices([0, 1, 2, None], [*row, 1 - sum(row)])[0] for row in accuracies]
+        depth = 0
+        while depth < 3 and right[depth] is not None and tuple(right[: depth + 1]) in tree:
+            depth += 1
+        kept.append(1 + depth)
+    error = statistics.stdev(kept) / steps**0.5
+    assert statistics.mean(kept) == pytest.approx(found.expected_length, abs=4 * error)
+
+
+def test_a_depth_limit_below_one_is_named():
+    with pytest.raises(MedusaError, match="must be at least 1"):
+        search_tree(TWO_HEADS, 3, max_depth=0)

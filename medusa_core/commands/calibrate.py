@@ -1,40 +1,112 @@
-"""``calibrate``: measure how often each guess of each head is right, and write it as JSON."""
+"""``calibrate``: how often each guess of each head is right, and how long a step takes by tree size.
+
+Written as one JSON file, which ``tree search`` and the page read.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
+from medusa_core.bench import machine_record
+from medusa_core.budget import LatencyPoint, unsteady
 from medusa_core.calibration import calibrate_heads
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.engine import Engine, load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.latency import ROUNDS, SIZES, check_request, measure_latency
 from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
-    parser = subparsers.add_parser("calibrate", help="measure the heads' accuracies", description=__doc__)
+    parser = subparsers.add_parser(
+        "calibrate", help="measure the heads' accuracies and the time of a step", description=__doc__
+    )
     add_settings(parser, LoadConfig)
     add_prompt_flags(parser)
     parser.add_argument("--max-new-tokens", type=int, default=128, help="tokens a prompt (default: 128)")
+    parser.add_argument(
+        "--latency", action=argparse.BooleanOptionalAction, default=True,
+        help="measure milliseconds of a step against nodes on this machine (default: yes)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), metavar="N,N,…",
+        help="tree sizes to time, the root included; 1 is plain decoding (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="timed runs of each size (default: %(default)s)"
+    )
     parser.add_argument("--out", default="accuracies.json", help="file to write (default: accuracies.json)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure and write. Raises MedusaError for bad input."""
+    sizes, out = read_sizes(args.sizes), Path(args.out)
+    check_request(sizes, args.rounds)
+    if args.max_new_tokens < 1:
+        raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
+    if not out.parent.is_dir():  # found out before the minutes of measuring, not after
+        raise MedusaError(f"there is no folder {out.parent} to write {out.name} to: make it first")
     engine = load_engine(read_settings(LoadConfig, args))
     if engine.heads is None:
         raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")
     prompts = chosen_prompts(args, engine)
-    with tqdm(total=len(prompts), unit="prompt", file=sys.stderr) as bar:
+    with tqdm(total=len(prompts), unit="prompt", desc="accuracies", file=sys.stderr) as bar:
         found = calibrate_heads(engine, prompts, args.max_new_tokens, progress=bar.update)
     record = {"base": engine.info.base, "positions": found.positions, "accuracies": found.shares}
-    Path(args.out).write_text(json.dumps(record) + "\n", encoding="utf-8")
+    if args.latency:
+        # The trees to time are those that a search would choose for what has just been counted.
+        points = _timed(replace(engine, accuracies=found.shares), prompts, sizes, args.rounds)
+        record["latency"] = [point.model_dump(exclude_none=True) for point in points]
+    record["machine"] = machine_record(engine) | {"device": engine.info.device, "dtype": engine.info.dtype}
+    try:
+        out.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MedusaError(f"cannot write {out}: {error.strerror}") from error
     print(f"{args.out}: first guesses right {[row[0] for row in found.shares]}")
+
+
+def read_sizes(text: str) -> list[int]:
+    """Tree sizes from "1,2,8". Raises MedusaError."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise MedusaError(f"--sizes is {text!r}: write numbers with commas, as in 1,2,8,16") from error
+
+
+def _timed(
+    engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int
+) -> list[LatencyPoint]:
+    points: list[LatencyPoint] = []
+    with tqdm(unit="run", desc="latency", file=sys.stderr) as bar:
+        for progress in measure_latency(engine, prompts, sizes, rounds):
+            bar.total, points = progress.total, progress.latency
+            bar.set_postfix_str(f"{progress.nodes} nodes", refresh=False)
+            bar.update()
+    _print_table(points)
+    if warning := unsteady(points):
+        print(f"warning: {warning}", file=sys.stderr)
+    return points
+
+
+def _print_table(points: Sequence[LatencyPoint]) -> None:
+    table = Table("nodes", "ms/step", "rounds", "propose", "verify", "accept", "commit", "tokens/step")
+    for point in points:
+        low, high = point.step_ms_range
+        phases = (point.propose, point.verify, point.accept, point.commit)
+        table.add_row(
+            str(point.nodes), f"{point.step_ms:.2f}", f"{low:.2f} to {high:.2f}",
+            *(f"{ms:.2f}" for ms in phases), f"{point.tokens_per_step:.2f}",
+        )  # fmt: skip
+    Console(width=max(Console().width, 100)).print(table)

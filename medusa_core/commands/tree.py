@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import networkx as nx
+from rich.console import Console
+from rich.table import Table
 
+from medusa_core.budget import Budget, best_budget, budgets, plain_budget, read_latency
+from medusa_core.errors import MedusaError
 from medusa_core.tree import Topology, load_tree
 from medusa_core.tree_search import read_accuracies, search_tree
+
+AUTO = "auto"
+_TABLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -24,7 +34,15 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     show.set_defaults(run=run_show)
     search = actions.add_parser("search", help="the best tree for a node budget")
     search.add_argument("--accuracies", required=True, metavar="FILE.json", help="as `calibrate` writes them")
-    search.add_argument("--nodes", type=int, default=16, help="drafted nodes, without the root (default: 16)")
+    search.add_argument(
+        "--nodes", default="16",
+        help="drafted nodes, without the root (default: 16); auto: as many as give the most expected tokens "
+        "per second by a measured latency",
+    )  # fmt: skip
+    search.add_argument(
+        "--latency", metavar="FILE.json",
+        help="latency of --nodes auto, as `calibrate` writes it (default: the file of --accuracies)",
+    )  # fmt: skip
     search.add_argument("--max-depth", type=int, help="deepest node (default: the number of heads)")
     search.add_argument("--json", action="store_true", help="print choices and expected length")
     search.set_defaults(run=run_search)
@@ -38,13 +56,55 @@ def run_show(args: argparse.Namespace) -> None:
 
 def run_search(args: argparse.Namespace) -> None:
     """Search and print. Raises MedusaError for bad accuracies or an impossible budget."""
-    found = search_tree(read_accuracies(Path(args.accuracies)), args.nodes, args.max_depth)
-    if args.json:
-        choices = [list(choice) for choice in found.choices]
-        print(json.dumps({"choices": choices, "expected_length": round(found.expected_length, 4)}))
+    accuracies = read_accuracies(Path(args.accuracies))
+    found: list[Budget] = []
+    if args.nodes == AUTO:
+        found = budgets(accuracies, read_latency(Path(args.latency or args.accuracies)), args.max_depth)
+        nodes = best_budget(found).nodes - 1
+        _print_budgets(found, sys.stderr if args.json else sys.stdout)
     else:
-        print(f"expected tokens per step {found.expected_length:.3f}")
-        print(_drawing(Topology.from_choices(found.choices)))
+        nodes = _number_of_nodes(args.nodes)
+    tree = search_tree(accuracies, nodes, args.max_depth)
+    if args.json:
+        choices = [list(choice) for choice in tree.choices]
+        record = {"choices": choices, "expected_length": round(tree.expected_length, 4)}
+        if found:
+            best = best_budget(found)
+            record |= {
+                "step_ms": round(best.step_ms, 4),
+                "expected_tokens_per_second": round(best.tokens_per_second, 2),
+            }
+        print(json.dumps(record))
+    else:
+        print(f"expected tokens per step {tree.expected_length:.3f}")
+        print(_drawing(Topology.from_choices(tree.choices)))
+
+
+def _number_of_nodes(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise MedusaError(f"--nodes is {text!r}: give a number of drafted nodes, or {AUTO}") from error
+
+
+def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
+    """Some of the budgets, the best one marked; a warning where plain decoding is expected to be faster."""
+    best, plain = best_budget(found), plain_budget(found)
+    sizes = {*_TABLE_SIZES, best.nodes, found[-1].nodes}
+    table = Table("drafted nodes", "expected tokens/step", "ms/step", "expected tokens/s", "")
+    for budget in found:
+        if budget.nodes in sizes:
+            table.add_row(
+                str(budget.nodes - 1), f"{budget.expected_length:.3f}", f"{budget.step_ms:.2f}",
+                f"{budget.tokens_per_second:.1f}",
+                "best" if budget == best else "plain decoding" if budget == plain else "",
+            )  # fmt: skip
+    Console(file=stream, width=max(Console().width, 100)).print(table)
+    if plain and plain.tokens_per_second >= best.tokens_per_second:
+        print(
+            f"warning: plain decoding is expected to be faster here: {plain.tokens_per_second:.1f} tokens/s "
+            f"against {best.tokens_per_second:.1f} of the best tree", file=sys.stderr,
+        )  # fmt: skip
 
 
 def tree_record(tree: Topology) -> dict:

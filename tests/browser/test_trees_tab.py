@@ -1,0 +1,211 @@
+"""The Trees tab in a browser: what is seen at once, regrowing, measuring, files, and use in other tabs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import gradio as gr
+import pytest
+import tiny
+
+from medusa_core.config import LoadConfig
+from medusa_core.tree import Topology
+from ui.chosen import Chosen
+from ui.layout import build_page, page_css
+from ui.session import Session
+from ui.tabs import decode
+from ui.theme import gradio_theme
+
+pytestmark = pytest.mark.browser
+
+PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "abcda"}, {"label": "b", "text": "fade"}]}]
+NODES = "document.querySelectorAll('#trees-drawing circle').length"
+STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
+
+
+@pytest.fixture(scope="module")
+def session(engine_folder, tmp_path_factory):
+    assets = tmp_path_factory.mktemp("assets")
+    (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
+    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets)
+
+
+@pytest.fixture(scope="module")
+def address(session, serve):
+    return serve(
+        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
+    )
+
+
+@pytest.fixture
+def trees_tab(address, open_page):
+    page = open_page(address)
+    page.get_by_role("tab", name="Trees").click()
+    page.wait_for_selector("#trees-heatmap .main-svg")
+    return page
+
+
+def set_nodes(page, nodes: int) -> None:
+    field = page.locator("#trees-nodes input[type=number]")
+    field.fill(str(nodes))
+    field.press("Tab")
+    page.wait_for_function(f"{NODES} === {nodes}")
+
+
+def seen_width(page) -> float:
+    """Pixels of the tree's frame: the drawing may scroll in it, but must not be cut to nothing."""
+    return page.locator("#trees-drawing").bounding_box()["width"]
+
+
+def says(page, where: str, words: str) -> None:
+    page.wait_for_function(STATUS_HAS, arg=[where, words], timeout=90_000)
+
+
+def load(page, tmp_path, text: str) -> None:
+    file = tmp_path / "<b>mine.json"
+    file.write_text(text, encoding="utf-8")
+    page.locator("#trees-files button").first.click()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Load a tree or numbers").click()
+    chooser.value.set_files(file)
+
+
+def chart_has(page, chart: str, words: str) -> None:
+    page.wait_for_function(
+        "([id, words]) => document.querySelector(id + ' .js-plotly-plot')?.textContent.includes(words)",
+        arg=[chart, words],
+        timeout=30_000,
+    )
+
+
+def test_there_is_something_to_see_before_any_measurement(trees_tab):
+    page = trees_tab
+    assert page.evaluate(NODES) == 16
+    assert seen_width(page) > 300
+    assert "16 nodes with the root" in page.locator("#trees-words").inner_text()
+    chart_has(page, "#trees-tokens", "best cartesian tree")
+    chart_has(page, "#trees-speed", "press “Measure on this machine”")
+    assert page.locator("#trees-best").is_disabled()
+
+
+def test_the_slider_regrows_the_tree_and_marks_the_charts(trees_tab):
+    set_nodes(trees_tab, 5)
+    assert "5 nodes with the root" in trees_tab.locator("#trees-words").inner_text()
+    chart_has(trees_tab, "#trees-tokens", "5 nodes")
+
+
+def test_measuring_fills_the_charts_and_finds_the_best_size(trees_tab):
+    page = trees_tab
+    page.click("#trees-run")
+    says(page, "#trees-status", "Measured in 5 rounds")
+    chart_has(page, "#trees-speed", "best:")
+    chart_has(page, "#trees-time", "measured median")
+    says(page, "#trees-source", "Step times:")
+    best = int(page.locator("#trees-status").inner_text().split("Best size: ")[1].split()[0])
+    page.click("#trees-best")
+    page.wait_for_function(f"{NODES} === {best}")
+    page.locator("#trees-files button").first.click()
+    with page.expect_download() as download:
+        page.click("#trees-save-numbers")
+    record = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert len(record["accuracies"]) == tiny.HEADS
+    assert record["latency"][0]["nodes"] == 1
+
+
+def test_stop_ends_a_measurement(trees_tab, session):
+    trees_tab.click("#trees-run")
+    says(trees_tab, "#trees-status", "run 2 of")
+    trees_tab.click("#trees-stop")
+    says(trees_tab, "#trees-status", "Stopped before")
+    assert not session.busy
+
+
+def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(trees_tab, address, open_page):
+    page = trees_tab
+    set_nodes(page, 5)
+    page.click("#trees-use-decode")
+    page.wait_for_selector("#decode-prompt:visible")
+    page.wait_for_function(
+        "document.querySelector('#decode-settings [role=listbox], #decode-settings input')"
+    )
+    tree = page.locator("#decode-settings").get_by_label("Tree")
+    assert tree.input_value() == "yours, from Trees: 5 nodes with the root"
+    tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    tokens.fill("20")  # well inside the context, near whose end trees get shallower
+    tokens.press("Tab")
+    page.click("#decode-run")
+    says(page, "#decode-status", "20 tokens in")
+    assert page.locator("#decode-view .mdv-node").count() == 5
+    page.get_by_role("tab", name="Side by side").click()
+    page.locator("#race-settings button").first.click()
+    assert page.locator("#race-settings").get_by_label("Tree").input_value().startswith("yours")
+    page.click("#race-run")
+    page.wait_for_selector(".race-player", timeout=90_000)
+    other = open_page(address)
+    assert other.locator("#decode-settings").get_by_label("Tree").input_value() == "shipped with the heads"
+
+
+def test_use_in_side_by_side_opens_that_tab(trees_tab):
+    trees_tab.click("#trees-use-race")
+    trees_tab.wait_for_selector("#race-prompt:visible")
+
+
+def test_a_tree_is_saved_and_loaded(trees_tab, tmp_path):
+    page = trees_tab
+    set_nodes(page, 6)
+    page.locator("#trees-files button").first.click()
+    with page.expect_download() as download:
+        page.click("#trees-save")
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert Topology.from_choices(saved["choices"]).size == 6
+    page.locator("#trees-files button").first.click()  # folds it again, as `load` expects it
+    load(page, tmp_path, json.dumps({"choices": [[0], [1], [2]]}))
+    says(page, "#trees-words", "Loaded tree: 4 nodes")
+    page.wait_for_function(f"{NODES} === 4")
+    set_nodes(page, 9)
+    assert "Grown tree: 9 nodes" in page.locator("#trees-words").inner_text()
+
+
+def test_a_bad_file_is_named_as_text_and_changes_nothing(trees_tab, tmp_path):
+    page = trees_tab
+    load(page, tmp_path, '{"choices": [["<img src=x onerror=alert(1)>"]]}')
+    says(page, "#trees-status", "Not loaded: tree node ['<img src=x onerror=alert(1)>']")
+    assert page.locator("#trees-status img, .toast-body img[src=x]").count() == 0
+    assert page.evaluate(NODES) == 16
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(address, open_page, scheme):
+    page = open_page(address, width=390, height=844, color_scheme=scheme)
+    page.get_by_role("tab", name="Trees").click()
+    page.wait_for_selector("#trees-heatmap .main-svg")
+    field = page.locator("#trees-nodes input[type=number]")
+    field.fill("40")
+    field.press("Tab")
+    page.wait_for_function(f"{NODES} === 40")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert seen_width(page) > 300
+
+
+def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, open_page):
+    """As a training tab does it: an engine on the shelf, its id in the visitor's record."""
+    engine = replace(
+        tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices([[0], [1]])
+    )
+    name = session.add_engine("my <b>heads</b>", engine)
+    with gr.Blocks() as demo:
+        chosen = gr.State(Chosen())
+        take = gr.Button("take", elem_id="take")
+        decode.build(session, chosen)
+        take.click(lambda own: own.with_engine(name, "my <b>heads</b>"), chosen, chosen)
+    page = open_page(serve(demo))
+    heads = page.locator("#decode-settings").get_by_label("Heads")
+    assert not heads.is_visible()
+    page.click("#take")
+    heads.wait_for()
+    assert heads.input_value() == "yours: my <b>heads</b>"
+    page.click("#decode-run")
+    says(page, "#decode-status", "tokens in")
+    says(page, "#decode-badge", "your heads “my <b>heads</b>”")
+    assert page.locator("#decode-view .mdv-node").count() == 3

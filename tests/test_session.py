@@ -1,0 +1,166 @@
+"""The bridge: runs with a visitor's own tree and heads, which reach no other run, and runs of any kind."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+import tiny
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.tree import Topology
+from ui.chosen import DEFAULT, YOURS, Chosen
+from ui.engine_shelf import EngineShelf
+from ui.session import BY_BUDGET, Session
+from ui.updates import StopFlag, Update
+
+SETTINGS = {
+    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 60, "acceptance": "match",
+    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
+}  # fmt: skip
+MINE = Chosen().with_tree([[0], [1], [0, 0], [0, 1], [0, 0, 0]])
+SHIPPED = [[0], [1], [0, 0]]  # of conftest's engine_folder
+
+
+@pytest.fixture(scope="module")
+def load(engine_folder):
+    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def session(load):
+    return Session(load)
+
+
+def decode(session, **changes) -> list[Update]:
+    return list(session.decode("abc", SETTINGS | changes, StopFlag()))
+
+
+def trace_of(updates):
+    assert [u.status for u in updates if u.problem] == []
+    return updates[-1].trace
+
+
+def problem_of(updates):
+    assert updates[-1].problem
+    return updates[-1].status
+
+
+def test_a_visitors_tree_is_used_for_their_run_alone(session):
+    shipped = trace_of(decode(session))
+    own = trace_of(decode(session, tree=YOURS, chosen=MINE))
+    assert sorted(own["config"]["tree"]) == sorted(map(list, MINE.choices))
+    assert own["output"]["token_ids"] == shipped["output"]["token_ids"]  # greedy: any tree, the same text
+    assert trace_of(decode(session, chosen=MINE))["config"]["tree"] == sorted(
+        SHIPPED, key=lambda c: (len(c), c)
+    )
+    assert len(trace_of(decode(session, tree=BY_BUDGET))["config"]["tree"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tree": YOURS}, "no tree of yours"),
+        ({"heads": YOURS}, "no heads of yours"),
+        ({"tree": "/etc/hosts.json"}, "no tree is called"),
+        ({"tree": YOURS, "chosen": Chosen(choices=((0, 0),))}, "but not its prefix"),
+        ({"tree": YOURS, "chosen": Chosen(choices=((0,), (0,)))}, "twice"),
+        ({"tree": YOURS, "chosen": Chosen(choices=((-1,),))}, "not a list of ranks"),
+        ({"tree": YOURS, "chosen": Chosen(choices=((11,),))}, "uses rank 11"),
+        ({"tree": YOURS, "chosen": Chosen(choices=tuple((0,) * d for d in range(1, 5)))}, "are 3 heads"),
+        ({"tree": YOURS, "chosen": Chosen(choices=tuple((i,) for i in range(300)))}, "largest size is 256"),
+        ({"heads": YOURS, "chosen": Chosen(engine="guessed", label="x")}, "your heads are gone"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_or_no_tree_is_refused_in_one_line(session, changes, words):
+    assert words in problem_of(decode(session, **changes))
+    assert not session.busy
+
+
+def test_own_heads_are_used_and_named_and_the_shared_engine_stays(session, load, model):
+    before = trace_of(decode(session))["output"]
+    other = replace(
+        tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices(SHIPPED)
+    )
+    mine = Chosen().with_engine(session.add_engine("random ones", other), "random ones")
+    updates = decode(session, heads=YOURS, chosen=mine)
+    assert any("random ones" in (u.badge or "") for u in updates)
+    worse = trace_of(updates)["output"]
+    assert worse["token_ids"] == before["token_ids"]
+    assert worse["steps"] > before["steps"]
+    after = decode(session, chosen=mine)  # heads: DEFAULT again
+    assert trace_of(after)["output"]["steps"] == before["steps"]
+    assert not any("random ones" in (u.badge or "") for u in after)
+    # From files, as a training tab makes them.
+    again = Chosen().with_engine(session.add_engine("same", load), "same")
+    assert trace_of(decode(session, heads=YOURS, chosen=again))["output"]["steps"] == before["steps"]
+
+
+def test_any_work_runs_on_the_engines_thread_under_the_lock(session):
+    def work(engine):
+        yield engine.info.base, session.busy, threading.current_thread().name
+        # A training run that ends puts its heads on the shelf from where it is, without waiting for itself.
+        yield session.add_engine("mine", engine)
+
+    results = [r for r in session.on_engine(work) if not isinstance(r, Update)]
+    (base, busy, thread), name = results
+    assert busy
+    assert thread.startswith("engine")
+    assert not session.busy
+    chosen = Chosen().with_engine(name, "mine")
+    seen = [r for r in session.on_engine(lambda engine: iter([engine]), chosen) if not isinstance(r, Update)]
+    assert seen[0].info.base == base
+
+
+def test_an_error_in_any_work_is_said_and_the_session_goes_on(session):
+    def fails(engine):
+        yield "started"
+        raise MedusaError("one line: with a fix")
+
+    def breaks(engine):
+        yield "started"
+        raise RuntimeError("secret detail")
+
+    assert problem_of(list(session.on_engine(fails))) == "one line: with a fix"
+    words = problem_of(list(session.on_engine(breaks)))
+    assert "RuntimeError" in words
+    assert "secret" not in words
+    assert not session.busy
+
+
+def test_leaving_a_run_closes_its_work(session):
+    closed = []
+
+    def endless(engine):
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.append(threading.current_thread().name)
+
+    run = session.on_engine(endless)
+    while next(run) != 1:
+        pass
+    run.close()
+    assert len(closed) == 1
+    assert closed[0].startswith("engine")
+    assert not session.busy
+
+
+def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
+    shelf = EngineShelf(most=2)
+    first, second = shelf.add("a", object()), shelf.add("b", object())
+    shelf.get(first)
+    third = shelf.add("c", object())
+    assert [shelf.get(name).label for name in (first, third)] == ["a", "c"]
+    with pytest.raises(MedusaError, match="keeps the 2 last used"):
+        shelf.get(second)
+
+
+def test_new_heads_put_away_the_tree_that_was_made_for_others():
+    assert MINE.with_engine("id", "mine") == Chosen("id", "mine")
+    assert MINE.tree_entries() == [("yours, from Trees: 6 nodes with the root", YOURS)]
+    assert Chosen().tree_entries() == []
+    assert [value for _, value in Chosen("id", "mine").head_entries()] == [DEFAULT, YOURS]

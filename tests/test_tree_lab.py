@@ -1,0 +1,269 @@
+"""What the Trees tab computes: the shipped record, trees of a size, files read as data, a measurement."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+import tiny
+from test_session import MINE, SHIPPED
+
+from medusa_core import checkpoints
+from medusa_core.budget import LatencyPoint, parse_latency
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.tree import Topology, load_tree
+from medusa_core.tree_search import read_accuracies, search_tree
+from ui import tree_lab
+from ui.chosen import Chosen
+from ui.figures import tree_charts
+from ui.figures.tree_drawing import tree_svg
+from ui.session import Session
+from ui.tabs import trees
+from ui.tree_lab import Lab
+from ui.updates import StopFlag
+
+ROWS = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.05), (0.3, 0.1, 0.1))
+LAB = Lab(ROWS, "written here")
+TIMED = replace(
+    LAB,
+    latency=tuple(
+        LatencyPoint(
+            nodes=nodes, step_ms=ms, tokens_per_step=kept, step_ms_range=(ms - 1, ms + 2), verify=1.0
+        )
+        for nodes, ms, kept in ((1, 10, 1), (4, 11, 1.9), (16, 14, 2.2), (64, 40, 2.4))
+    ),
+    machine="a machine",
+)
+PLAIN_TYPES = {"bar", "scatter", "heatmap"}
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    path = tmp_path_factory.mktemp("assets")
+    prompts = [
+        {"kind": "Story", "prompts": [{"label": "one", "text": "abca"}, {"label": "two", "text": "fad"}]}
+    ]
+    (path / "prompts.json").write_text(json.dumps(prompts), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(engine_folder, assets):
+    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets)
+
+
+# ---- where a record comes from --------------------------------------------------------------------------
+
+
+def test_the_shipped_accuracies_are_there_without_loading_anything():
+    session = Session(LoadConfig())
+    lab = tree_lab.shipped_lab(session)
+    file = checkpoints.embedded_model() / "heads" / "accuracies.json"
+    assert [list(row) for row in lab.accuracies] == read_accuracies(file)
+    assert "counted over" in lab.source
+    assert "not loaded yet" in session.badge()
+
+
+def test_heads_without_accuracies_say_that_they_are_assumed(session):
+    assert tree_lab.shipped_lab(session).source == tree_lab.ASSUMED
+
+
+def test_bad_accuracies_beside_the_heads_keep_no_page_from_opening(engine_folder, tmp_path, caplog):
+    (tmp_path / "medusa_lm_head.safetensors").touch()
+    (tmp_path / "accuracies.json").write_text("[[2.0]]", "utf-8")
+    lab = tree_lab.shipped_lab(Session(LoadConfig(str(engine_folder), str(tmp_path))))
+    assert lab.source == tree_lab.ASSUMED
+    assert "outside 0 to 1" in caplog.text
+
+
+def test_other_heads_bring_their_own_accuracies(session, model):
+    rows = [[0.4, 0.1], [0.3, 0.1], [0.2, 0.1]]
+    own = replace(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=rows)
+    chosen = Chosen().with_engine(session.add_engine("mine", own), "mine")
+    lab = trees._follow(session, chosen, LAB)
+    assert [list(row) for row in lab.accuracies] == rows
+    assert lab.engine == chosen.engine
+    assert "“mine”" in lab.source
+    assert not isinstance(trees._follow(session, chosen.with_tree([[0]]), lab), Lab)  # a tree changes nothing
+    assert trees._follow(session, Chosen(), lab).engine == ""
+
+
+# ---- trees of a size ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [2, 9, 40])
+def test_the_tree_is_the_best_one_of_its_size_and_drawn_whole(nodes):
+    assert tree_lab.tree_of(LAB, nodes) == search_tree(ROWS, nodes - 1).choices
+    drawn = tree_lab.drawn(LAB, nodes)
+    svg = ElementTree.fromstring(tree_svg(drawn))
+    circles = [element for element in svg.iter() if element.tag == "circle"]
+    lines = [element for element in svg.iter() if element.tag == "path"]
+    assert len(circles) == len(lines) + 1 == len(drawn.parents) == min(nodes, 40)
+    titles = [element.text for element in svg.iter() if element.tag == "title"]
+    assert "head 1, guess 1: right together with all before it 60% of the time" in titles
+    places = {(element.get("cx"), element.get("cy")) for element in circles}
+    assert len(places) == len(circles)
+
+
+def test_the_sentence_gives_size_tokens_and_where_known_the_best_size():
+    assert tree_lab.sentence(LAB, 2) == "Grown tree: 2 nodes with the root, 1.60 tokens per step expected."
+    words = tree_lab.sentence(TIMED, 4)
+    best = tree_lab.best_size(TIMED)
+    length = search_tree(ROWS, 3).expected_length
+    assert f"{1000 * length / 11:.0f} tokens/s" in words
+    assert f"best size here is {best.nodes} nodes with {best.tokens_per_second:.0f}" in words
+    assert "plain decoding gives 100" in words
+
+
+@pytest.mark.parametrize("lab", [LAB, TIMED])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_charts_use_types_the_pages_plotly_knows(lab, dark):
+    figures = trees.draw(lab, 9, dark)[2:6]
+    for figure in figures:
+        assert {trace.type for trace in figure.data} <= PLAIN_TYPES
+        assert not figure.layout.title.text
+        figure.to_json()
+
+
+def test_without_step_times_the_charts_say_how_to_get_them():
+    _, time, speed = trees.draw_size(LAB, 9, False)[2:]
+    for figure in (time, speed):
+        assert not figure.data
+        assert "Measure on this machine" in figure.layout.annotations[0].text
+
+
+def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
+    growth = tree_lab.growth(TIMED)
+    for nodes in (2, 5, 30):
+        assert growth.optimised[nodes - 1] == pytest.approx(search_tree(ROWS, nodes - 1).expected_length)
+    speeds = tree_lab.speeds(TIMED)
+    assert [speed.nodes for speed in speeds] == list(range(1, 41))  # three heads of three guesses
+    trees_only = speeds[1:]
+    best = tree_lab.best_size(TIMED)
+    assert best.tokens_per_second == max(speed.tokens_per_second for speed in trees_only)
+    figure = tree_charts.speed_by_size(tree_lab.timed(TIMED), speeds, best, 9)
+    star = next(trace for trace in figure.data if trace.name.startswith("best"))
+    assert (star.x[0], star.y[0]) == (best.nodes, best.tokens_per_second)
+    measured = next(trace for trace in figure.data if trace.name == "measured")
+    assert list(measured.y) == pytest.approx([100, 1900 / 11, 2200 / 14, 60])
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+
+def test_a_saved_tree_loads_here_and_on_the_command_line(tmp_path):
+    text = tree_lab.tree_text(LAB, 7)
+    lab = tree_lab.read_lab(text, LAB, "file")
+    assert sorted(lab.loaded) == sorted(search_tree(ROWS, 6).choices)
+    assert tree_lab.sentence(lab, 30).startswith("Loaded tree: 7 nodes")
+    file = tmp_path / "tree.json"
+    file.write_text(text, encoding="utf-8")
+    assert load_tree(str(file)) == Topology.from_choices(lab.loaded)
+    assert tree_lab.read_lab(json.dumps(SHIPPED), LAB, "file").loaded == ((0,), (1,), (0, 0))
+
+
+def test_saved_numbers_load_here_and_in_a_search(tmp_path):
+    text = tree_lab.measurements_text(TIMED)
+    file = tmp_path / "a.json"
+    file.write_text(text, encoding="utf-8")
+    assert [tuple(row) for row in read_accuracies(file)] == list(ROWS)
+    assert tuple(parse_latency(json.loads(text))) == TIMED.latency
+    again = tree_lab.read_lab(text, LAB, "from your file")
+    assert again.accuracies == ROWS
+    assert (again.latency, again.machine) == (TIMED.latency, "a machine")
+
+
+def test_accuracies_without_step_times_put_those_of_other_heads_away():
+    assert tree_lab.read_lab("[[0.5, 0.1]]", TIMED, "file").latency == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("7", "no list of numbers"),
+        ("{}", "no list of numbers"),
+        ('["abc"]', "no list of numbers"),
+        ("[]", "accuracies are empty"),
+        ("[[0.5, NaN]]", "outside 0 to 1"),
+        ("[[0.1, 0.2]]", "sort its accuracies"),
+        ("[[0, 0]]", "but not its prefix"),
+        ("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]", "there are 3 heads"),
+        ("[[7]]", "uses rank 7"),
+        ('{"choices": []}', "has no nodes"),
+        ('{"choices": [["<b>"]]}', "not a list of ranks"),
+        ('{"choices": 5}', "no list of rank tuples"),
+        (json.dumps([[i] for i in range(400)]), "largest size is 256"),
+        (json.dumps([[0.5]] * 17), "the page shows 16"),
+        (json.dumps({"accuracies": [[0.5]], "latency": [{"nodes": 1}]}), "step_ms"),
+        (" " * 200_001, "larger than 200 kB"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(text, words):
+    with pytest.raises(MedusaError, match=words):
+        tree_lab.read_lab(text, LAB, "file")
+
+
+def test_what_a_file_says_of_its_machine_stays_short_text():
+    data = {"accuracies": [[0.5]], "machine": {"processor": "x" * 999, "threads": 1}, "positions": "<b>"}
+    lab = tree_lab.read_lab(json.dumps(data), LAB, "from your file")
+    assert len(lab.machine) == 120
+    assert lab.source == "from your file"
+    assert tree_lab.read_lab('{"accuracies": [[0.5]], "machine": [1]}', LAB, "file").machine == ""
+
+
+# ---- measuring ------------------------------------------------------------------------------------------
+
+
+def finished(session, lab, again=False, chosen=None, flag=None):
+    items = list(tree_lab.measure(session, lab, chosen or Chosen(), again, flag or StopFlag()))
+    assert not any(item.update.problem for item in items), items[-1]
+    return items
+
+
+def test_a_measurement_fills_the_charts(session):
+    items = finished(session, LAB)
+    lab = items[-1].lab
+    assert lab.accuracies == ROWS  # not asked to count again
+    assert [point.nodes for point in lab.latency] == [1, 2, 4, 8, 12, 16, 24, 32]  # 40 nodes at most
+    assert "float32" in lab.machine
+    assert "Best size:" in items[-1].update.status
+    assert any("run 3 of 40" in (item.update.status or "") for item in items)
+
+
+def test_assumed_accuracies_are_counted_first(session, engine):
+    lab = finished(session, tree_lab.shipped_lab(session))[-1].lab
+    assert len(lab.accuracies) == engine.heads.count
+    assert "counted here" in lab.source
+    assert lab.latency
+
+
+def test_stop_keeps_complete_rounds_only(session):
+    flag = StopFlag()
+    items = []
+    for item in tree_lab.measure(session, LAB, Chosen(), False, flag):
+        items.append(item)
+        if "run 12 of 40" in (item.update.status or ""):
+            flag.stopped = True
+    assert items[-1].lab.latency
+    assert "Measured in 1 of 5 rounds" in items[-1].update.status
+    items = finished(session, TIMED, flag=StopFlag(stopped=True))
+    assert items[-1].lab == TIMED
+    assert "Stopped" in items[-1].update.status
+
+
+def test_own_heads_are_the_ones_measured(session, model):
+    one = tiny.build_engine(model, tiny.fitted_heads(model, 1))
+    chosen = Chosen().with_engine(session.add_engine("one head", one), "one head")
+    items = finished(session, LAB, chosen=chosen)
+    assert any("one head" in (item.update.badge or "") for item in items)
+    assert len(items[-1].lab.accuracies) == 1  # three rows of other heads would not fit
+
+
+def test_a_tree_made_here_is_one_that_decode_takes(session):
+    chosen = MINE.with_tree(tree_lab.tree_of(LAB, 9))
+    assert Topology.from_choices(chosen.choices).size == 9

@@ -1,0 +1,41 @@
+"""What one visitor has chosen in one tab for use in the others: heads they trained, a tree they made.
+
+A frozen record in a `gr.State`, so it stays on the server and belongs to one visitor. It holds no weights: an
+engine is named by the id that the session gave it. Knows no component and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+YOURS = "yours"  # the entry of the Tree and Heads menus that stands for this record
+DEFAULT = "default"
+Entry = tuple[str, str]  # label and value of a menu's entry
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`engine` is an id of `Session.add_engine`, `choices` are rank tuples; empty: none of their own."""
+
+    engine: str = ""
+    label: str = ""  # what the visitor calls that engine's heads
+    choices: tuple[tuple[int, ...], ...] = ()
+
+    def with_engine(self, engine: str, label: str) -> Chosen:
+        """Other heads. The tree goes, since it was grown for the heads before them."""
+        return Chosen(engine, label)
+
+    def with_tree(self, choices: Iterable[Sequence[int]]) -> Chosen:
+        """Another tree for the same heads."""
+        return replace(self, choices=tuple(tuple(choice) for choice in choices))
+
+    def tree_entries(self) -> list[Entry]:
+        """The Tree menu's entry for the visitor's own tree, when there is one."""
+        nodes = len(self.choices) + 1
+        return [(f"yours, from Trees: {nodes} nodes with the root", YOURS)] if self.choices else []
+
+    def head_entries(self) -> list[Entry]:
+        """The Heads menu: those of the app and, when there are any, the visitor's own."""
+        own = [(f"yours: {self.label}", YOURS)] if self.engine else []
+        return [("shipped with the model", DEFAULT), *own]

@@ -1,0 +1,226 @@
+"""Charts of the Trees tab: the heads' accuracies, and trees of every size in tokens, time and speed.
+
+Pure functions from plain records to plotly figures; sizes count the root. Knows nothing of torch, gradio or
+where the numbers come from. Paper §2.3.3 and figure 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from ui.figures.charts import empty_figure
+from ui.palette import Palette, palette, plotly_template
+
+HEIGHT = 340
+NOT_MEASURED = "nobody has timed steps on this machine yet:<br>press “Measure on this machine”"
+NODES = "nodes of the tree, the root included"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Expected tokens per step by size: place i of a curve is a tree of i + 1 nodes."""
+
+    optimised: Sequence[float]
+    cartesian: Sequence[tuple[int, float, str]]  # nodes, expected tokens, widths such as 4×2×1
+    random: Sequence[Sequence[float]]  # one curve a seed
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One measured size: milliseconds with fastest and slowest round, tokens kept, and a sentence."""
+
+    nodes: int
+    step_ms: float
+    low: float
+    high: float
+    tokens_per_step: float | None
+    phases: str = ""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What is expected of one size."""
+
+    nodes: int
+    step_ms: float
+    tokens_per_second: float
+
+
+def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) -> go.Figure:
+    """Head by rank: how often that guess of that head was right."""
+    width = max(map(len, accuracies))
+    figure = _figure(dark)
+    figure.add_heatmap(
+        z=[[*row, *[None] * (width - len(row))] for row in accuracies],
+        x=[str(rank + 1) for rank in range(width)],
+        y=[f"head {head}" for head in range(1, len(accuracies) + 1)],
+        text=[[_percent(share) for share in row] for row in accuracies],
+        texttemplate="%{text}",
+        hovertemplate="%{y}, guess %{x}: right at %{z:.1%} of the positions<extra></extra>",
+        colorscale=palette(dark).scale,
+        zmin=0,
+        xgap=2,
+        ygap=2,
+        showscale=False,  # every cell says its number
+    )
+    figure.update_xaxes(
+        title_text="rank of the guess, 1 is the head's favourite", type="category", showgrid=False
+    )
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    return figure
+
+
+def tokens_by_size(
+    growth: Growth, nodes: int, measured: Sequence[Timed] = (), dark: bool = False
+) -> go.Figure:
+    """Expected tokens per step of optimised, cartesian and random trees (paper figure 4a)."""
+    colours = palette(dark)
+    figure = _figure(dark)
+    _add_random(figure, growth.random, colours)
+    if growth.cartesian:
+        sizes, lengths, names = zip(*growth.cartesian, strict=True)
+        figure.add_scatter(
+            x=sizes, y=lengths, customdata=names, name="best cartesian tree", mode="lines+markers",
+            line={"color": colours.rejected, "dash": "dash", "shape": "hv", "width": 2},
+            marker={"symbol": "square", "size": 6},
+            hovertemplate="cartesian %{customdata}: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",
+        )  # fmt: skip
+    figure.add_scatter(
+        x=list(range(1, len(growth.optimised) + 1)), y=list(growth.optimised), name="optimised tree",
+        mode="lines", line={"color": colours.accepted, "width": 3},
+        hovertemplate="optimised: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",
+    )  # fmt: skip
+    kept = [point for point in measured if point.tokens_per_step]
+    if kept:
+        figure.add_scatter(
+            x=[point.nodes for point in kept], y=[point.tokens_per_step for point in kept],
+            name="optimised, counted while measuring", mode="markers", marker=_diamond(colours),
+            hovertemplate="counted: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",
+        )  # fmt: skip
+    _mark_size(figure, nodes, colours)
+    figure.update_xaxes(title_text=NODES, rangemode="tozero")
+    figure.update_yaxes(title_text="tokens per step")
+    return figure
+
+
+def time_by_size(
+    measured: Sequence[Timed], speeds: Sequence[Speed], nodes: int, dark: bool = False
+) -> go.Figure:
+    """Measured milliseconds of a step, and the rising line that is read off for sizes in between."""
+    if not measured:
+        return empty_figure(dark, NOT_MEASURED)
+    colours = palette(dark)
+    figure = _figure(dark)
+    figure.add_scatter(
+        x=[speed.nodes for speed in speeds], y=[speed.step_ms for speed in speeds],
+        name="rising line through them", mode="lines", line={"color": colours.accepted, "width": 2},
+        hovertemplate="%{x} nodes: about %{y:.1f} ms a step<extra></extra>",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[point.nodes for point in measured],
+        y=[point.step_ms for point in measured],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, point.high - point.step_ms) for point in measured],
+            "arrayminus": [max(0.0, point.step_ms - point.low) for point in measured],
+            "color": colours.muted,
+            "thickness": 1,
+        },
+        name="measured median, fastest to slowest round",
+        mode="markers",
+        marker=_diamond(colours),
+        customdata=[point.phases for point in measured],
+        hovertemplate="%{x} nodes: %{y:.1f} ms a step<br>%{customdata}<extra></extra>",
+    )
+    _mark_size(figure, nodes, colours)
+    figure.update_xaxes(title_text=NODES, rangemode="tozero")
+    figure.update_yaxes(title_text="milliseconds a step", rangemode="tozero")
+    return figure
+
+
+def speed_by_size(
+    measured: Sequence[Timed], speeds: Sequence[Speed], best: Speed | None, nodes: int, dark: bool = False
+) -> go.Figure:
+    """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
+    if not speeds:
+        return empty_figure(dark, NOT_MEASURED)
+    colours = palette(dark)
+    figure = _figure(dark)
+    figure.add_scatter(
+        x=[speed.nodes for speed in speeds], y=[speed.tokens_per_second for speed in speeds],
+        name="expected", mode="lines", line={"color": colours.accepted, "width": 3},
+        hovertemplate="%{x} nodes: %{y:.0f} tokens/s expected<extra></extra>",
+    )  # fmt: skip
+    kept = [point for point in measured if point.tokens_per_step]
+    figure.add_scatter(
+        x=[point.nodes for point in kept],
+        y=[1000 * point.tokens_per_step / point.step_ms for point in kept],
+        name="measured", mode="markers", marker=_diamond(colours),
+        hovertemplate="%{x} nodes: %{y:.0f} tokens/s measured<extra></extra>",
+    )  # fmt: skip
+    if speeds[0].nodes == 1:
+        figure.add_scatter(
+            x=[1, speeds[-1].nodes], y=[speeds[0].tokens_per_second] * 2, mode="lines",
+            name=f"plain decoding, {speeds[0].tokens_per_second:.0f}",
+            line={"color": colours.muted, "dash": "dot", "width": 1.5}, hoverinfo="skip",
+        )  # fmt: skip
+    if best is not None:
+        figure.add_scatter(
+            x=[best.nodes], y=[best.tokens_per_second], mode="markers",
+            name=f"best: {best.nodes} nodes, {best.tokens_per_second:.0f}",
+            marker={"symbol": "star", "size": 17, "color": colours.selected,
+                    "line": {"color": colours.text, "width": 1.5}},
+            hovertemplate="best: %{x} nodes, %{y:.0f} tokens/s expected<extra></extra>",
+        )  # fmt: skip
+    _mark_size(figure, nodes, colours)
+    figure.update_xaxes(title_text=NODES, rangemode="tozero")
+    figure.update_yaxes(title_text="tokens per second", rangemode="tozero")
+    return figure
+
+
+def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: Palette) -> None:
+    """The band from the worst to the best random tree, and their mean."""
+    columns = list(zip(*curves, strict=False))
+    if not columns:
+        return
+    sizes = list(range(1, len(columns) + 1))
+    hidden = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
+    figure.add_scatter(x=sizes, y=list(map(max, columns)), **hidden)
+    figure.add_scatter(
+        x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=_faint(colours.proposed), **hidden
+    )
+    figure.add_scatter(
+        x=sizes, y=[sum(column) / len(column) for column in columns],
+        name=f"{len(curves)} random trees, mean and range", mode="lines",
+        line={"color": colours.proposed, "dash": "dot", "width": 2},
+        hovertemplate="random: %{x} nodes, %{y:.2f} tokens a step on average<extra></extra>",
+    )  # fmt: skip
+
+
+def _mark_size(figure: go.Figure, nodes: int, colours: Palette) -> None:
+    figure.add_vline(x=nodes, line={"color": colours.text, "width": 1, "dash": "dash"})
+    figure.add_annotation(
+        x=nodes, y=1, yref="paper", yanchor="bottom", text=f"{nodes} nodes", showarrow=False,
+        font={"size": 11, "color": colours.text},
+    )  # fmt: skip
+
+
+def _diamond(colours: Palette) -> dict[str, object]:
+    return {"symbol": "diamond", "size": 9, "color": colours.root, "line": {"width": 0}}
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.0095 else f"{100 * share:.1f}%"
+
+
+def _figure(dark: bool) -> go.Figure:
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT})
