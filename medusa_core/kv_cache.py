@@ -49,13 +49,24 @@ class TreeLayer(CacheLayerMixin):
 
     def keep(self, rows: torch.Tensor | None, count: int) -> None:
         """Commit ``count`` of the rows written last: the first ones, or those numbered by ``rows``."""
-        if rows is not None:
+        # A layer that reads the keys of another one was never written.
+        if rows is not None and self.is_initialized:
             source = rows.to(self.keys.device) + self.length
             target = slice(self.length, self.length + count)
             # Indexing copies before it is assigned, so overlapping source and target are safe.
             self.keys[:, :, target] = self.keys[:, :, source]
             self.values[:, :, target] = self.values[:, :, source]
         self.length += count
+
+    def reserve(self, slots: int) -> None:
+        """Make room for ``slots`` rows in all; the committed ones are copied."""
+        if slots > self.slots and self.is_initialized:
+            for name in ("keys", "values"):
+                old = getattr(self, name)
+                new = old.new_zeros(*old.shape[:2], slots, old.shape[3])
+                new[:, :, : self.length] = old[:, :, : self.length]
+                setattr(self, name, new)
+        self.slots = max(slots, self.slots)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Width of the mask and its offset, as transformers asks for them."""
@@ -106,3 +117,14 @@ class TreeCache(Cache):
         rows = None if in_place else torch.tensor(path)
         for layer in self.layers:
             layer.keep(rows, count)
+
+    def truncate(self, length: int) -> None:
+        """Forget the rows from ``length`` on, for a text that goes on differently; the memory stays."""
+        for layer in self.layers:
+            layer.length = min(layer.length, length)
+
+    def reserve(self, slots: int) -> None:
+        """Make room for ``slots`` rows in all; committed rows stay."""
+        for layer in self.layers:
+            layer.reserve(slots)
+        self.slots = max(slots, self.slots)

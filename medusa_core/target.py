@@ -1,49 +1,69 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
-The tree goes through the model's own forward with a 4-D mask and explicit positions, nothing in the model
-is patched and nothing is stored on it, so runs on one model cannot meet. Knows nothing about heads, rules
-or text. Medusa paper §2.1.2.
+The tree goes through the model's own forward with a 4-D mask for each kind of layer and explicit positions,
+nothing in the model is patched and nothing is stored on it, so runs on one model cannot meet. What a model
+must be for that is read off its config and its forward, and tried out when it loads where no test has run
+its family. Knows nothing about heads, rules or text. Medusa paper §2.1.2.
 
 N nodes · V vocabulary · d hidden size · L committed rows
 """
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
+from medusa_core.attention_masks import SLIDING, LayerMasks
 from medusa_core.errors import MedusaError
 from medusa_core.kv_cache import TreeCache
-from medusa_core.tree import TokenTree
+from medusa_core.tree import TokenTree, ancestor_mask
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
+
+# Model types whose trees the tests compare with each branch run alone. Others are compared when they load.
+PROVEN = frozenset({
+    "arcee", "codegen", "cohere", "cohere2", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4",
+    "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt2",
+    "gpt_bigcode", "gpt_neox", "gpt_oss", "gptj", "granite", "granitemoe", "helium", "hunyuan_v1_dense",
+    "llama", "ministral", "ministral3", "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "olmoe",
+    "opt", "phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3",
+    "stablelm", "starcoder2",
+})  # fmt: skip
+
+_USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 
 
 class Target:
     """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        _require_decoder(model)
         config = model.config.get_text_config(decoder=True)
-        _require_full_attention(config)
+        _require_causal(config)
+        self.masks = LayerMasks.of(config)
         self.model = model.eval()
         self.config = config
         self.context: int = _context_length(config)
-        self.attention: str = config._attn_implementation
-        if self.attention not in ("sdpa", "eager"):
-            raise MedusaError(
-                f"attention {self.attention!r} takes no tree mask: load the model with "
-                'attn_implementation="sdpa" or "eager"'
-            )
+        self.attention: str = self.masks.kernel
+        self._limits_head = "logits_to_keep" in _arguments(model)
+        if model.config.model_type not in PROVEN:
+            if SLIDING in self.masks.kinds and self.masks.window:
+                # Nobody has seen that this model means its window as others do, so stay inside it.
+                self.context = min(self.context, self.masks.window)
+            _require_tree_equals_branch(self)
 
     @property
     def device(self) -> torch.device:
         """Where token ids go."""
-        return self.model.get_input_embeddings().weight.device
+        return _runs_on(self.model.get_input_embeddings())
 
     @property
     def output_device(self) -> torch.device:
-        """Where logits and hidden states come from."""
-        return self.model.get_output_embeddings().weight.device
+        """Where logits and hidden states come from: the device of the LM head, and of Medusa heads."""
+        return _runs_on(self.model.get_output_embeddings())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -53,7 +73,8 @@ class Target:
     @property
     def vocab_size(self) -> int:
         """V, the rows of the LM head."""
-        return self.model.get_output_embeddings().weight.shape[0]
+        head = self.model.get_output_embeddings()
+        return getattr(head, "out_features", None) or head.weight.shape[0]  # packed weights hide their shape
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
@@ -85,47 +106,114 @@ class Target:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run rows [N] behind the committed ones; ``rows_kept`` limits the LM head, 0 keeps every row."""
         cache.require(len(tokens))
-        prefix = allowed.new_ones(len(tokens), cache.length)
-        mask = torch.cat([prefix, allowed], dim=1)[None, None]
         output = self.model(
             input_ids=tokens[None],
-            attention_mask=mask_for(self.attention, mask, self.dtype),
+            attention_mask=self.masks.build(allowed, depths, cache.length, self.dtype),
             position_ids=(depths + cache.length)[None],
             past_key_values=cache,
             use_cache=True,
             output_hidden_states=True,
-            logits_to_keep=rows_kept,
+            **({"logits_to_keep": rows_kept} if self._limits_head else {}),
         )
         # The last hidden state is the one after the final norm: what the LM head and the heads read.
-        return output.logits[0], output.hidden_states[-1][0]
+        logits, hidden = output.logits[0], output.hidden_states[-1][0]
+        # A model spread over devices hands its results back where the token ids came from.
+        return logits.to(self.output_device), hidden.to(self.output_device)
 
 
-def mask_for(attention: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The mask in the form an attention kernel wants: boolean for sdpa, additive for eager.
+def _require_tree_equals_branch(target: Target) -> None:
+    """Raise MedusaError when a node of a small tree differs from its branch run alone, without our mask.
 
-    Eager attention adds the mask to the scores, so a boolean one there is silently wrong.
+    Three short forwards at loading, for models that no test has run: a model may ignore the mask or take
+    positions from slots, and would then write wrong text without a word.
     """
-    if attention == "sdpa":
-        return allowed
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(
-        ~allowed, torch.finfo(dtype).min
+    kind, cache = target.model.config.model_type, target.new_cache(8)
+    start, branch = [3, 5, 7], [4, 8, 9]  # the tree: a root, two children, and one child of the second
+    tree = TokenTree(
+        tokens=torch.tensor([4, 6, 8, 9]),
+        parents=[-1, 0, 0, 2],
+        depths=[0, 1, 1, 2],
+        heads=[0, 1, 1, 2],
+        ranks=[0, 0, 1, 0],
+        mask=ancestor_mask([-1, 0, 0, 2]).to(target.device),
+        draft_logp=torch.zeros(4),
     )
-
-
-def _require_full_attention(config: object) -> None:
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    other = kinds - {"full_attention", "sliding_attention"}
-    if other:
+    try:
+        with torch.inference_mode():
+            target.prefill(start, cache)
+            logits, hidden = target.verify(tree, cache)
+            ids = torch.tensor([start + branch], device=target.device)
+            alone = target.model(input_ids=ids, use_cache=False).logits[0, -1].to(logits).float()
+            read = target.model.get_output_embeddings()(hidden[-1:])[0]
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"{kind} cannot run a tree ({reason}): {_USE}") from error
+    off = float((logits[-1].float() - alone).norm() / (alone - alone.mean()).norm())
+    allowed = 1e-2 if target.dtype == torch.float32 else 0.1  # rounding, against an error of the mask
+    if not off <= allowed:
         raise MedusaError(
-            f"{config.model_type} has layers of kind {', '.join(sorted(other))}, whose state cannot hold a "
-            "tree: use a model with full attention layers"
+            f"{kind} gives a node of a tree other logits than its branch alone (off by {off:.0%}), so it "
+            f"takes masks or positions in a way of its own: {_USE}"
+        )
+    # Scales and caps of logits keep their order, so both have the same winner, up to a tie.
+    winner = logits[-1, read.argmax()]
+    if logits[-1].max() - winner > allowed * logits[-1].float().std():
+        raise MedusaError(f"the hidden states of {kind} are not what its LM head reads: {_USE}")
+
+
+def _arguments(model: PreTrainedModel) -> set[str]:
+    """Names that the model's forward takes; accelerate's hooks wrap the instance's, so ask the class."""
+    return set(inspect.signature(type(model).forward).parameters)
+
+
+def _require_decoder(model: PreTrainedModel) -> None:
+    """Raise MedusaError for a model that is no causal decoder, or whose rows cannot be placed freely."""
+    kind = model.config.model_type
+    if model.config.is_encoder_decoder:
+        raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
+    if model._is_stateful:
+        raise MedusaError(
+            f"{kind} keeps a recurrent state, which cannot go back to one path of a tree: "
+            "use a model with attention in every layer"
+        )
+    if model.get_output_embeddings() is None:
+        raise MedusaError(f"{kind} has no LM head: load it as a causal language model")
+    if missing := {"attention_mask", "position_ids", "past_key_values"} - _arguments(model):
+        raise MedusaError(
+            f"{kind} takes no {', '.join(sorted(missing))}, so a tree's nodes cannot be placed by depth: "
+            "use a model with rotary or learned positions"
         )
 
 
-def _context_length(config: object) -> int:
-    """Positions the model takes; a sliding window bounds it, since rows outside it would be masked."""
+def _require_causal(config: Any) -> None:
+    """Raise MedusaError for settings of a known family that change what a mask or a position means."""
+    if getattr(config, "use_bidirectional_attention", False) in (True, "all") or not getattr(
+        config, "is_causal", True
+    ):
+        raise MedusaError(f"{config.model_type} reads in both directions here: use a causal language model")
+    if getattr(config, "alibi", False):
+        raise MedusaError(
+            f"{config.model_type} places tokens by slot (ALiBi), so siblings would count as distance: "
+            "use a model with rotary or learned positions"
+        )
+    if "local" in (getattr(config, "attention_layers", None) or []):
+        raise MedusaError(
+            f"{config.model_type} has local attention that counts slots, not positions: "
+            "use a model with rotary or learned positions and full or sliding-window attention"
+        )
+
+
+def _runs_on(module: torch.nn.Module) -> torch.device:
+    """The device a module computes on, also when accelerate keeps its weights elsewhere."""
+    device = module.weight.device
+    return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
+
+
+def _context_length(config: Any) -> int:
+    """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
     context = getattr(config, "max_position_embeddings", None) or 2048
-    kinds = getattr(config, "layer_types", None)
-    window = getattr(config, "sliding_window", None)
-    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    return min(context, window) if window and slides else context
+    rope = getattr(config, "rope_parameters", None) or {}
+    for settings in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if settings.get("rope_type") == "longrope":
+            context = min(context, settings["original_max_position_embeddings"])
+    return context

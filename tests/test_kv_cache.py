@@ -134,3 +134,13 @@ def test_reset_forgets_every_row():
     cache = filled(rows=4, committed=2)
     cache.reset()
     assert (cache.length, cache.room, cache.get_seq_length()) == (0, 8, 0)
+
+
+def test_a_layer_that_is_never_written_does_not_stop_a_commit():
+    """Layers that read another layer's keys have none of their own."""
+    cache = TreeCache(2, 8)
+    states = torch.arange(4).float()[None, None, :, None].expand(1, 2, -1, 3)
+    cache.update(states, -states, 0)
+    cache.commit([0, 2])
+    assert [layer.length for layer in cache.layers] == [2, 2]
+    assert cache.layers[0].keys[0, 0, :2, 0].tolist() == [0, 2]

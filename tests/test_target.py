@@ -2,86 +2,62 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 import tiny
 import torch
+from families import alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
-    Gemma2Config,
-    GemmaConfig,
+    BertConfig,
+    BertLMHeadModel,
+    BloomConfig,
+    FalconConfig,
+    Gemma3TextConfig,
+    GPTNeoConfig,
     Lfm2Config,
+    Llama4TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
     MambaConfig,
     MistralConfig,
+    MptConfig,
     Qwen2Config,
-    Qwen3Config,
+    RecurrentGemmaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from medusa_core import target as target_module
 from medusa_core.errors import MedusaError
-from medusa_core.target import Target, mask_for
+from medusa_core.target import PROVEN, Target
 
-COMMON = tiny.tiny_config(kv_heads=2).to_dict()
-SHAPE = {
-    name: COMMON[name]
-    for name in (
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "initializer_range",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-    )
-}
-SHAPE |= {"head_dim": 8, "max_position_embeddings": 64}
-# Gemma multiplies embeddings by √d and adds 1 to its norms: milder weights keep its logits comparable.
-MILD = SHAPE | {"initializer_range": 0.1}
-FAMILIES = {
-    "llama": lambda: tiny.tiny_config(kv_heads=2),
-    "mistral": lambda: MistralConfig(**SHAPE, sliding_window=None),
-    "mistral, window": lambda: MistralConfig(**SHAPE, sliding_window=40),
-    "qwen2": lambda: Qwen2Config(**SHAPE),
-    "qwen2, window": lambda: Qwen2Config(
-        **SHAPE, use_sliding_window=True, sliding_window=40, max_window_layers=1
-    ),
-    "qwen3": lambda: Qwen3Config(**SHAPE),
-    "gemma": lambda: GemmaConfig(**MILD),
-    "gemma2": lambda: Gemma2Config(**MILD, sliding_window=40, query_pre_attn_scalar=8),
+KERNELS = ["sdpa", "eager"]
+SMALL = {
+    "vocab_size": tiny.VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+SHAPE = SMALL | {
+    "intermediate_size": 48,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
 }
 
 
-@functools.cache
-def family_model(family, attention):
-    return tiny.build_model(FAMILIES[family](), attention)
+@pytest.fixture(scope="module", params=KERNELS)
+def either_kernel(request):
+    """The same tiny Llama with each attention kernel."""
+    return tiny.build_model(tiny.tiny_config(kv_heads=2), request.param)
 
 
-def alone(model, tokens):
-    """Slow version: transformers without cache or our mask; logits [V], hidden [d] of the last token."""
-    output = model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
-    return output.logits[0, -1], output.hidden_states[-1][0, -1]
-
-
-# transformers has no sdpa kernel for Gemma2, whose scores are capped.
-PAIRS = [
-    (family, kernel)
-    for family in FAMILIES
-    for kernel in ("sdpa", "eager")
-    if (family, kernel) != ("gemma2", "sdpa")
-]
-
-
-@pytest.mark.parametrize(("family", "attention"), PAIRS)
-def test_a_tree_forward_equals_each_branch_run_alone(family, attention):
-    model = family_model(family, attention)
+def test_a_tree_forward_equals_each_branch_run_alone(either_kernel):
+    """Random trees; the fixed ones of test_families.py go through every family."""
+    model = either_kernel
     target = Target(model)
 
-    @settings(max_examples=6)
+    @settings(max_examples=12)
     @given(parents=tiny.parent_lists(10), seed=st.integers(0, 10**6))
     def check(parents, seed):
         prompt = tiny.random_tokens(6, seed)
@@ -101,7 +77,7 @@ def test_a_tree_forward_equals_each_branch_run_alone(family, attention):
 
 def test_a_wrong_mask_is_seen_by_this_comparison():
     """The property above has teeth: a plain causal mask over the same tree differs visibly."""
-    target = Target(family_model("llama", "sdpa"))
+    target = Target(tiny.build_model(tiny.tiny_config(kv_heads=2)))
     results = []
     for causal in (False, True):
         tree = tiny.token_tree([-1, 0, 0], [1, 5, 9])
@@ -113,10 +89,9 @@ def test_a_wrong_mask_is_seen_by_this_comparison():
     assert (results[0] - results[1]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("chunk", [1, 3, 7, 20])
-def test_a_prompt_read_in_chunks_equals_one_read_at_once(chunk, attention, monkeypatch):
-    model = family_model("llama", attention)
+def test_a_prompt_read_in_chunks_equals_one_read_at_once(chunk, either_kernel, monkeypatch):
+    model = either_kernel
     prompt = tiny.random_tokens(20, seed=3)
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
     target = Target(model)
@@ -128,59 +103,176 @@ def test_a_prompt_read_in_chunks_equals_one_read_at_once(chunk, attention, monke
     torch.testing.assert_close(hidden, wanted_hidden, atol=2e-5, rtol=1e-5)
 
 
-def test_mask_for_each_kernel():
-    """Boolean for sdpa; for eager a number to add, since there True would silently add 1 to a score."""
-    allowed = torch.tensor([[True, False], [True, True]])
-    assert mask_for("sdpa", allowed, torch.float32) is allowed
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        additive = mask_for("eager", allowed, dtype)
-        assert additive.dtype == dtype
-        assert additive.tolist() == [[0.0, torch.finfo(dtype).min], [0.0, 0.0]]
-
-
-def test_attention_without_a_tree_mask_is_refused():
+@pytest.mark.parametrize("kernel", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|sdpa"])
+def test_attention_without_a_tree_mask_is_refused(kernel):
     model = tiny.build_model(tiny.tiny_config(), "eager")
-    model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(MedusaError, match="'flash_attention_2' takes no tree mask: load the model with"):
+    model.config._attn_implementation_internal = kernel
+    with pytest.raises(MedusaError) as error:
         Target(model)
+    assert f"attention {kernel!r} takes no tree mask: load the model with" in str(error.value)
 
 
-def test_hybrid_layers_are_refused():
-    config = Lfm2Config(
-        vocab_size=24, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, layer_types=["conv", "full_attention"],
-    )  # fmt: skip
-    with pytest.raises(MedusaError, match="lfm2 has layers of kind conv, whose state cannot hold a tree"):
-        Target(tiny.build_model(config))
+REFUSED = {
+    "lfm2 has layers of kind conv, whose state cannot hold a tree": Lfm2Config(
+        **SHAPE, layer_types=["conv", "full_attention"]
+    ),
+    "llama4_text has layers of kind chunked_attention": Llama4TextConfig(
+        **SHAPE, intermediate_size_mlp=48, num_local_experts=2, layer_types=["chunked_attention"] * 2
+    ),
+    "mamba keeps a recurrent state": MambaConfig(
+        vocab_size=24, hidden_size=32, state_size=4, num_hidden_layers=2
+    ),
+    "recurrent_gemma keeps a recurrent state": RecurrentGemmaConfig(
+        **SHAPE, lru_width=32, attention_window_size=8
+    ),
+    "bloom takes no position_ids": BloomConfig(vocab_size=24, hidden_size=32, n_layer=2, n_head=4),
+    "mpt takes no position_ids": MptConfig(vocab_size=24, d_model=32, n_layers=2, n_heads=4),
+    r"falcon places tokens by slot \(ALiBi\)": FalconConfig(
+        **SMALL, alibi=True, new_decoder_architecture=False
+    ),
+    "gpt_neo has local attention that counts slots": GPTNeoConfig(
+        vocab_size=24, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+    ),
+    "gemma3_text reads in both directions": Gemma3TextConfig(**SHAPE, use_bidirectional_attention=True),
+}
 
 
-def test_a_model_without_attention_is_refused():
-    config = MambaConfig(vocab_size=24, hidden_size=32, state_size=4, num_hidden_layers=2)
+@pytest.mark.parametrize("message", REFUSED)
+def test_models_that_cannot_hold_a_tree_are_refused(message):
+    with pytest.raises(MedusaError, match=message) as error:
+        Target(tiny.build_model(REFUSED[message], "eager"))
+    assert ": use a" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoder_decoder_is_refused():
+    config = T5Config(vocab_size=24, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+    with pytest.raises(MedusaError, match="t5 is an encoder–decoder: use a decoder-only language model"):
+        Target(T5ForConditionalGeneration(config))
+
+
+def test_a_model_without_an_lm_head_is_refused():
+    with pytest.raises(MedusaError, match="llama has no LM head: load it as a causal language model"):
+        Target(LlamaModel(tiny.tiny_config()))
+
+
+def test_a_model_that_reads_in_both_directions_is_found_out():
+    """Nothing in BERT's config says so: its tree is compared with its branch when it loads."""
+    config = BertConfig(**SMALL | {"pad_token_id": 0}, intermediate_size=48, initializer_range=0.3)
+    with pytest.raises(MedusaError, match=r"bert gives a node of a tree other logits .* \(off by \d+%\)"):
+        Target(BertLMHeadModel(config))
+
+
+class UnknownConfig(LlamaConfig):
+    """A family that no test of the engine has run."""
+
+    model_type = "unknown"
+
+
+class ForgetfulModel(LlamaForCausalLM):
+    """Takes a mask and makes one of its own."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
+        return super().forward(
+            input_ids, position_ids=position_ids, past_key_values=past_key_values, **others
+        )
+
+
+class SlotModel(LlamaForCausalLM):
+    """Takes positions and counts slots."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
+        return super().forward(
+            input_ids, attention_mask=attention_mask, past_key_values=past_key_values, **others
+        )
+
+
+class ShortModel(LlamaForCausalLM):
+    """Gives hidden states that its LM head does not read."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
+        output = super().forward(
+            input_ids, attention_mask=attention_mask, position_ids=position_ids,
+            past_key_values=past_key_values, **others,
+        )  # fmt: skip
+        if output.hidden_states is not None:
+            output.hidden_states = output.hidden_states[:1]
+        return output
+
+
+class BrokenModel(LlamaForCausalLM):
+    """Knows 2-D masks only."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
+        _, _ = attention_mask.shape
+        raise AssertionError("no 4-D mask gets here")
+
+
+def unknown(cls, dtype=torch.float32, **changes):
+    """A tiny model of a family that is not in the list."""
     torch.manual_seed(0)
-    from transformers import MambaForCausalLM
+    settings_ = {k: v for k, v in tiny.tiny_config(**changes).to_dict().items() if k != "model_type"}
+    config = UnknownConfig(**settings_, attn_implementation="sdpa")
+    return cls(config).to(dtype).eval().requires_grad_(False)
 
-    with pytest.raises(MedusaError, match="mamba"):
-        Target(MambaForCausalLM(config))
 
-
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
-    ("changes", "context"),
+    ("cls", "message"),
     [
-        ({"sliding_window": None}, 64),
-        ({"sliding_window": 16}, 16),
-        ({"sliding_window": 500}, 64),
+        (ForgetfulModel, "unknown gives a node of a tree other logits than its branch alone"),
+        (SlotModel, "unknown gives a node of a tree other logits than its branch alone"),
+        (ShortModel, "the hidden states of unknown are not what its LM head reads"),
+        (BrokenModel, "unknown cannot run a tree .too many values to unpack"),
     ],
 )
-def test_a_sliding_window_bounds_the_context(changes, context):
-    """Beyond the window rows would have to be masked, which the tree's mask does not do."""
-    assert Target(tiny.build_model(MistralConfig(**SHAPE, **changes))).context == context
+def test_an_unknown_family_that_cannot_is_found_out(cls, message, dtype):
+    with pytest.raises(MedusaError, match=message):
+        Target(unknown(cls, dtype))
 
 
-def test_an_unused_window_does_not_bound_the_context():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_an_unknown_family_that_can_is_used(dtype):
+    assert "unknown" not in PROVEN
+    target = Target(unknown(LlamaForCausalLM, dtype))
+    assert target.context == 96
+    assert not target.model.training
+
+
+def test_the_window_of_an_unknown_family_bounds_its_context():
+    """Whether such a model counts its window as others do, nobody has seen."""
+    assert Target(unknown(LlamaForCausalLM, sliding_window=16)).context == 16
+
+
+@pytest.mark.parametrize("window", [None, 16, 500])
+def test_a_window_does_not_bound_the_context_of_a_known_family(window):
+    config = MistralConfig(**SHAPE, sliding_window=window)
+    assert Target(tiny.build_model(config)).context == 64
+
+
+def test_an_unused_window_is_none():
     unused = Qwen2Config(**SHAPE, use_sliding_window=False, sliding_window=16)
-    used = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=16, max_window_layers=1)
-    assert Target(tiny.build_model(unused)).context == 64
-    assert Target(tiny.build_model(used)).context == 16
+    target = Target(tiny.build_model(unused))
+    assert (target.masks.window, target.masks.kinds) == (None, {"full_attention"})
+
+
+def test_a_model_partly_on_disk_gives_the_same_text(model, tmp_path):
+    """accelerate brings weights in for each forward; until then they are on no device."""
+    pytest.importorskip("accelerate")
+    model.save_pretrained(tmp_path / "model")
+    places = {"model.embed_tokens": "disk", "model.layers.0": "cpu", "model.layers.1": "disk"}
+    places |= {"model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "disk"}
+    spread = LlamaForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=tmp_path / "offload"
+    )
+    assert spread.get_input_embeddings().weight.device.type == "meta"
+    target = Target(spread)
+    assert target.device == target.output_device == torch.device("cpu")
+    assert target.dtype == torch.float32
+    assert target.vocab_size == tiny.VOCABULARY
+    settings_ = {"method": "none", "tree": "default", "max_new_tokens": 12}
+    steps = tiny.run(tiny.build_engine(spread, None, tokenizer=False), **settings_)
+    assert tiny.emitted(steps) == tiny.transformers_greedy(model, tiny.PROMPT, 12)
 
 
 def test_describes_the_model(model):

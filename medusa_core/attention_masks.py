@@ -1,0 +1,83 @@
+"""Who sees whom in a forward: the mask of each kind of layer, in the form its kernel wants.
+
+Full layers see every committed row; sliding layers see the last ``window`` positions, their own among them.
+The window counts positions, not slots: siblings of a tree share a position, so a deep node still sees an
+ancestor that lies many slots back. Knows configs and masks, nothing about weights, caches or trees.
+
+N rows of a forward · L committed rows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from medusa_core.errors import MedusaError
+
+FULL, SLIDING = "full_attention", "sliding_attention"  # as transformers names them
+KERNELS = ("sdpa", "eager")  # those that take any 4-D mask
+
+Mask = torch.Tensor | dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class LayerMasks:
+    """What the layers of one model need: the kinds among them, the sliding window and the kernel."""
+
+    kinds: frozenset[str]
+    window: int | None
+    kernel: str
+
+    @classmethod
+    def of(cls, config: Any) -> LayerMasks:
+        """Read a decoder's config. Raises MedusaError for layers or kernels that cannot hold a tree."""
+        kernel = config._attn_implementation
+        if kernel not in KERNELS:
+            raise MedusaError(
+                f"attention {kernel!r} takes no tree mask: load the model with "
+                'attn_implementation="sdpa" or "eager"'
+            )
+        window = getattr(config, "sliding_window", None) or None  # Qwen2-MoE writes 0 where it has none
+        kinds = frozenset(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
+        if other := kinds - {FULL, SLIDING}:
+            raise MedusaError(
+                f"{config.model_type} has layers of kind {', '.join(sorted(other))}, whose state cannot hold "
+                "a tree: use a model with full or sliding-window attention in every layer"
+            )
+        return cls(kinds, window, kernel)
+
+    def build(self, allowed: torch.Tensor, depths: torch.Tensor, length: int, dtype: torch.dtype) -> Mask:
+        """The mask [1, 1, N, L + N] that every layer reads, or one for each kind where the kinds differ.
+
+        ``allowed`` bool [N, N] says which rows of this forward see which, ``depths`` [N] where they stand
+        behind the ``length`` committed ones.
+        """
+        full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
+        masks = {}
+        for kind in self.kinds:
+            seen = full if kind == FULL else self._inside_window(full, depths, length)
+            masks[kind] = mask_for(self.kernel, seen[None, None], dtype)
+        # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _inside_window(self, full: torch.Tensor, depths: torch.Tensor, length: int) -> torch.Tensor:
+        """``full`` [N, L + N] without the rows whose position is a window or more before the reader's."""
+        if self.window is None:
+            return full
+        committed = torch.arange(length, device=full.device)
+        positions = torch.cat([committed, depths + length])
+        return full & (positions[None, :] > (depths + length)[:, None] - self.window)
+
+
+def mask_for(kernel: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The mask in the form an attention kernel wants: boolean for sdpa, additive for eager.
+
+    Eager attention adds the mask to the scores, so a boolean one there is silently wrong.
+    """
+    if kernel == "sdpa":
+        return allowed
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(
+        ~allowed, torch.finfo(dtype).min
+    )
