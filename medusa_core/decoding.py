@@ -17,6 +17,7 @@ from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import DrafterProtocol
 from medusa_core.errors import MedusaError
+from medusa_core.kv_cache import TreeCache
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
 from medusa_core.tree import TokenTree
@@ -54,17 +55,23 @@ def decode(
     prompt: Sequence[int],
     stopper: Stopper,
     budget: int,
+    cache: TreeCache | None = None,
 ) -> Iterator[Step]:
     """Decode after ``prompt`` (token ids) until the stopper or the context ends the run.
 
+    A ``cache`` of an earlier run is continued: its rows must be those of the prompt's first tokens, only the
+    rest is read, and afterwards it holds what was committed. Without one the run has a cache of its own.
     The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError when
     the prompt is empty or leaves no room in the context.
     """
     _check_prompt(prompt, target)
     slots = min(len(prompt) + budget, target.context) + drafter.largest_tree
-    cache = target.new_cache(slots)
+    cache = target.new_cache(slots) if cache is None else cache
     with torch.inference_mode():
-        logits, hidden = target.prefill(list(prompt), cache)
+        # The last token is read anew, for the logits and the hidden state that the run starts from.
+        cache.truncate(len(prompt) - 1)
+        cache.reserve(slots)
+        logits, hidden = target.prefill(list(prompt[cache.length :]), cache)
         drafter.begin(prompt, hidden)
         root = int(rule.choose(logits[None])[0])
     index, finish = 0, None

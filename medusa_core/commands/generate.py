@@ -19,7 +19,7 @@ from medusa_core.flags import add_settings, read_settings
 from medusa_core.stopping import text_before_stop
 from medusa_core.trace import TraceBuilder, write_trace
 
-_MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
+MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -35,7 +35,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--marks",
-        choices=("auto", *_MARKS),
+        choices=("auto", *MARKS),
         default="auto",
         help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
     )
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
     engine = load_engine(read_settings(LoadConfig, args))
     prompt = _prompt_ids(args, engine)
-    print(_headline(engine, config), file=sys.stderr)
+    print(headline(engine, config), file=sys.stderr)
     builder = TraceBuilder(engine, config, prompt)
-    printer = _Printer(engine, config.stop, args.marks, sys.stdout)
+    printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
     steps = engine.stream(prompt, config)
     try:
         for step in steps:
@@ -95,19 +95,19 @@ def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
         raise MedusaError(f"--prompt-ids is {args.prompt_ids!r}: write ids with commas, 1,2,3") from error
 
 
-def _headline(engine: Engine, config: GenerationConfig) -> str:
+def headline(engine: Engine, config: GenerationConfig) -> str:
     info = engine.info
     loaded = f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason})"
     return f"{loaded} · {config.method}, {config.acceptance}"
 
 
-class _Printer:
+class TextPrinter:
     """Writes text as it comes; holds back what could be the start of a stop string."""
 
     def __init__(self, engine: Engine, stop: tuple[str, ...], marks: str, out: TextIO) -> None:
         if marks == "auto":
             marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
-        self._open, self._close = _MARKS[marks]
+        self._open, self._close = MARKS[marks]
         self._stream = TextStream(engine.decode_text)
         self._stop = stop
         self._hold = max((len(text) for text in stop), default=1) - 1

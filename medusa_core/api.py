@@ -1,0 +1,124 @@
+"""The Python interface: load an engine, follow a run step by step, or have its text.
+
+    engine = load("lmsys/vicuna-7b-v1.3", heads="FasterDecoding/medusa-vicuna-7b-v1.3")
+    for step in decode(engine, "Why is the sky blue?", temperature=0.7, acceptance="typical"):
+        print(step.emitted)
+    print(generate(engine, "Why is the sky blue?").text)
+
+Settings are the fields of ``GenerationConfig`` under their own names. Knows nothing about how a run works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.decoding import Step
+from medusa_core.engine import Engine, load_engine
+from medusa_core.errors import MedusaError
+from medusa_core.stopping import text_before_stop
+from medusa_core.trace import RunTrace, TraceBuilder
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The result of a run. ``seconds`` adds up the steps; reading the prompt is not counted."""
+
+    text: str  # of the new tokens, cut before the end-of-text token or a stop string
+    token_ids: list[int]  # new tokens only
+    finish_reason: str  # "eos", "stop", "length" or "context"
+    steps: int
+    seconds: float
+    trace: RunTrace | None = None  # every step with its tree and numbers, when it was asked for
+
+    @property
+    def tokens_per_step(self) -> float:
+        """New tokens over steps: 1.0 for plain decoding, unless a stop cut the last step short."""
+        return len(self.token_ids) / self.steps
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens over the seconds of the steps."""
+        return len(self.token_ids) / self.seconds
+
+
+def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
+    """Load a model with its heads and tokenizer, as ``--model`` and ``--heads`` do.
+
+    ``model`` and ``heads`` are folders or hub names; without them it is the embedded model. ``options`` are
+    the other fields of ``LoadConfig``, such as ``dtype="float32"`` (or torch's own) and ``device="cpu"``.
+    Raises MedusaError that names what is missing or does not fit.
+    """
+    # A folder may come as a Path, dtype and device as torch's own.
+    for name in {"dtype", "device"} & set(options):
+        options[name] = str(options[name]).removeprefix("torch.")
+    return load_engine(_read(LoadConfig, {"model": str(model), "heads": str(heads), **options}))
+
+
+def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Iterator[Step]:
+    """Decode after ``prompt``, text or token ids: a generator of ``Step`` records.
+
+    ``settings`` are the fields of ``GenerationConfig``: ``method``, ``acceptance``, ``temperature``,
+    ``tree``, ``max_new_tokens``, ``seed``, ``stop`` and so on. A step's tree and logits are valid until the
+    next one; the last one carries the finish reason. Raises MedusaError: here for settings and text, at the
+    first step for a prompt that does not fit the model.
+    """
+    config = _read(GenerationConfig, settings)
+    return engine.stream(_tokens(engine, prompt), config)
+
+
+def generate(
+    engine: Engine, prompt: str | Sequence[int], *, trace: bool = False, **settings: Any
+) -> Generation:
+    """Decode after ``prompt``, text or token ids, to the end; settings as for ``decode``.
+
+    With ``trace`` the result carries the run's ``RunTrace``. Raises MedusaError.
+    """
+    config = _read(GenerationConfig, settings)
+    ids = _tokens(engine, prompt)
+    builder = TraceBuilder(engine, config, ids) if trace else None
+    tokens: list[int] = []
+    steps, seconds, finish = 0, 0.0, None
+    for step in engine.stream(ids, config):
+        if builder is not None:
+            builder.add(step)
+        tokens += step.emitted
+        steps, seconds, finish = steps + 1, seconds + step.ms.total / 1000, step.finish_reason
+    text = engine.decode_text(tokens[:-1] if finish == "eos" else tokens)
+    return Generation(
+        text=text_before_stop(text, config.stop),
+        token_ids=tokens,
+        finish_reason=finish,
+        steps=steps,
+        seconds=seconds,
+        trace=RunTrace.model_validate(builder.finish()) if builder is not None else None,
+    )
+
+
+def _read(kind: type[Settings], values: dict[str, Any]) -> Settings:
+    """A settings record. Raises MedusaError for unknown names, wrong types and values out of range."""
+    known = [item.name for item in fields(kind)]
+    if unknown := [name for name in values if name not in known]:
+        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join(known)}")
+    if isinstance(values.get("stop"), str):
+        values = {**values, "stop": (values["stop"],)}  # one text, not its characters
+    try:
+        return kind(**values)
+    except TypeError as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        raise MedusaError(f"a setting is of the wrong kind ({error}): {given}") from error
+
+
+def _tokens(engine: Engine, prompt: str | Sequence[int]) -> list[int]:
+    if isinstance(prompt, str):
+        return engine.encode(prompt)
+    try:
+        return [int(token) for token in prompt]
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's own for a batch of rows
+        raise MedusaError(
+            f"the prompt is a {type(prompt).__name__}: give text, or token ids as a list of numbers"
+        ) from error

@@ -1,0 +1,264 @@
+"""A conversation: the tokenizer's chat template, the end of a turn, and a KV cache kept between turns.
+
+The whole conversation is rendered anew for each reply, and the cache is cut to the tokens that it still
+begins with, so that what is decoded is what a fresh run on the same text would decode. The cache belongs to
+the conversation, never to the model: two of them on one engine cannot meet. A model without a template
+continues a text instead, and ``notice`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from jinja2 import TemplateError
+
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import Step
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.stopping import text_before_stop
+
+_MARK, _NEXT = "medusaanswer", "medusaquestion"  # plain words that no template changes
+_ROOM = 4  # old messages go when less than a 4th of the context, or the budget, is left for the reply
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: ``role`` is "user" or "assistant", the system prompt stands on its own."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """What ends a reply beside the model's own end-of-text: a special token, or text of the template."""
+
+    tokens: frozenset[int] = frozenset()
+    stop: tuple[str, ...] = ()
+
+
+class Reply:
+    """One reply while it is made: iterate for its steps, each a ``Step`` of the decode loop.
+
+    ``messages`` end with the question, ``prompt`` are the token ids of all of them, ``config`` the settings
+    with the end of a turn among the stop strings, ``reused`` how many of the prompt's tokens are in the
+    cache, ``dropped`` how many old messages the context had no room for. The conversation changes when the
+    iteration starts; when it ends or is broken off, the conversation has the text.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        messages: list[Message],
+        prompt: list[int],
+        config: GenerationConfig,
+        reused: int,
+        dropped: int,
+    ) -> None:
+        self.messages = messages
+        self.prompt = prompt
+        self.config = config
+        self.reused = reused
+        self.dropped = dropped
+        self.tokens: list[int] = []
+        self.steps = 0
+        self.seconds = 0.0  # of the steps; reading the prompt is not counted
+        self.finish_reason: str | None = None  # None while it is made, and when it was broken off
+        self._conversation = conversation
+
+    @property
+    def text(self) -> str:
+        """The text so far, without the end of the turn."""
+        tokens = self.tokens[:-1] if self.finish_reason == "eos" else self.tokens
+        return text_before_stop(self._conversation.engine.decode_text(tokens), self.config.stop)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """New tokens over steps, 0 before the first."""
+        return len(self.tokens) / self.steps if self.steps else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens over the seconds of the steps, 0 before the first."""
+        return len(self.tokens) / self.seconds if self.seconds else 0.0
+
+    def __iter__(self) -> Iterator[Step]:
+        """Decode. Raises MedusaError when the run cannot start."""
+        yield from self._conversation.decode(self)
+
+
+class Conversation:
+    """Messages, a system prompt and the cache of what was read so far, on an engine that others may share."""
+
+    def __init__(self, engine: Engine, system: str = "") -> None:
+        """Raises MedusaError when there is no tokenizer or the template takes no system prompt."""
+        if engine.tokenizer is None:
+            raise MedusaError(f"{engine.info.base} has no tokenizer: a chat needs one beside the weights")
+        self.engine = engine
+        self.messages: list[Message] = []
+        self.templated = bool(engine.tokenizer.chat_template)
+        self.turn_end = turn_end(engine) if self.templated else TurnEnd()
+        self._system = ""
+        self.system = system
+        self._rows: list[int] = []  # tokens whose keys and values the cache holds
+        self._cache = engine.target.new_cache(0)
+
+    @property
+    def notice(self) -> str | None:
+        """What a user must know about this model's chats, or None."""
+        if self.templated:
+            return None
+        base = self.engine.info.base
+        return f"{base} has no chat template: it continues the text you write instead of answering it"
+
+    @property
+    def system(self) -> str:
+        """The system prompt; setting it keeps the messages."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str) -> None:
+        if text and self.templated and not _takes_system(self.engine):
+            raise MedusaError(
+                f"the chat template of {self.engine.info.base} has no system prompt: "
+                "write it into the first message"
+            )
+        self._system = _clean(text)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of this conversation that need not be read again."""
+        return len(self._rows)
+
+    def reset(self) -> None:
+        """Forget the messages and what was read of them; the system prompt stays."""
+        self.messages.clear()
+        self._rows.clear()
+        self._cache = self.engine.target.new_cache(0)
+
+    def reply(self, text: str, config: GenerationConfig) -> Reply:
+        """A reply to ``text``, to be iterated; the oldest messages go when the context has no room for them.
+
+        Raises MedusaError when the text is empty or does not fit the context even alone; the conversation is
+        then as it was.
+        """
+        if not text.strip():
+            raise MedusaError("the message is empty: write at least one word")
+        kept = [*self.messages, Message("user", _clean(text))]
+        dropped = 0
+        context = self.engine.target.context
+        room = min(config.max_new_tokens, context // _ROOM)
+        while len(prompt := self.render(kept)) + room > context and len(kept) > 2:
+            kept, dropped = kept[2:], dropped + 2  # a question goes with its answer
+        if len(prompt) >= context:
+            raise MedusaError(
+                f"the message makes {len(prompt)} tokens, the context holds {context}: shorten it"
+            )
+        ends = self.turn_end.stop if not config.ignore_eos else ()
+        config = replace(config, stop=(*config.stop, *ends))
+        return Reply(self, kept, prompt, config, self._known(prompt), dropped)
+
+    def render(self, messages: list[Message], *, answer_next: bool = True) -> list[int]:
+        """Token ids of the whole conversation, up to where the next answer starts. Raises MedusaError."""
+        if not self.templated:
+            # One text: each message goes on a new line after the answer before it.
+            return self.engine.encode(self._system + "".join(_continued(messages, bool(self._system))))
+        return _encode(self.engine, _render(self.engine, self._system, messages, answer_next))
+
+    def decode(self, reply: Reply) -> Iterator[Step]:
+        """The steps of ``reply``, kept in it and in the conversation as they come."""
+        if reply.steps or reply.finish_reason:
+            raise MedusaError("this reply was made already: ask for a new one")
+        before, self.messages = self.messages, list(reply.messages)
+        # First our notes, then the cache, so that a run that fails while it reads leaves both in agreement.
+        del self._rows[self._known(reply.prompt) :]
+        self._cache.truncate(len(self._rows))
+        steps = self.engine.stream(
+            reply.prompt, reply.config, cache=self._cache, end_tokens=self.turn_end.tokens
+        )
+        try:
+            for step in steps:
+                if not reply.steps:
+                    self._rows = list(reply.prompt)
+                self._rows += step.tree.tokens[step.verdict.path].tolist()
+                reply.tokens += step.emitted
+                reply.steps += 1
+                reply.seconds += step.ms.total / 1000
+                reply.finish_reason = step.finish_reason
+                yield step
+        finally:
+            steps.close()
+            if reply.steps:
+                text = reply.text.strip() if self.templated else reply.text
+                self.messages.append(Message("assistant", text))
+            else:
+                self.messages = before
+
+    def _known(self, prompt: list[int]) -> int:
+        """How many tokens of ``prompt`` the cache begins with; its last one is read anew in any case."""
+        same = zip(self._rows, prompt[:-1], strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
+
+
+def turn_end(engine: Engine) -> TurnEnd:
+    """How the template goes on after an answer: with a special token, or with the text of the next question.
+
+    Read from the template itself, since models name their end-of-turn token only in part of their configs.
+    """
+    messages = [Message("user", "a"), Message("assistant", _MARK), Message("user", _NEXT)]
+    text = _render(engine, "", messages, False)
+    between = _encode(engine, text.partition(_MARK)[2].partition(_NEXT)[0])
+    added = engine.tokenizer.added_tokens_decoder
+    first = next((place for place, token in enumerate(between) if token in added), len(between))
+    # Spaces at the end of a header, "\nUser: ", belong to the question.
+    header = engine.tokenizer.decode(between[:first], clean_up_tokenization_spaces=False).rstrip()
+    if header:
+        return TurnEnd(stop=(header,))
+    return TurnEnd(tokens=frozenset(between[first : first + 1]))
+
+
+def _render(engine: Engine, system: str, messages: list[Message], answer_next: bool) -> str:
+    entries = [{"role": message.role, "content": message.content} for message in messages]
+    if system:
+        entries.insert(0, {"role": "system", "content": system})
+    try:
+        return engine.tokenizer.apply_chat_template(
+            entries, tokenize=False, add_generation_prompt=answer_next
+        )
+    except (TemplateError, ValueError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"the chat template of {engine.info.base} cannot write this: {reason}") from error
+
+
+def _clean(text: str) -> str:
+    """Text that has bytes: lone surrogates become replacement characters."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _encode(engine: Engine, text: str) -> list[int]:
+    """Ids of rendered text, which has its special tokens already."""
+    return engine.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def _takes_system(engine: Engine) -> bool:
+    """Whether the template has a place for a system prompt: some refuse it or take it for an answer."""
+    question = [Message("user", _NEXT)]
+    try:
+        text = _render(engine, _MARK, question, True)
+    except MedusaError:
+        return False
+    try:
+        as_answer = _render(engine, "", [Message("assistant", _MARK), *question], True)
+    except MedusaError:  # templates may refuse to begin with an answer
+        return _MARK in text
+    return _MARK in text and text != as_answer
+
+
+def _continued(messages: list[Message], after_system: bool) -> Iterator[str]:
+    for place, message in enumerate(messages):
+        if message.role == "user" and (place or after_system):
+            yield "\n"
+        yield message.content

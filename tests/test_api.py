@@ -1,0 +1,117 @@
+"""The Python interface: load, decode and generate, as a script would use them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+import tiny
+import torch
+
+import medusa_core
+from medusa_core import MedusaError, decode, generate, load
+from medusa_core.trace import RunTrace
+
+SMALL = {"tree": "cartesian-4x2x2", "max_new_tokens": 24}
+
+
+def test_load_reads_a_folder_with_its_heads(engine_folder):
+    engine = load(engine_folder, dtype=torch.float32, device=torch.device("cpu"))
+    assert engine.heads.count == tiny.HEADS
+    assert (engine.info.dtype, engine.info.device) == ("float32", "cpu")
+    bare = load(str(engine_folder), heads="none", dtype="float32")
+    assert bare.heads is None
+
+
+def test_decode_yields_the_steps_of_the_engine(engine):
+    steps = list(decode(engine, "bcad", **SMALL))
+    tokens = list(chain.from_iterable(step.emitted for step in steps))
+    assert tokens == tiny.transformers_greedy(engine.target.model, tiny.PROMPT, 24)
+    assert len(steps) < 24
+    assert steps[-1].finish_reason == "length"
+
+
+def test_a_prompt_is_text_or_ids(engine):
+    by_text = generate(engine, "bcad", **SMALL)
+    by_ids = generate(engine, torch.tensor(tiny.PROMPT), **SMALL)
+    assert by_text.token_ids == by_ids.token_ids == tiny.emitted(tiny.run(engine, max_new_tokens=24))
+
+
+def test_generate_sums_the_run_up(engine):
+    result = generate(engine, tiny.PROMPT, **SMALL)
+    steps = tiny.run(engine, max_new_tokens=24)
+    assert result.steps == len(steps)
+    assert result.tokens_per_step == 24 / len(steps) > 1
+    assert result.tokens_per_second == pytest.approx(24 / result.seconds)
+    assert result.text == engine.decode_text(result.token_ids)
+    assert result.finish_reason == "length"
+    assert result.trace is None
+
+
+def test_generate_brings_a_trace_when_asked(engine):
+    result = generate(engine, tiny.PROMPT, trace=True, **SMALL)
+    assert isinstance(result.trace, RunTrace)
+    assert result.trace.output.token_ids == result.token_ids
+    assert result.trace.output.text == result.text
+    assert len(result.trace.steps) == result.steps
+
+
+def test_a_stop_string_may_be_given_alone(engine):
+    whole = generate(engine, tiny.PROMPT, **SMALL).text
+    stop = whole[5:8]
+    result = generate(engine, tiny.PROMPT, stop=stop, **SMALL)
+    assert result.text == whole[: whole.index(stop)]
+    assert result.finish_reason == "stop"
+
+
+def test_sampling_settings_reach_the_run(engine):
+    settings = {"temperature": 1.0, "acceptance": "typical", "root": "sample", **SMALL}
+    texts = {generate(engine, tiny.PROMPT, seed=seed, **settings).text for seed in range(4)}
+    assert len(texts) > 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "words"),
+    [
+        ("abc", {"temprature": 1}, "no setting is called 'temprature'"),
+        ("abc", {"temperature": 9}, "largest is 2"),
+        ("abc", {"temperature": "hot"}, "wrong kind"),
+        ("abc", {"method": "none", "acceptance": "hope"}, "no acceptance rule 'hope'"),
+        ("  ", {}, "the prompt is empty"),
+        ([], {}, "the prompt is empty"),
+        (["a"], {}, "token ids"),
+        (3, {}, "token ids"),
+        ([10**6], {}, "vocabulary"),
+    ],
+)
+def test_bad_input_says_what_is_wrong(engine, prompt, settings, words):
+    with pytest.raises(MedusaError, match=words):
+        generate(engine, prompt, **{"tree": "cartesian-2x1", **settings})
+
+
+def test_settings_and_text_are_judged_before_the_first_step(engine):
+    for arguments, settings in ((("",), {}), (("abc",), {"nothing": 1})):
+        with pytest.raises(MedusaError):
+            decode(engine, *arguments, **settings)
+
+
+def test_load_names_an_unknown_option(engine_folder):
+    with pytest.raises(MedusaError, match="no setting is called 'dtypes'"):
+        load(engine_folder, dtypes="float32")
+
+
+def test_importing_the_package_loads_no_library():
+    code = (
+        "import sys, medusa_core; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_is_there():
+    for name in medusa_core.__all__:
+        assert getattr(medusa_core, name).__name__ == name
+    assert set(medusa_core.__all__) <= set(dir(medusa_core))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        medusa_core.nothing  # noqa: B018 - asking is the point

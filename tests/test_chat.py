@@ -1,0 +1,493 @@
+"""Conversations: the template's end of turn, the kept cache, full contexts, and the command."""
+
+from __future__ import annotations
+
+import io
+import string
+import sys
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import pytest
+import tiny
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from medusa_core import Conversation, MedusaError, checkpoints
+from medusa_core.chat import Message, turn_end
+from medusa_core.cli import main
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.engine import load_engine
+from medusa_core.stopping import text_before_stop
+from medusa_core.target import Target
+
+CHARACTERS = string.ascii_letters + string.digits + " \n:.,[]/"
+SPECIAL = ["</s>", "<|start|>", "<|end|>", "<bos>"]
+
+LINES = (
+    "{% for m in messages %}{{ 'User: ' if m.role == 'user' else 'Assistant: ' }}{{ m.content }}\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+CHATML = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+VICUNA = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }} {% elif m.role == 'user' %}"
+    "USER: {{ m.content }} {% else %}ASSISTANT: {{ m.content }}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+INST = (
+    "{{ '<bos>' }}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% if m.role == 'user' %}[INST] {{ m.content | trim }} [/INST]"
+    "{% else %} {{ m.content | trim }}</s>{% endif %}{% endfor %}"
+)
+ONLY_START = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+FORGETFUL = (  # of all answers but the last question's it keeps three letters, as templates cut old thoughts
+    "{% for m in messages %}<|start|>{{ m.role }}\n"
+    "{{ m.content[:3] if m.role == 'assistant' else m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+TEMPLATES = {"lines": LINES, "chatml": CHATML, "vicuna": VICUNA, "inst": INST, "only_start": ONLY_START}
+
+
+def chat_tokenizer(template):
+    vocabulary = {text: number for number, text in enumerate([*SPECIAL, "?", *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    fast.add_special_tokens({"additional_special_tokens": SPECIAL[1:]})
+    fast.chat_template = template
+    return fast
+
+
+@pytest.fixture(scope="module")
+def chat_model():
+    size = len(SPECIAL) + 1 + len(CHARACTERS)
+    return tiny.build_model(tiny.tiny_config(2, vocab_size=size, max_position_embeddings=512), seed=4)
+
+
+@pytest.fixture(scope="module")
+def chat_heads(chat_model):
+    return tiny.fitted_heads(chat_model)
+
+
+@pytest.fixture
+def engine_for(chat_model, chat_heads):
+    """An engine with a chat template; a smaller context on request."""
+
+    def build(template, context=None):
+        engine = tiny.build_engine(chat_model, chat_heads)
+        engine = replace(engine, tokenizer=chat_tokenizer(template))
+        if context is not None:
+            engine.target.context = context
+        return engine
+
+    return build
+
+
+SETTINGS = GenerationConfig(max_new_tokens=24, tree="cartesian-3x2x1")
+QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Good"]
+
+
+def ask(conversation, text, config=SETTINGS):
+    reply = conversation.reply(text, config)
+    for _ in reply:
+        pass
+    return reply
+
+
+def ids_of(engine, name):
+    return frozenset({engine.tokenizer.convert_tokens_to_ids(name)})
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("method", ["medusa", "none"])
+def test_a_kept_cache_gives_the_tokens_of_a_fresh_run(engine_for, name, method):
+    """Exact in float32: every turn equals decoding the whole rendered conversation with a new cache."""
+    engine = engine_for(TEMPLATES[name])
+    conversation = Conversation(engine)
+    config = replace(SETTINGS, method=method)
+    reused = []
+    for question in QUESTIONS:
+        reply = ask(conversation, question, config)
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+        assert reply.steps == len(fresh)
+        assert reply.finish_reason == fresh[-1].finish_reason
+        reused.append(reply.reused)
+    assert reused[0] == 0
+    assert all(after > before for before, after in pairwise(reused))
+
+
+def test_sampling_with_a_kept_cache_is_that_of_a_fresh_run(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine, "Be brief.")
+    config = replace(SETTINGS, temperature=0.8, seed=3)
+    for question in QUESTIONS:
+        reply = ask(conversation, question, config)
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_only_what_is_new_is_read(engine_for, monkeypatch):
+    engine = engine_for(CHATML)
+    read = []
+    real = Target.prefill
+    monkeypatch.setattr(
+        Target, "prefill", lambda self, ids, cache: (read.append(len(ids)), real(self, ids, cache))[1]
+    )
+    conversation = Conversation(engine)
+    for question in QUESTIONS:
+        reply = ask(conversation, question)
+        assert read[-1] == len(reply.prompt) - reply.reused
+    assert sum(read) < len(reply.prompt) + len(QUESTIONS) * 2
+
+
+def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
+    engine = engine_for(FORGETFUL)
+    conversation = Conversation(engine)
+    first = ask(conversation, QUESTIONS[0])
+    assert len(first.text.strip()) > 3
+    second = ask(conversation, QUESTIONS[1])
+    assert len(first.prompt) < second.reused < len(first.prompt) + len(first.tokens)
+    fresh = list(engine.stream(second.prompt, second.config, end_tokens=conversation.turn_end.tokens))
+    assert second.tokens == tiny.emitted(fresh)
+
+
+def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
+    """Keys and values after several turns against one plain forward over the same tokens."""
+    engine = engine_for(VICUNA)
+    conversation = Conversation(engine)
+    for question in QUESTIONS[:3]:
+        ask(conversation, question)
+    rows, cache = conversation._rows, conversation._cache
+    assert cache.length == len(rows) == conversation.cached_tokens
+    fresh = engine.target.new_cache(len(rows))
+    with torch.inference_mode():
+        engine.target.prefill(rows, fresh)
+    for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
+        torch.testing.assert_close(ours.keys[:, :, : len(rows)], theirs.keys, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours.values[:, :, : len(rows)], theirs.values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "stop"),
+    [
+        ("lines", None, ("\nUser:",)),
+        ("chatml", "<|end|>", ()),
+        ("vicuna", "</s>", ()),
+        ("inst", "</s>", ()),
+        ("only_start", "<|start|>", ()),
+    ],
+)
+def test_the_end_of_a_turn_is_read_from_the_template(engine_for, name, tokens, stop):
+    engine = engine_for(TEMPLATES[name])
+    end = turn_end(engine)
+    assert end.stop == stop
+    assert end.tokens == (ids_of(engine, tokens) if tokens else frozenset())
+
+
+def test_a_reply_stops_at_the_end_of_its_turn(engine_for, chat_model):
+    """The model's own next tokens are renamed so that the end of a turn appears in them."""
+    engine = engine_for(CHATML)
+    free = ask(Conversation(engine), QUESTIONS[0], replace(SETTINGS, ignore_eos=True))
+    ending = free.tokens[10]
+    conversation = Conversation(engine)
+    conversation.turn_end = replace(conversation.turn_end, tokens=frozenset({ending}))
+    reply = ask(conversation, QUESTIONS[0])
+    assert reply.finish_reason == "eos"
+    assert reply.tokens == free.tokens[: free.tokens.index(ending) + 1]
+    assert reply.text == engine.decode_text(reply.tokens[:-1])
+    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+
+
+def test_the_header_of_the_next_question_ends_a_reply(engine_for):
+    engine = engine_for(LINES)
+    free = ask(Conversation(engine), QUESTIONS[0])
+    header = engine.decode_text(free.tokens[6:9])
+    engine.tokenizer.chat_template = LINES.replace("User: ", header).replace("\n", "")
+    conversation = Conversation(engine)
+    reply = conversation.reply(QUESTIONS[0], SETTINGS)
+    assert conversation.turn_end.stop == (header.rstrip(),)
+    for _ in reply:
+        pass
+    assert (
+        header.rstrip()
+        not in reply.text
+        == text_before_stop(engine.decode_text(reply.tokens), reply.config.stop)
+    )
+
+
+def test_messages_and_system_prompt_go_through_the_template(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine, "Be brief.")
+    reply = ask(conversation, "Hi")
+    start = "<|start|>system\nBe brief.<|end|>\n<|start|>user\nHi<|end|>\n<|start|>assistant\n"
+    assert engine.tokenizer.decode(reply.prompt) == start
+    again = ask(conversation, "Why")
+    between = f"{reply.text.strip()}<|end|>\n<|start|>user\nWhy<|end|>\n<|start|>assistant\n"
+    assert engine.tokenizer.decode(again.prompt) == start + between
+    assert [message.role for message in conversation.messages] == ["user", "assistant"] * 2
+    conversation.system = ""
+    assert "system" not in engine.tokenizer.decode(conversation.reply("x", SETTINGS).prompt)
+
+
+@pytest.mark.parametrize("name", ["lines", "inst"])
+def test_a_template_without_a_system_prompt_says_so(engine_for, name):
+    """One of them would write it as an answer, the other raises."""
+    with pytest.raises(MedusaError, match="has no system prompt"):
+        Conversation(engine_for(TEMPLATES[name]), "Be brief.")
+    conversation = Conversation(engine_for(TEMPLATES[name]))
+    with pytest.raises(MedusaError, match="has no system prompt"):
+        conversation.system = "Be brief."
+    assert conversation.system == ""
+
+
+def test_a_model_without_a_template_continues_the_text_and_says_so(engine_for):
+    engine = engine_for(None)
+    conversation = Conversation(engine, "Once")
+    assert "no chat template" in conversation.notice
+    first = ask(conversation, "upon a time")
+    assert engine.decode_text(first.prompt) == "Once\nupon a time"
+    second = ask(conversation, "and")
+    assert engine.decode_text(second.prompt) == f"Once\nupon a time{first.text}\nand"
+    assert second.reused >= len(first.prompt)
+    assert second.tokens == tiny.emitted(engine.stream(second.prompt, second.config))
+    assert Conversation(engine_for(CHATML)).notice is None
+
+
+def test_the_oldest_messages_go_when_the_context_is_full(engine_for):
+    engine = engine_for(CHATML, context=160)
+    conversation = Conversation(engine, "Sys.")
+    dropped, texts = [], []
+    for number in range(6):
+        reply = ask(conversation, f"Question {number}")
+        assert len(reply.prompt) + 24 <= 160
+        assert reply.finish_reason in ("length", "eos")
+        dropped.append(reply.dropped)
+        texts.append(engine.tokenizer.decode(reply.prompt))
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+    assert dropped[0] == 0
+    assert max(dropped) == 2
+    assert all("Sys." in text for text in texts)
+    assert "Question 0" not in texts[-1]
+    assert "Question 4" in texts[-1]
+
+
+def test_a_message_longer_than_the_context_changes_nothing(engine_for):
+    engine = engine_for(CHATML, context=160)
+    conversation = Conversation(engine)
+    ask(conversation, "Hi")
+    before, cached = list(conversation.messages), conversation.cached_tokens
+    with pytest.raises(MedusaError, match="the context holds 160: shorten it"):
+        conversation.reply("long " * 60, SETTINGS)
+    with pytest.raises(MedusaError, match="is empty"):
+        conversation.reply(" \n", SETTINGS)
+    assert conversation.messages == before
+    assert conversation.cached_tokens == cached
+    assert ask(conversation, "Still there").reused > 0
+
+
+def test_a_run_that_cannot_start_leaves_the_conversation_as_it_was(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    ask(conversation, "Hi")
+    before = list(conversation.messages)
+    with pytest.raises(MedusaError, match="no tree is called"):
+        ask(conversation, "Why", replace(SETTINGS, tree="oak"))
+    assert conversation.messages == before
+    reply = ask(conversation, "Why")
+    assert reply.reused > 0
+    fresh = conversation.engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
+    assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkeypatch):
+    """Rows that were read before the failure are not taken for rows of the old text."""
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine)
+    ask(conversation, "Hi")
+    real = Target.prefill
+
+    def breaks(self, tokens, cache):
+        real(self, tokens[:-2], cache)
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "prefill", breaks)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            ask(conversation, "A first try")
+    reply = ask(conversation, "Another text, longer than the first try")
+    fresh = engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
+    assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_a_reply_that_is_broken_off_is_kept(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine)
+    reply = conversation.reply("Hi", replace(SETTINGS, ignore_eos=True))
+    steps = iter(reply)
+    list(islice(steps, 3))
+    steps.close()
+    assert reply.finish_reason is None
+    assert reply.steps == 3
+    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+    after = ask(conversation, "Go on")
+    fresh = engine.stream(after.prompt, after.config, end_tokens=conversation.turn_end.tokens)
+    assert after.tokens == tiny.emitted(fresh)
+    with pytest.raises(MedusaError, match="made already"):
+        list(reply)
+
+
+def test_a_reply_not_asked_for_its_steps_changes_nothing(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    conversation.reply("Hi", SETTINGS)
+    assert conversation.messages == []
+
+
+def test_conversations_on_one_engine_do_not_meet(engine_for):
+    engine = engine_for(CHATML)
+    alone = Conversation(engine)
+    expected = [ask(alone, question).tokens for question in QUESTIONS]
+    one, other = Conversation(engine), Conversation(engine, "Other.")
+    got = []
+    for question in QUESTIONS:
+        first, second = one.reply(question, SETTINGS), other.reply(question[::-1], SETTINGS)
+        turns = [iter(first), iter(second)]
+        while turns:  # a step of each in turn
+            turns = [turn for turn in turns if next(turn, None) is not None]
+        got.append(first.tokens)
+    assert got == expected
+
+
+def test_reset_forgets_everything_but_the_system_prompt(engine_for):
+    conversation = Conversation(engine_for(CHATML), "Sys.")
+    first = ask(conversation, "Hi")
+    conversation.reset()
+    assert (conversation.messages, conversation.cached_tokens) == ([], 0)
+    again = ask(conversation, "Hi")
+    assert (again.prompt, again.tokens, again.reused) == (first.prompt, first.tokens, 0)
+
+
+def test_lone_surrogates_become_replacement_characters(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    assert ask(conversation, "a\ud800b").steps > 0
+    assert conversation.messages[0].content == "a?b"
+
+
+def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
+    with pytest.raises(MedusaError, match="no tokenizer"):
+        Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))
+
+
+@pytest.fixture
+def chat_folder(engine_for, tmp_path):
+    """The chat engine as files."""
+
+    def write(template):
+        engine = engine_for(template)
+        engine.target.model.save_pretrained(tmp_path)
+        engine.tokenizer.save_pretrained(tmp_path)
+        checkpoints.save_heads(engine.heads, tmp_path / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def talk(capsys, monkeypatch):
+    """Pipe lines into the command; returns exit code, standard output and standard error."""
+
+    def call(folder, lines, *flags):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        argv = ["chat", "--model", folder, "--dtype", "float32", "--max-new-tokens", "20", *flags]
+        code = main([str(part) for part in argv])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call
+
+
+def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
+    folder = chat_folder(CHATML)
+    code, out, err = talk(folder, "Hi\nWhy\n")
+    assert code == 0
+    engine = load_engine(LoadConfig(model=str(folder), dtype="float32"))
+    conversation = Conversation(engine)
+    config = GenerationConfig(max_new_tokens=20)
+    replies = [ask(conversation, text, config) for text in ("Hi", "Why")]
+    plain = "".join(reply.text + "\n" for reply in replies)
+    _, unmarked, _ = talk(folder, "Hi\nWhy\n", "--marks", "none")
+    assert unmarked == plain
+    assert len(out) > len(plain)
+    for reply in replies:
+        figures = (
+            f"{len(reply.tokens)} tokens in {reply.steps} steps: {reply.tokens_per_step:.2f} a step, ",
+            f"{reply.reused} of {len(reply.prompt)} prompt tokens reused",
+        )
+        assert all(part in err for part in figures)
+    assert replies[1].reused > 0
+    assert "cut by --max-new-tokens 20" in err
+
+
+def test_the_commands_of_the_chat(talk, chat_folder):
+    lines = "/system Be kind.\nHi\n/stats\n/reset\n/stats\n/system\n/dance\n\nWhy\n/quit\nNever read\n"
+    code, _, err = talk(chat_folder(CHATML), lines, "--marks", "none")
+    assert code == 0
+    assert "system prompt: Be kind." in err
+    assert "replies: 1, 20 tokens in" in err
+    assert "2 messages" in err
+    assert "the conversation is forgotten" in err
+    assert "0 messages, 0 tokens in the cache, the context holds 512" in err
+    assert "there is no command /dance: use /reset" in err
+    assert err.count("prompt tokens reused") == 2
+    assert "Traceback" not in err
+
+
+def test_a_bad_message_does_not_end_the_chat(talk, chat_folder):
+    code, _, err = talk(chat_folder(CHATML), "x" * 600 + "\nHi\n")
+    assert code == 0
+    assert "error: the message makes" in err
+    assert err.count("prompt tokens reused") == 1
+
+
+def test_a_system_prompt_the_template_cannot_take_ends_with_2(talk, chat_folder):
+    code, _, err = talk(chat_folder(LINES), "Hi\n", "--system", "Be kind.")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "has no system prompt" in err
+
+
+def test_a_base_model_says_that_it_continues(talk, chat_folder):
+    code, out, err = talk(chat_folder(None), "Once upon\n")
+    assert code == 0
+    assert "no chat template: it continues the text" in err
+    assert out.strip()
+
+
+def test_a_full_context_is_told(talk, chat_folder):
+    lines = "".join(f"{'many words ' * 12}{number}\n" for number in range(4))
+    code, _, err = talk(chat_folder(CHATML), lines, "--max-new-tokens", "60")
+    assert code == 0
+    assert "note: the context is full, the oldest 2 messages were dropped" in err
+
+
+def test_the_embedded_model_answers():
+    """The shipped model and its template; a reply ends where the next question would start."""
+    engine = load_engine(LoadConfig(dtype="float32"))
+    conversation = Conversation(engine)
+    assert conversation.turn_end.stop == ("\nUser:",)
+    for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
+        reply = ask(conversation, text, GenerationConfig(max_new_tokens=40))
+        assert reply.text.strip()
+        assert "User:" not in reply.text
+        assert reply.tokens == tiny.emitted(engine.stream(reply.prompt, reply.config))
+    assert reply.reused > 15
