@@ -60,8 +60,12 @@ class GenerationConfig:
 class LoadConfig:
     """What to load and where to put it."""
 
-    model: str = setting("", "folder or hub name of the base model; default: the embedded model")
-    heads: str = setting("", "folder or hub name of the heads; none: the bare base; default: the model's")
+    model: str = setting(
+        "", "folder or hub name[@revision] of the base model, or of heads that name it; default: embedded"
+    )
+    heads: str = setting(
+        "", "folder or hub name[@revision] of the heads; none: the bare base; default: the model's"
+    )
     dtype: str = setting("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
 

@@ -6,6 +6,7 @@ numbers live in the generator that ``stream`` returns.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from medusa_core import checkpoints
 from medusa_core.acceptance import make_rule
 from medusa_core.adapters import apply_adapter
-from medusa_core.config import NO_HEADS, GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, decode
 from medusa_core.devices import Placement, place
 from medusa_core.drafters import make_drafter
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
+from medusa_core.kv_cache import TreeCache
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
 from medusa_core.tree import Topology, load_tree
@@ -44,6 +46,7 @@ class EngineInfo:
     parameters: int
     head_parameters: int
     dtype_reason: str
+    notes: tuple[str, ...] = ()  # what the heads' config says otherwise than their tensors
 
 
 @dataclass(frozen=True)
@@ -104,35 +107,48 @@ class Engine:
         accuracies = self.accuracies or assumed_accuracies(heads)
         return Topology.from_choices(search_tree(accuracies, nodes).choices)
 
-    def stream(self, prompt: Sequence[int], config: GenerationConfig) -> Iterator[Step]:
-        """Decode after ``prompt``: a generator of steps. Raises MedusaError at the first ``next``."""
+    def stream(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig,
+        *,
+        cache: TreeCache | None = None,
+        end_tokens: frozenset[int] = frozenset(),
+    ) -> Iterator[Step]:
+        """Decode after ``prompt``: a generator of steps. Raises MedusaError at the first ``next``.
+
+        ``cache`` holds rows of the prompt's first tokens of a run before, ``end_tokens`` end the text too.
+        """
         tree = self.tree(config.tree) if config.method == "medusa" and self.heads else None
         generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
         stopper = Stopper(
-            end_tokens=frozenset() if config.ignore_eos else self.end_tokens(),
+            end_tokens=frozenset() if config.ignore_eos else self.end_tokens() | end_tokens,
             stop=config.stop,
             budget=config.max_new_tokens,
             decode=self.decode_text,
         )
         drafter = make_drafter(self.target, self.heads, tree, config)
         rule = make_rule(config, generator)
-        yield from decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens)
+        yield from decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
 
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load model, heads and tokenizer. Raises MedusaError that names what is missing or does not fit."""
-    folder = checkpoints.locate_model(config.model) if config.model else checkpoints.embedded_model()
+    sources = checkpoints.find_sources(config.model, config.heads)
+    folder, heads_path = sources.base, sources.heads
     placement = place(config.device, config.dtype, folder)
-    heads_path = _heads_path(config, folder)
     model = _load_model(folder, placement)
     if heads_path is not None and checkpoints.has_adapter(heads_path):
         # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
         model = apply_adapter(model, heads_path)
     target = Target(model)
-    heads, tree, accuracies = None, None, None
+    heads, tree, accuracies, notes = None, None, None, ()
     if heads_path is not None:
-        lm_head = target.model.get_output_embeddings().weight
-        heads = checkpoints.build_heads(checkpoints.read_heads(heads_path), lm_head, heads_path)
+        tensors = checkpoints.read_heads(heads_path)
+        notes = tensors.notes
+        for note in notes:
+            logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
+        heads = checkpoints.build_heads(tensors, target.model.get_output_embeddings().weight, heads_path)
         if file := checkpoints.tree_beside(heads_path, placement.device):
             tree = load_tree(str(file))
         if file := checkpoints.beside_heads(heads_path, checkpoints.ACCURACIES_NAME):
@@ -143,16 +159,8 @@ def load_engine(config: LoadConfig) -> Engine:
         default_tree=tree,
         accuracies=accuracies,
         tokenizer=_load_tokenizer(folder),
-        info=_describe(config, folder, heads_path, target, heads, placement),
+        info=_describe(sources, target, heads, placement, notes),
     )
-
-
-def _heads_path(config: LoadConfig, model_folder: Path) -> Path | None:
-    if config.heads == NO_HEADS:
-        return None
-    if config.heads:
-        return checkpoints.locate(config.heads, checkpoints.HEAD_FILES)
-    return checkpoints.heads_folder(model_folder)
 
 
 def _load_model(folder: Path, placement: Placement) -> torch.nn.Module:
@@ -196,32 +204,22 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
 
 
 def _describe(
-    config: LoadConfig,
-    folder: Path,
-    heads_path: Path | None,
+    sources: checkpoints.Sources,
     target: Target,
     heads: MedusaHeads | None,
     placement: Placement,
+    notes: tuple[str, ...],
 ) -> EngineInfo:
-    embedded = folder == checkpoints.embedded_model()
-    # A folder by its name alone: traces are shared, and its path is nobody's business.
-    base = "embedded" if embedded else (folder.name if Path(config.model).is_dir() else config.model)
+    base = sources.base_name
     return EngineInfo(
         name=base if heads is None else f"{base} + {heads.count} Medusa heads",
         base=base,
-        heads=_heads_name(config.heads, heads_path, embedded),
+        heads=sources.heads_name,
         head_count=heads.count if heads else 0,
         dtype=str(target.dtype).removeprefix("torch."),
         device=str(target.device),
         parameters=sum(p.numel() for p in target.model.parameters()),
         head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
         dtype_reason=placement.reason,
+        notes=notes,
     )
-
-
-def _heads_name(asked: str, path: Path | None, embedded: bool) -> str | None:
-    if path is None:
-        return None
-    if asked:
-        return path.name if Path(asked).is_dir() else asked
-    return "embedded" if embedded else path.name

@@ -22,6 +22,7 @@ LAYERS = [
         "medusa_core.sampling",
         "medusa_core.stopping",
         "medusa_core.heads",
+        "medusa_core.attention_masks",
     ],
     ["medusa_core.tree_search"],
     ["medusa_core.target", "medusa_core.checkpoints", "medusa_core.devices"],

@@ -1,0 +1,142 @@
+"""Tensors out of files: safetensors, sharded or not, and ``.pt`` through the loader that executes nothing.
+
+Knows which files hold heads, and not what the tensors' names mean.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from medusa_core.checkpoints.names import CONFIG_NAME, HEADS_NAME, INDEX_NAME, WEIGHTS_NAME
+from medusa_core.errors import MedusaError
+
+FULL_PREFIX = "medusa_head."  # of the heads' tensors in a whole model
+State = dict[str, torch.Tensor]
+
+
+class Layout(Enum):
+    """In which files a folder holds heads."""
+
+    HEADS = "files of their own"  # v1 and v2
+    VLLM = "vLLM's format"
+    FULL = "inside the checkpoint of the model"
+
+
+def layout_of(folder: Path) -> Layout | None:
+    """How a folder holds heads, or None when it holds none. Raises MedusaError for damaged files."""
+    if any(folder.glob(f"{HEADS_NAME}*.safetensors")) or (folder / f"{HEADS_NAME}.pt").is_file():
+        return Layout.HEADS
+    config = read_config(folder)
+    if "MedusaModel" in (config.get("architectures") or ()) or config.get("model_type") == "medusa":
+        return Layout.VLLM
+    index = folder / INDEX_NAME
+    if index.is_file():
+        return Layout.FULL if any(name.startswith(FULL_PREFIX) for name in _weight_map(index)) else None
+    # Reading names costs a file's header. Damaged weights are the model's loader's to report.
+    weights = folder / WEIGHTS_NAME
+    try:
+        if weights.is_file():
+            with safe_open(weights, framework="pt") as file:
+                return Layout.FULL if any(n.startswith(FULL_PREFIX) for n in file.keys()) else None  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return None
+    return None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json; empty when there is none. Raises MedusaError when it is no JSON object."""
+    file = folder / CONFIG_NAME
+    return _read_json(file) if file.is_file() else {}
+
+
+def read_state(folder: Path) -> State:
+    """All tensors of the heads in a folder under the names they have there. Raises MedusaError."""
+    layout = layout_of(folder)
+    if layout is None:
+        raise MedusaError(f"{folder} holds no heads: expected {HEADS_NAME}.safetensors or {HEADS_NAME}.pt")
+    if layout is Layout.FULL:
+        state = read_tensors(folder, WEIGHTS_NAME, lambda name: name.startswith(FULL_PREFIX))
+        return {name.removeprefix(FULL_PREFIX): tensor for name, tensor in state.items()}
+    if layout is Layout.VLLM:
+        return read_tensors(folder, WEIGHTS_NAME, lambda _: True)
+    if any(folder.glob(f"{HEADS_NAME}*.safetensors")):
+        return read_tensors(folder, f"{HEADS_NAME}.safetensors", lambda _: True)
+    return _read_pickled(folder / f"{HEADS_NAME}.pt")
+
+
+def read_tensors(folder: Path, name: str, wanted: Callable[[str], bool], what: str = "heads") -> State:
+    """The wanted tensors of ``name`` or of its shards, and of nothing else.
+
+    Raises MedusaError that says it could not read ``what``.
+    """
+    state: State = {}
+    try:
+        for file in _shards(folder, name, wanted):
+            with safe_open(file, framework="pt") as opened:
+                state |= {key: opened.get_tensor(key) for key in opened.keys() if wanted(key)}  # noqa: SIM118
+                # A module that is used twice is saved once; the header names its other places.
+                aliases = (opened.metadata() or {}).items()
+                state |= {alias: state[key] for alias, key in aliases if key in state and wanted(alias)}
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"cannot read the {what} in {folder}: {reason}") from error
+    return state
+
+
+def _shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]:
+    """The files that hold the wanted tensors of ``name``: itself, or the shards that its index names."""
+    index = folder / f"{name}.index.json"
+    if not index.is_file():
+        # Shards without their index still are whole: what is in them counts.
+        stem = name.removesuffix(".safetensors")
+        return [folder / name] if (folder / name).is_file() else sorted(folder.glob(f"{stem}-*.safetensors"))
+    files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
+    for file in files:
+        # The index is somebody's text: it may name its neighbours, and no path.
+        if Path(file).name != file or not (folder / file).is_file():
+            raise MedusaError(f"{index} names {file}, which is not there: fetch or save the files again")
+    return [folder / file for file in files]
+
+
+def files_with(folder: Path, prefix: str) -> list[str]:
+    """Names of the shards that hold tensors with a prefix, by the model's index; empty without one."""
+    index = folder / INDEX_NAME
+    if not index.is_file():
+        return []
+    return sorted({file for name, file in _weight_map(index).items() if name.startswith(prefix)})
+
+
+def _read_pickled(file: Path) -> State:
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise MedusaError(f"cannot read the heads in {file.parent}: {reason}") from error
+    if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
+        raise MedusaError(f"{file} is not a dictionary of tensors: it is no heads file")
+    return state
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    found = _read_json(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
+        raise MedusaError(f"{index} has no weight_map: fetch or save the files again")
+    return found
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise MedusaError(f"{file} is not JSON ({error}): fetch or save it again") from error
+    if not isinstance(content, dict):
+        raise MedusaError(f"{file} is not a JSON object: fetch or save it again")
+    return content

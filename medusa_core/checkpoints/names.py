@@ -1,0 +1,22 @@
+"""What the files of a model and its heads are called."""
+
+from __future__ import annotations
+
+HEADS_NAME = "medusa_lm_head"
+HEADS_FOLDER = "heads"
+TREE_NAME = "tree.json"
+GPU_TREE_NAME = "tree-gpu.json"
+ACCURACIES_NAME = "accuracies.json"
+ADAPTER_NAME = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+CONFIG_NAME = "config.json"
+WEIGHTS_NAME = "model.safetensors"
+INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
+
+BASE_KEY = "base_model_name_or_path"  # in the heads' config
+EMBEDDED = "embedded"  # what that key says of heads for the model that is part of the project
+
+TOKENIZER_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"]
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+BESIDE_HEADS = [TREE_NAME, GPU_TREE_NAME, ACCURACIES_NAME, ADAPTER_NAME, ADAPTER_CONFIG]
+HEAD_FILES = [CONFIG_NAME, f"{HEADS_NAME}*", INDEX_NAME, *BESIDE_HEADS]

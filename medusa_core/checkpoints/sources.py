@@ -1,0 +1,127 @@
+"""Which base and which heads a pair of names means: heads know their base, a model may bring its heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layout_of, read_config
+from medusa_core.checkpoints.locate import as_folder, embedded_model, locate, locate_model
+from medusa_core.checkpoints.names import (
+    BASE_KEY,
+    EMBEDDED,
+    HEAD_FILES,
+    HEADS_FOLDER,
+    HEADS_NAME,
+    MODEL_FILES,
+    WEIGHTS_NAME,
+)
+from medusa_core.config import NO_HEADS
+from medusa_core.errors import MedusaError
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Folders of base and heads, and what to call them where a path is nobody's business."""
+
+    base: Path
+    base_name: str
+    heads: Path | None
+    heads_name: str | None
+
+
+def find_sources(model: str, heads: str) -> Sources:
+    """What ``--model`` and ``--heads`` mean, downloaded if need be. Raises MedusaError.
+
+    Either may be empty: a model brings its own heads, heads name their base, and nothing at all is the
+    embedded model. ``model`` may also be the name of heads.
+    """
+    if not model and heads in ("", NO_HEADS):
+        return _with_own_heads(embedded_model(), EMBEDDED, heads)
+    if model:
+        folder = locate(model, MODEL_FILES)
+        if not is_heads_only(folder):
+            folder = locate_model(model)
+            if heads in ("", NO_HEADS):
+                return _with_own_heads(folder, shown_name(model), heads)
+            return Sources(folder, shown_name(model), locate_heads(heads), shown_name(heads))
+        if heads not in ("", NO_HEADS):
+            raise MedusaError(f"{model} holds heads and no model: give --model the base of the heads {heads}")
+    name = model or heads
+    folder = locate_heads(name)
+    base, base_name = base_of_heads(folder, name)
+    if heads == NO_HEADS:
+        return Sources(base, base_name, None, None)
+    return Sources(base, base_name, folder, shown_name(name))
+
+
+def heads_folder(model_folder: Path) -> Path | None:
+    """The heads that belong to a model: in its ``heads`` folder, beside its weights or among them."""
+    own = model_folder / HEADS_FOLDER
+    if own.is_dir() and layout_of(own):
+        return own
+    # A folder in vLLM's format has heads and no model.
+    return model_folder if layout_of(model_folder) in (Layout.HEADS, Layout.FULL) else None
+
+
+def is_heads_only(folder: Path) -> bool:
+    """Whether a folder holds heads whose base lies elsewhere."""
+    layout, config = layout_of(folder), read_config(folder)
+    # The config of heads in files of their own names no kind of model, but their base.
+    alone = "model_type" not in config and (layout is Layout.HEADS or BASE_KEY in config)
+    return layout is Layout.VLLM or (alone and layout is not Layout.FULL)
+
+
+def locate_heads(name: str) -> Path:
+    """The folder of heads, downloaded if need be: of a whole model only the shards that hold heads.
+
+    Raises MedusaError.
+    """
+    folder = locate(name, HEAD_FILES)
+    if as_folder(name):
+        own = folder / HEADS_FOLDER
+        return own if layout_of(folder) is None and own.is_dir() else folder
+    found = layout_of(folder)
+    if found is Layout.FULL:
+        return locate(name, [*HEAD_FILES, *files_with(folder, FULL_PREFIX)])
+    if found is not Layout.HEADS:
+        folder = locate(name, [*HEAD_FILES, WEIGHTS_NAME, f"{HEADS_FOLDER}/*"])
+        own = folder / HEADS_FOLDER
+        folder = own if layout_of(folder) is None and own.is_dir() else folder
+    return folder
+
+
+def base_of_heads(folder: Path, name: str) -> tuple[Path, str]:
+    """The folder and the name of the base that the heads in ``folder``, called ``name``, were made for.
+
+    Raises MedusaError when they do not say or it cannot be had.
+    """
+    if layout_of(folder) is Layout.FULL:
+        return locate_model(name), shown_name(name)
+    base = read_config(folder).get(BASE_KEY)
+    if not isinstance(base, str) or not base:
+        what = "do not name their base" if layout_of(folder) else f"are missing: no {HEADS_NAME}* is there"
+        raise MedusaError(f"the heads in {folder} {what}: give the base with --model, the heads with --heads")
+    if base == EMBEDDED:
+        return embedded_model(), EMBEDDED
+    beside = as_folder(str(folder / base))  # a path is meant from here, or else from the heads
+    known = str(beside) if beside and not as_folder(base) else base
+    try:
+        return locate_model(known), shown_name(known)
+    except MedusaError as error:
+        raise MedusaError(
+            f"the heads in {folder} belong to a base that is missing: {error}; or give --model"
+        ) from error
+
+
+def shown_name(name: str) -> str:
+    """A folder by its name alone, since traces are shared; a hub repository by its own."""
+    folder = as_folder(name)
+    return name if folder is None else folder.resolve().name
+
+
+def _with_own_heads(folder: Path, name: str, heads: str) -> Sources:
+    own = None if heads == NO_HEADS else heads_folder(folder)
+    if own is None:
+        return Sources(folder, name, None, None)
+    return Sources(folder, name, own, name if name == EMBEDDED or own == folder else own.name)

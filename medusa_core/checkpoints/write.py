@@ -1,0 +1,70 @@
+"""Heads into a folder: tensors under the names of a format, in shards, in one file or as ``.pt``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import save_file
+
+from medusa_core.checkpoints.build import TruncatedHeads
+from medusa_core.checkpoints.layouts import HeadTensors, State, to_public
+from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, HEADS_NAME
+from medusa_core.heads import MedusaHeads
+
+SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage
+
+
+def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write heads in format v1 (v2 when they share the LM head) as safetensors of at most 9 MB each.
+
+    Raises MedusaError for heads of a shortened vocabulary, which these formats cannot hold.
+    """
+    write_heads(tensors_of(heads, dtype), folder, base)
+
+
+def write_heads(tensors: HeadTensors, folder: Path, base: str) -> None:
+    """Write tensors as they are, in format v1 or v2, as safetensors of at most 9 MB each."""
+    state = to_public(tensors)
+    write_config(folder, public_config(tensors, base))
+    pattern = HEADS_NAME + "{suffix}.safetensors"
+    save_torch_state_dict(state, folder, filename_pattern=pattern, max_shard_size=SHARD_SIZE)
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write config.json, and make the folder for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def write_file(state: State, file: Path) -> None:
+    """Write all tensors into one file: safetensors, or a dictionary of tensors where it is called .pt."""
+    if file.suffix == ".pt":
+        torch.save(state, file)
+    else:
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, file, {"format": "pt"})
+
+
+def public_config(tensors: HeadTensors, base: str) -> dict[str, Any]:
+    """The config of v1 and v2."""
+    config: dict[str, Any] = {
+        BASE_KEY: base,
+        "medusa_num_heads": tensors.count,
+        "medusa_num_layers": tensors.layers,
+    }
+    return config if tensors.lm_weight is not None else config | {"version": "2"}
+
+
+def tensors_of(heads: MedusaHeads, dtype: torch.dtype | None = None) -> HeadTensors:
+    """The tensors of heads in memory, in ``dtype`` or their own."""
+    last = None if heads.shares_lm_head else heads.lm_weight.detach().to("cpu", dtype)
+    token_map = heads.token_map.cpu() if isinstance(heads, TruncatedHeads) else None
+    return HeadTensors(
+        heads.block_weight.detach().to("cpu", dtype),
+        heads.block_bias.detach().to("cpu", dtype),
+        last,
+        token_map,
+    )

@@ -1,0 +1,115 @@
+"""Loading a whole engine from folders: heads found, damage refused with its cause named."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import tiny
+import torch
+from head_files import HIDDEN, public_state, write
+from safetensors.torch import load_file, save_file
+
+from medusa_core import checkpoints
+from medusa_core.config import LoadConfig
+from medusa_core.engine import load_engine
+from medusa_core.errors import MedusaError
+
+
+def load_from(folder, **settings):
+    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
+
+
+def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
+    loaded = load_from(engine_folder)
+    assert torch.equal(loaded.heads(HIDDEN), engine.heads(HIDDEN))
+    assert (loaded.info.head_count, loaded.info.dtype, loaded.info.device) == (3, "float32", "cpu")
+    assert loaded.info.parameters == sum(p.numel() for p in engine.target.model.parameters())
+    beside = tmp_path / "beside"
+    shutil.copytree(engine_folder, beside)
+    (beside / "heads" / "medusa_lm_head.safetensors").rename(beside / "medusa_lm_head.safetensors")
+    assert load_from(beside).heads.count == 3
+    (beside / "medusa_lm_head.safetensors").unlink()
+    assert load_from(beside).heads is None
+
+
+@pytest.mark.parametrize(
+    ("device", "file"), [("cpu", "tree.json"), ("cuda", "tree-gpu.json"), ("mps", "tree-gpu.json")]
+)
+def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)) is None
+    (tmp_path / checkpoints.TREE_NAME).write_text("[[0]]", encoding="utf-8")
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == "tree.json"
+    (tmp_path / checkpoints.GPU_TREE_NAME).write_text("[[0], [1]]", encoding="utf-8")
+    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == file
+
+
+def test_other_heads_can_be_named(engine_folder, model, tmp_path):
+    write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
+    loaded = load_from(engine_folder, heads=str(tmp_path / "other"))
+    assert loaded.heads.count == 5
+    assert loaded.tree("default").size == 16  # searched, since these heads bring no tree
+
+
+def damaged(folder, tmp_path, name, content):
+    copy = tmp_path / "damaged"
+    shutil.copytree(folder, copy)
+    (copy / name).write_bytes(content)
+    return copy
+
+
+def test_damaged_model_folders_are_refused(engine_folder, tmp_path):
+    with pytest.raises(MedusaError, match="there is no folder"):
+        load_from(tmp_path / "nowhere")
+    with pytest.raises(MedusaError, match=r"has no config.json: it is not a model folder"):
+        load_from(tmp_path)
+    for number, (content, message) in enumerate(
+        (
+            (b"{", "is not JSON"),
+            (b"[]", "is not a JSON object"),
+            (b"{}", "cannot load a causal language model"),
+        )
+    ):
+        with pytest.raises(MedusaError, match=message):
+            load_from(damaged(engine_folder, tmp_path / str(number), "config.json", content))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_truncated_model_weights_are_refused(engine_folder, tmp_path, share):
+    content = (engine_folder / "model.safetensors").read_bytes()
+    copy = damaged(engine_folder, tmp_path, "model.safetensors", content[: int(len(content) * share)])
+    with pytest.raises(MedusaError, match="cannot load a causal language model"):
+        load_from(copy)
+
+
+def test_model_weights_that_lack_a_tensor_are_refused(engine_folder, tmp_path):
+    """transformers fills the gap with random numbers and a warning; here nothing may be random in silence."""
+    copy = tmp_path / "model"
+    shutil.copytree(engine_folder, copy)
+    state = load_file(copy / "model.safetensors")
+    del state["model.layers.1.mlp.up_proj.weight"]
+    save_file(state, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(MedusaError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_from(copy)
+
+
+def test_tied_weights_are_not_missing(tmp_path):
+    model = tiny.build_model(tiny.tiny_config(tie_word_embeddings=True))
+    model.save_pretrained(tmp_path)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    weights = load_from(tmp_path).target.model.get_output_embeddings().weight
+    assert torch.equal(weights, model.get_input_embeddings().weight)
+
+
+def test_a_damaged_tree_or_tokenizer_is_refused(engine_folder, tmp_path):
+    with pytest.raises(MedusaError, match="is not JSON"):
+        load_from(damaged(engine_folder, tmp_path / "a", "heads/tree.json", b"[[0]"))
+    with pytest.raises(MedusaError, match="cannot load the tokenizer"):
+        load_from(damaged(engine_folder, tmp_path / "b", "tokenizer.json", b"{"))
+
+
+def test_a_missing_device_is_named(engine_folder):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(MedusaError, match="no cuda device here: use --device"):
+        load_from(engine_folder, device="cuda")

@@ -1,0 +1,270 @@
+"""Names of bases and heads: folders and hub repositories; heads name their base; one clear line if not."""
+
+from __future__ import annotations
+
+import shutil
+
+import httpx
+import pytest
+import tiny
+import torch
+from head_files import HIDDEN, hub_repository, public_state, vllm_state, write, write_full, write_vllm
+from huggingface_hub import constants
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import safe_open
+
+from medusa_core import checkpoints
+from medusa_core.checkpoints import find_sources
+from medusa_core.cli import main
+from medusa_core.config import LoadConfig
+from medusa_core.engine import load_engine
+from medusa_core.errors import MedusaError
+from medusa_core.heads import MedusaHeads
+
+BASE = "lmsys/vicuna-7b-v1.3"
+BASE_KEY = "base_model_name_or_path"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty hub cache: what lies in it is what the hub has, since no test reaches the network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def heads(model):
+    return tiny.random_heads(model, 5)
+
+
+def load_from(model="", heads=""):
+    return load_engine(LoadConfig(model=model, heads=heads, dtype="float32", device="cpu"))
+
+
+def only_base(engine_folder, folder):
+    """The tiny model without the heads that lie beside it."""
+    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
+    return folder
+
+
+# --- the hub's repositories, as they are laid out there ----------------------------------------------------
+
+
+def vicuna(folder, heads):
+    """FasterDecoding/medusa-vicuna-7b-v1.3: a pickle, and a config that says 2 heads."""
+    config = {BASE_KEY: BASE, "medusa_num_heads": 2, "medusa_num_layers": 1, "transformers_version": "4.31.0"}
+    return write(folder, public_state(heads), "pt", config)
+
+
+def mistral(folder, heads):
+    """text-generation-inference/…-medusa: safetensors."""
+    config = {BASE_KEY: BASE, "medusa_num_heads": 5, "medusa_num_layers": 1, "transformers_version": "4.38.1"}
+    return write(folder, public_state(heads), "safetensors", config)
+
+
+def second(folder, heads):
+    """Heads of version 2, without last layers."""
+    config = {BASE_KEY: BASE, "medusa_num_heads": 5, "medusa_num_layers": 1, "version": "2"}
+    return write(folder, public_state(heads, version=2), "safetensors", config)
+
+
+def of_vllm(folder, heads):
+    return write_vllm(folder, vllm_state(heads), num_heads=5, base_model_name_or_path=BASE)
+
+
+REPOSITORIES = {
+    "FasterDecoding/medusa-vicuna-7b-v1.3": vicuna,
+    "text-generation-inference/Mistral-7B-Instruct-v0.2-medusa": mistral,
+    "MegaLearner/medusa_llama_3_2_1b_3_heads": second,
+    "somebody/vllm-medusa": of_vllm,
+}
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.parametrize("how", ["--heads", "--model", "both"])
+def test_heads_from_the_hub_find_their_base(hub, engine_folder, heads, model, tmp_path, name, how):
+    hub_repository(hub, BASE, only_base(engine_folder, tmp_path / "base"))
+    hub_repository(hub, name, REPOSITORIES[name](tmp_path / "heads", heads))
+    named = {"--heads": ("", name), "--model": (name, ""), "both": (BASE, name)}[how]
+    engine = load_from(*named)
+    if name.startswith("Mega"):
+        heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, engine.heads.lm_weight)
+        assert engine.heads.shares_lm_head
+    assert torch.equal(engine.heads(HIDDEN), heads(HIDDEN))
+    assert (engine.info.base, engine.info.heads) == (BASE, name)
+    assert engine.tokenizer is not None
+    assert bool(engine.info.notes) == ("v1.3" in name)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("named", [(True, False), (False, True), (True, True)])
+def test_a_full_model_from_the_hub_is_its_own_base(hub, engine_folder, heads, tmp_path, named, shards):
+    name = "FasterDecoding/medusa-1.0-zephyr-7b-beta"
+    hub_repository(hub, name, write_full(tmp_path / "full", engine_folder, heads, shards))
+    engine = load_from(*(name if there else "" for there in named))
+    assert torch.equal(engine.heads(HIDDEN), heads(HIDDEN))
+    assert (engine.info.base, engine.info.heads) == (name, name)
+
+
+def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model, tmp_path):
+    hub_repository(hub, BASE, only_base(engine_folder, tmp_path / "base"))
+    for count, revision in ((2, "main"), (4, "refs/pr/7")):
+        folder = mistral(tmp_path / str(count), tiny.random_heads(model, count))
+        hub_repository(hub, "a/heads", folder, revision, commit=str(count) * 40)
+    assert load_from(heads="a/heads").heads.count == 2
+    assert load_from(heads="a/heads@refs/pr/7").heads.count == 4
+    assert load_from(heads="a/heads@" + "2" * 40).heads.count == 2
+    assert load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
+    with pytest.raises(MedusaError, match="'a/heads@v9' is neither a folder here nor"):
+        load_from(heads="a/heads@v9")
+
+
+def test_only_the_files_of_heads_are_asked_for(monkeypatch, heads, engine_folder, tmp_path):
+    """Of a whole model that is only named for its heads, the shards without heads stay where they are."""
+    asked = []
+    folder = write_full(tmp_path / "full", engine_folder, heads, 16)
+
+    def download(name, revision, allow_patterns):
+        asked.append((name, revision, set(allow_patterns)))
+        return str(folder)
+
+    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", download)
+    with_heads = {
+        file.name for file in folder.glob("*.safetensors")
+        if any(name.startswith("medusa_head.") for name in _names(file))
+    }  # fmt: skip
+    assert checkpoints.locate_heads("a/full@v1") == folder
+    first, second_time = asked
+    assert first[:2] == second_time[:2] == ("a/full", "v1")
+    assert not any("model-" in pattern or pattern == "*.safetensors" for pattern in first[2])
+    assert with_heads <= second_time[2]
+    others = [file for file in folder.glob("*.safetensors") if file.name not in with_heads]
+    assert others
+    for file in others:
+        file.unlink()
+    assert checkpoints.read_heads(folder).count == heads.count
+    assert "*.safetensors" not in second_time[2]
+
+
+def _names(file):
+    with safe_open(file, framework="pt") as opened:
+        return list(opened.keys())
+
+
+# --- folders -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["absolute", "from here", "from the heads", "embedded"])
+def test_heads_in_a_folder_name_their_base(engine_folder, heads, tmp_path, monkeypatch, how):
+    only_base(engine_folder, tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    name = {"absolute": str(tmp_path / "base"), "from here": "base", "from the heads": "../../base"}.get(
+        how, how
+    )
+    folder = write(tmp_path / "a" / "b", public_state(heads), config={BASE_KEY: name})
+    for sources in (find_sources("", str(folder)), find_sources(str(folder), "")):
+        assert sources.heads == folder
+        expected = checkpoints.embedded_model() if how == "embedded" else tmp_path / "base"
+        assert sources.base.resolve() == expected.resolve()
+        assert (sources.base_name, sources.heads_name) == ("embedded" if how == "embedded" else "base", "b")
+    assert find_sources(str(folder), "none").heads is None
+
+
+def test_names_that_mean_a_model(engine_folder, heads, tmp_path):
+    other = write(tmp_path / "other", public_state(heads))
+    assert find_sources("", "").base_name == "embedded"
+    assert find_sources("", "").heads == checkpoints.embedded_model() / "heads"
+    assert find_sources("", "none").heads is None
+    own = find_sources(str(engine_folder), "")
+    assert (own.base, own.heads, own.heads_name) == (engine_folder, engine_folder / "heads", "heads")
+    assert find_sources(str(engine_folder), str(other)).heads == other
+    # A model's folder is a good name for the heads in it.
+    assert find_sources(str(engine_folder), str(engine_folder)).heads == engine_folder / "heads"
+
+
+FAULTS = {
+    "no base named": ({}, "do not name their base: give the base with --model, the heads with --heads"),
+    "a base that is no name": ({BASE_KEY: 7}, "do not name their base"),
+    "a base that is gone": (
+        {BASE_KEY: "a/gone"}, r"belong to a base that is missing: 'a/gone' is neither .*; or give --model"
+    ),
+    "a folder that is gone": ({BASE_KEY: "/gone"}, "to a base that is missing: there is no folder /gone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_heads_whose_base_cannot_be_had(tmp_path, heads, fault):
+    config, message = FAULTS[fault]
+    folder = write(tmp_path / "heads", public_state(heads), config=config)
+    with pytest.raises(MedusaError, match=message):
+        find_sources("", str(folder))
+
+
+def test_heads_for_a_model_and_other_heads_are_refused(tmp_path, heads):
+    folder = write(tmp_path / "heads", public_state(heads), config={BASE_KEY: BASE})
+    with pytest.raises(MedusaError, match="holds heads and no model: give --model the base of the heads x/y"):
+        find_sources(str(folder), "x/y")
+
+
+def test_a_folder_without_heads_is_said_to_be_one(tmp_path, engine_folder):
+    with pytest.raises(MedusaError, match="are missing: no medusa_lm_head"):
+        find_sources("", str(tmp_path))
+    with pytest.raises(MedusaError, match="holds no heads"):
+        load_from(str(engine_folder), str(tmp_path))
+
+
+# --- when the hub says no ----------------------------------------------------------------------------------
+
+NAMES = {
+    "offline": ("a/b", "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name a folder"),
+    "a revision offline": ("a/b@main", "HF_HUB_OFFLINE is set"),
+    "no name": ("a b", "that is no name of a repository; write owner/name"),
+    "a long name": ("a" * 5000, "that is no name of a repository"),
+    "a null byte": ("a\0b", "that is no name of a repository"),
+    "a lone surrogate": ("a\udcffb", "that is no name of a repository"),
+    "a path": ("./nowhere", "there is no folder ./nowhere: check the path"),
+    "nobody's home": ("~nobody-at-all/x", "there is no folder ~nobody-at-all/x"),
+    "too many slashes": ("a/b/c", "there is no folder a/b/c"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_cannot_be_had_end_in_one_line(hub, capsys, name):
+    given, message = NAMES[name]
+    with pytest.raises(MedusaError) as caught:
+        find_sources(given, "")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if name == "offline":
+        assert main(["generate", "x", "--heads", given]) == 2
+        assert message in capsys.readouterr().err
+
+
+ANSWERS = {
+    "private or missing": (RepositoryNotFoundError, "the hub knows none; check the name, or set HF_TOKEN"),
+    "gated": (
+        GatedRepoError,
+        "its owner asks for consent; accept it on the hub, then set HF_TOKEN or log in",
+    ),
+    "no network": (LocalEntryNotFoundError, "the hub cannot be reached and it is not in the cache"),
+    "a full disk": (OSError, "OSError: no space left on device"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_each_answer_of_the_hub_has_its_advice(monkeypatch, answer):
+    kind, message = ANSWERS[answer]
+    request = httpx.Request("GET", "https://hub")
+    hub_error = issubclass(kind, RepositoryNotFoundError)
+    error = kind(
+        "no space left on device", **({"response": httpx.Response(401, request=request)} if hub_error else {})
+    )
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", refuse)
+    monkeypatch.setitem(checkpoints.locate.__globals__, "HF_HUB_OFFLINE", False)
+    with pytest.raises(MedusaError) as caught:
+        checkpoints.locate("a/b", ["*"])
+    assert message in str(caught.value)
