@@ -42,6 +42,7 @@ def main() -> None:
             server_port=flags.port,
             footer_links=[],
             run_history=False,
+            max_file_size="5mb",
             ssr_mode=False,
         )
     except OSError as error:

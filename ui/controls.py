@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
+from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.session import BY_BUDGET, MOST_TOKENS
 
 LABELS = {
@@ -39,6 +40,8 @@ class Controls:
     tree: gr.Dropdown
     budget: gr.Slider
     seed: gr.Number
+    heads: gr.Dropdown
+    chosen: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""
@@ -49,7 +52,7 @@ class Controls:
         return {field.name: value for field, value in zip(fields(self), values, strict=True)}
 
 
-def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str]) -> Controls:
+def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str], chosen: gr.State) -> Controls:
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first."""
     with gr.Column(elem_classes="settings-column"):
         temperature = slider("temperature")
@@ -63,6 +66,11 @@ def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str]) -> Co
             label=LABELS["acceptance"],
             info=FIELDS["acceptance"].metadata["help"],
         )
+        heads = gr.Dropdown(
+            Chosen().head_entries(), value=DEFAULT, label="Heads",
+            # Hidden, not absent: what is absent hears nothing while its tab is closed.
+            info="whose guesses fill the tree", visible="hidden",
+        )  # fmt: skip
         tree = gr.Dropdown(list(trees), value=trees[0][1], label="Tree", info="which guesses are combined")
         budget = gr.Slider(
             2, MOST_NODES, value=16, step=1,
@@ -76,7 +84,25 @@ def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str]) -> Co
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
         queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
-    return Controls(temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed)
+    chosen.change(
+        lambda new: _offer(trees, new), chosen, [tree, budget, heads],
+        queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+    return Controls(
+        temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, chosen
+    )
+
+
+def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+    """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
+    own = chosen.tree_entries()
+    tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
+    heads = gr.Dropdown(
+        chosen.head_entries(),
+        value=YOURS if chosen.engine else DEFAULT,
+        visible=True if chosen.engine else "hidden",
+    )
+    return tree, gr.Slider(visible=False), heads
 
 
 def slider(name: str, **kwargs: Any) -> gr.Slider:

@@ -7,6 +7,7 @@ decoding of the embedded model then ran at half its speed. Knows nothing of what
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -19,9 +20,17 @@ class EngineThread:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._ident = self._executor.submit(threading.get_ident).result()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread already."""
+        return threading.get_ident() == self._ident
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result; its exception is raised here."""
+        if self.is_current:  # a run that calls its own thread would wait for itself
+            return function(*arguments)
         return self._executor.submit(function, *arguments).result()
 
     def iterate(self, items: Generator[T, None, None]) -> Iterator[T]:

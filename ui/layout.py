@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gradio as gr
 
+from ui.chosen import Chosen
 from ui.race_view import race_css
 from ui.session import Session
-from ui.tabs import decode, side_by_side
+from ui.tabs import decode, experiments, side_by_side, train, trees
+from ui.train_lab import training_allowed
 
 TITLE = "Medusa decoding, step by step"
 HEADER = f"""
@@ -30,11 +33,19 @@ def build_page(session: Session) -> gr.Blocks:
     """The Blocks page with its queue: one run at a time, at most `QUEUE_SIZE` visitors waiting."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, apply_default_css=False)
-        with gr.Tabs():
+        chosen = gr.State(Chosen())  # one visitor's own heads and tree, made in one tab and used in others
+        with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
             with gr.Tab("Decode", id="decode"):
-                decode.build(session)
+                decode.build(session, chosen)
             with gr.Tab("Side by side", id="side-by-side"):
-                side_by_side.build(session)
+                side_by_side.build(session, chosen)
+            with gr.Tab("Trees", id="trees") as tab:
+                trees.build(session, chosen, tabs, tab)
+            if training_allowed(os.environ):
+                with gr.Tab("Train", id="train") as tab:
+                    train.build(session, chosen, tabs, tab)
+            with gr.Tab("Experiments", id="experiments"):
+                experiments.build(session.assets)
         page.load(None, None, None, js=FOLD_ON_PHONES)
     return page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
 

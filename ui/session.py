@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import published_trees
+from medusa_core.tree import Topology, published_trees
+from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.decode_view import layout_key, message_begin, message_end, message_step
+from ui.engine_shelf import EngineShelf
 from ui.engine_thread import EngineThread
 from ui.measure import Contest
 from ui.shipped import ASSETS
@@ -35,6 +37,7 @@ MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
 SHOW_SECONDS = 0.025  # a step at least: a browser flooded with steps does not hear a click on Stop
 BY_BUDGET = "node budget"
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Session:
@@ -44,6 +47,7 @@ class Session:
         self.assets = assets
         self._load = load
         self._engine: Engine | None = None
+        self._own = EngineShelf()
         self._thread = EngineThread()
         self._running = threading.Lock()
 
@@ -52,17 +56,19 @@ class Session:
         """Whether a run has the engine now."""
         return self._running.locked()
 
+    @property
+    def load_config(self) -> LoadConfig:
+        """What the shared engine is loaded from."""
+        return self._load
+
     # ---- what the page offers --------------------------------------------------------------------------
 
     def badge(self) -> str:
-        """Model, size, device and dtype, or what will be loaded."""
+        """Model, size, device and dtype of the shared engine, or what will be loaded."""
         if self._engine is None:
             name = Path(self._load.model).name if self._load.model else "embedded model"
             return f"{name} · not loaded yet"
-        info = self._engine.info
-        heads = f"{info.head_count} Medusa heads" if info.head_count else "no Medusa heads"
-        name = "embedded model" if info.base == "embedded" else Path(info.base).name
-        return f"{name}, {heads} · {info.parameters / 1e6:.1f} M parameters · {info.device} · {info.dtype}"
+        return _badge(self._engine)
 
     def rule_names(self) -> list[str]:
         """The acceptance rules there are."""
@@ -71,7 +77,19 @@ class Session:
     def tree_choices(self) -> list[tuple[str, str]]:
         """(label, name) of each tree; the first is the default."""
         published = [(f"published: {name}", name) for name in published_trees()]
-        return [("shipped with the heads", "default"), ("by node budget", BY_BUDGET), *published]
+        return [("shipped with the heads", DEFAULT), ("by node budget", BY_BUDGET), *published]
+
+    def accuracies_file(self) -> Path | None:
+        """The accuracies that lie beside the heads to be loaded, when both are on this disk."""
+        from medusa_core import checkpoints  # noqa: PLC0415 - takes a while, and the page should be up before
+
+        folder = Path(self._load.model) if self._load.model else checkpoints.embedded_model()
+        heads = Path(self._load.heads) if self._load.heads else checkpoints.heads_folder(folder)
+        return checkpoints.beside_heads(heads, checkpoints.ACCURACIES_NAME) if heads else None
+
+    def own_engine(self, chosen: Chosen) -> Engine:
+        """The engine that a visitor made. Raises MedusaError when it is gone."""
+        return self._thread.call(self._own.get, chosen.engine).engine
 
     # ---- running ---------------------------------------------------------------------------------------
 
@@ -93,7 +111,36 @@ class Session:
         """Medusa and plain decoding in turn, `repetitions` times each, then the race message."""
         yield from self._guarded(self._compare(prompt, settings, repetitions, flag))
 
-    def _guarded(self, updates: Generator[Update, None, None]) -> Iterator[Update]:
+    def on_engine(
+        self, work: Callable[[Engine], Generator[T, None, None]], chosen: Chosen | None = None
+    ) -> Iterator[T | Update]:
+        """Any other run: what `work(engine)` yields, computed on the engine's thread while no other run is.
+
+        The engine is loaded first where that has not happened; it is the visitor's own where `chosen` names
+        one. Errors end the run with an `Update` that says so, exactly as in `decode`.
+        """
+        yield from self._guarded(self._with_engine(work, chosen or Chosen()))
+
+    def add_engine(self, label: str, source: LoadConfig | Engine) -> str:
+        """Keep one more engine beside the shared one and return its id, for `Chosen.with_engine`.
+
+        `source` is what to load, its folders made by the app and never named by a visitor, or an engine that
+        is there already, such as a `dataclasses.replace` of another one, which shares the weights. Waits for
+        a run that is going on, unless called from within one. Raises MedusaError when loading fails.
+        """
+        if self._thread.is_current:
+            return self._add_engine(label, source)
+        with self._running:
+            return self._thread.call(self._add_engine, label, source)
+
+    def _add_engine(self, label: str, source: LoadConfig | Engine) -> str:
+        if isinstance(source, LoadConfig):
+            from medusa_core.engine import load_engine  # noqa: PLC0415 - transformers takes seconds
+
+            source = load_engine(source)
+        return self._own.add(label, source)
+
+    def _guarded(self, updates: Generator[T, None, None]) -> Iterator[T | Update]:
         """One run at a time, on the engine's thread; errors become a visible line, and the app goes on."""
         with self._running, closing(self._thread.iterate(updates)) as pulled:
             try:
@@ -145,15 +192,38 @@ class Session:
             raise MedusaError(f"{engine.info.base} has no Medusa heads: name them with --heads")
         yield from Contest.of(engine, engine.encode(prompt), ours).run(repetitions, flag)
 
-    def _ready(self, settings: dict[str, Any]) -> Iterator[Update]:
-        """Yield what the visitor should know while the model loads; return the engine for these settings."""
+    def _with_engine(
+        self, work: Callable[[Engine], Generator[T, None, None]], chosen: Chosen
+    ) -> Generator[T | Update, None, None]:
+        yield from work((yield from self._chosen_engine(YOURS if chosen.engine else DEFAULT, chosen)))
+
+    def _ready(self, settings: dict[str, Any]) -> Generator[Update, None, Engine]:
+        """The engine for these settings; what the visitor should know while the model loads is yielded."""
+        chosen = settings.get("chosen") or Chosen()
+        engine = yield from self._chosen_engine(settings.get("heads", DEFAULT), chosen)
+        if engine.heads is None:
+            return engine
+        if settings["tree"] == BY_BUDGET:
+            tree = engine.budget_tree(int(settings["budget"]) - 1)
+        elif settings["tree"] == YOURS:
+            tree = own_tree(chosen)
+            tree.check(engine.heads.count)
+        else:
+            return engine
+        # A copy with another default tree: shares the weights, and no other run sees it.
+        return replace(engine, default_tree=tree)
+
+    def _chosen_engine(self, heads: str, chosen: Chosen) -> Generator[Update, None, Engine]:
+        if heads == YOURS and not chosen.engine:
+            raise MedusaError("there are no heads of yours: train some, or choose those shipped")
+        if heads == YOURS:
+            own = self._own.get(chosen.engine)
+            yield Update(badge=f"your heads “{own.label}” · {_badge(own.engine)}")
+            return own.engine
         if self._engine is None:
             yield Update(status="Loading the model…")
         engine = self._loaded()
         yield Update(badge=self.badge())
-        if settings["tree"] == BY_BUDGET and engine.heads is not None:
-            # A copy with another default tree: shares the weights, and no other run sees it.
-            engine = replace(engine, default_tree=engine.budget_tree(int(settings["budget"]) - 1))
         return engine
 
     def _loaded(self) -> Engine:
@@ -168,8 +238,8 @@ class Session:
 
 def make_config(settings: dict[str, Any]) -> GenerationConfig:
     """The engine's settings from the page's. Raises MedusaError for values outside their range."""
-    budgeted = settings["tree"] == BY_BUDGET
-    if not budgeted and settings["tree"] not in ("default", *published_trees()):
+    made_here = settings["tree"] in (BY_BUDGET, YOURS)
+    if not made_here and settings["tree"] not in (DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
         raise MedusaError(f"no tree is called {settings['tree']!r}: choose one of the list")
     tokens = int(settings["max_new_tokens"])
@@ -181,10 +251,17 @@ def make_config(settings: dict[str, Any]) -> GenerationConfig:
         temperature=float(settings["temperature"]),
         epsilon=float(settings["epsilon"]),
         delta=float(settings["delta"]),
-        tree="default" if budgeted else settings["tree"],
+        tree=DEFAULT if made_here else settings["tree"],
         max_new_tokens=tokens,
         seed=int(settings["seed"] or 0),
     )
+
+
+def own_tree(chosen: Chosen) -> Topology:
+    """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
+    if not chosen.choices:
+        raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
+    return Topology.from_choices(chosen.choices)
 
 
 def check_prompt(prompt: str) -> None:
@@ -195,6 +272,13 @@ def check_prompt(prompt: str) -> None:
         raise MedusaError(
             f"The prompt has {len(prompt)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
         )
+
+
+def _badge(engine: Engine) -> str:
+    info = engine.info
+    heads = f"{info.head_count} Medusa heads" if info.head_count else "no Medusa heads"
+    name = "embedded model" if info.base == "embedded" else Path(info.base).name
+    return f"{name}, {heads} · {info.parameters / 1e6:.1f} M parameters · {info.device} · {info.dtype}"
 
 
 def _summary(trace: dict[str, Any], seconds: float) -> str:

@@ -79,7 +79,7 @@ def load_recipe(path: Path, root: Path) -> list[Source]:
         sources = [_source(entry, root) for entry in json.loads(path.read_text(encoding="utf-8"))["sources"]]
     except MedusaError as error:
         raise MedusaError(
-            f"the recipe {path} names what is not there ({error}): set --data-root to its folder, or train on "
+            f"the recipe {path} names what is not there ({error}): set --data-root, or train on "
             "text of your own with --data"
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

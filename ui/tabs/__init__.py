@@ -1,1 +1,1 @@
-"""One tab a file, each with `build(session)`."""
+"""One tab a file, each with `build(session, chosen)`."""

@@ -25,27 +25,27 @@ WHAT_IF = """(epsilon, delta) => {
 }"""
 
 
-def build(session: Session) -> None:
-    """Lay the tab out and connect it."""
+def build(session: Session, chosen: gr.State) -> None:
+    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
     recorded = recordings(session.assets)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "decode", "Run")
             picker = _picker(recorded)
             with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names())
+                controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id="decode-view")
             charts = ChartPanel.build()
 
-    def work(text: str, flag: StopFlag, *values: Any) -> Iterator[tuple[Any, ...]]:
+    def work(flag: StopFlag, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield gr.skip(), gr.skip(), gr.skip(), None
         for update in session.decode(text, controls.settings(values), flag):
             yield *shown(update), message_of(update), update.trace or gr.skip()
 
     # The charts are no outputs of the stream: gradio touches every output at every step.
     finished = gr.State()
-    run = connect_run(bar, work, controls.inputs(), [view, finished])
+    run = connect_run(bar, work, [bar.prompt, *controls.inputs()], [view, finished])
     run.then(charts.updates, [finished, charts.dark], list(charts.plots), **QUIET)
     gr.on(
         [controls.epsilon.input, controls.delta.input],

@@ -1,4 +1,4 @@
-"""What the tabs share: the prompt with its examples and buttons, and the wiring of a run that can be stopped.
+"""What the tabs share: prompt and examples, the buttons, and the wiring of a run that can be stopped.
 
 A run is one gradio generator in the queue named "engine", which lets one run through at a time. Stop raises
 a flag that the run sees between two steps; closing the page closes the generator.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -26,9 +26,9 @@ WAITING = "Waiting for the engine: it does one run at a time…"
 
 @dataclass(frozen=True)
 class RunBar:
-    """Prompt, buttons and lines of text of one tab."""
+    """Buttons and lines of text of one tab, and its prompt when it has one."""
 
-    prompt: gr.Textbox
+    prompt: gr.Textbox | None
     run: gr.Button
     stop: gr.Button
     badge: TextLine
@@ -45,6 +45,11 @@ def run_bar(session: Session, name: str, verb: str) -> RunBar:
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
     example_buttons(examples, prompt)
+    return replace(run_buttons(session, name, verb), prompt=prompt)
+
+
+def run_buttons(session: Session, name: str, verb: str) -> RunBar:
+    """The bar of a tab without a prompt: Run and Stop, badge and status line."""
     with gr.Row(elem_classes="run-row"):
         run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
         stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
@@ -54,20 +59,21 @@ def run_bar(session: Session, name: str, verb: str) -> RunBar:
     gr.context.Context.root_block.load(
         session.load, None, badge, show_progress="hidden", api_visibility="private"
     )
-    return RunBar(prompt, run, stop, badge, status, gr.State(StopFlag()))
+    return RunBar(None, run, stop, badge, status, gr.State(StopFlag()))
 
 
 def connect_run(
     bar: RunBar, work: Callable[..., Iterator[tuple[Any, ...]]], inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> gr.events.Dependency:
-    """Run starts `work(prompt, flag, *inputs)` in the engine's queue; Stop raises the flag.
+    """Run starts `work(flag, *inputs)` in the engine's queue; Stop raises the flag.
 
     `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it.
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
-    armed = gr.on([bar.run.click, bar.prompt.submit], _arm, bar.flag, bar.status, queue=False, **QUIET)
+    triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
+    armed = gr.on(triggers, _arm, bar.flag, bar.status, queue=False, **QUIET)
     run = armed.then(
-        work, [bar.prompt, bar.flag, *inputs], [bar.status, bar.badge, *outputs],
+        work, [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id="engine", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     bar.stop.click(_halt, bar.flag, None, queue=False, **QUIET)

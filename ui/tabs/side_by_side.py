@@ -25,8 +25,8 @@ because they would slow each other down. Then they are replayed together.</p>
 """
 
 
-def build(session: Session) -> None:
-    """Lay the tab out and connect it."""
+def build(session: Session, chosen: gr.State) -> None:
+    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "race", "Compare")
@@ -35,13 +35,13 @@ def build(session: Session) -> None:
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings", open=False, elem_id="race-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names())
+                controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             view = RaceView(status_message(0, NOTHING_YET, busy=False), elem_id="race-view")
 
-    def work(text: str, flag: StopFlag, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
+    def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
         for update in session.compare(text, controls.settings(values), int(runs), flag):
             yield (*shown(update), message_of(update))
 
-    connect_run(bar, work, [repetitions, *controls.inputs()], [view])
+    connect_run(bar, work, [bar.prompt, repetitions, *controls.inputs()], [view])

@@ -1,0 +1,155 @@
+"""The Train tab in a browser: a tiny model really trains, curves appear, Stop works, heads are used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from training_corpus import SENTENCES
+
+from medusa_core.config import LoadConfig
+from ui import train_gain
+from ui.layout import build_page, page_css
+from ui.session import Session
+from ui.theme import gradio_theme
+from ui.train_lab import ALLOW
+
+pytestmark = pytest.mark.browser
+
+PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "The cat saw a"},
+                                         {"label": "b", "text": "The owl saw a"}]}]  # fmt: skip
+TEXT = "\n<|endoftext|>\n".join(SENTENCES * 15)
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def session(trained_base, tmp_path_factory):
+    assets = tmp_path_factory.mktemp("assets")
+    (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
+    return Session(LoadConfig(str(trained_base), dtype="float32", device="cpu"), assets)
+
+
+@pytest.fixture(scope="module")
+def address(session, serve):
+    return serve(
+        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
+    )
+
+
+@pytest.fixture(autouse=True)
+def short_measuring(monkeypatch):
+    monkeypatch.setattr(train_gain, "ROUNDS", 1)
+    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+
+
+@pytest.fixture
+def train_tab(address, open_page):
+    page = open_page(address)
+    page.get_by_role("tab", name="Train").click()
+    page.wait_for_selector("#train-top5 .main-svg", timeout=60_000)
+    return page
+
+
+def paste(page, text: str, steps: int) -> None:
+    page.get_by_label("pasted text").check()
+    page.locator("#train-text textarea").fill(text)
+    page.locator("#train-settings button").first.click()
+    field = page.locator("#train-steps input")
+    field.fill(str(steps))
+    field.press("Tab")
+    rate = page.locator("#train-rate input")
+    rate.fill("0.01")
+    rate.press("Tab")
+
+
+def says(page, where: str, words: str) -> None:
+    page.wait_for_function(
+        "([id, words]) => document.querySelector(id).innerText.includes(words)",
+        arg=[where, words],
+        timeout=120_000,
+    )
+
+
+def curves_in(page, chart: str) -> int:
+    return page.locator(f"{chart} .js-plotly-plot .scatterlayer .trace").count()
+
+
+def test_a_run_trains_draws_and_its_heads_are_used(train_tab, session):
+    page = train_tab
+    assert page.locator("#train-use-decode").is_disabled()
+    paste(page, TEXT, 60)
+    page.click("#train-run")
+    says(page, "#train-status", "ready to be used")
+    page.wait_for_function(
+        "document.querySelectorAll('#train-top1 .js-plotly-plot .scatterlayer .trace').length === 5",
+        timeout=30_000,
+    )
+    assert curves_in(page, "#train-loss") == curves_in(page, "#train-top5") == 5
+    fresh, trained = page.locator("#train-gain tbody tr").first.locator("td").all_inner_texts()
+    assert float(trained) > float(fresh) + 0.3
+    page.click("#train-use-decode")
+    page.locator("#decode-prompt textarea").fill("The dog saw a")
+    heads = page.locator("#decode-settings").get_by_label("Heads")
+    heads.wait_for()
+    assert heads.input_value().startswith("yours: Medusa-1")
+    page.click("#decode-run")
+    says(page, "#decode-badge", "your heads “Medusa-1")
+    says(page, "#decode-status", "tokens in")
+    assert not session.busy
+
+
+def test_stop_keeps_what_was_learned(train_tab, session):
+    page = train_tab
+    paste(page, TEXT, 20_000)
+    page.click("#train-run")
+    says(page, "#train-status", "Training heads alone: step")
+    page.locator("#train-stop").dispatch_event("click")
+    says(page, "#train-status", "ready to be used")
+    page.click("#train-use-race")
+    page.wait_for_selector("#race-run", state="visible")
+    page.locator("#race-settings button").first.click()
+    heads = page.locator("#race-settings").get_by_label("Heads")
+    heads.wait_for()
+    assert heads.input_value().startswith("yours: Medusa-1")
+    assert not session.busy
+
+
+def test_a_bad_line_is_said_as_text_and_the_tab_goes_on(train_tab, session):
+    page = train_tab
+    paste(page, f'{{"text": "one"}}\n{{"{MARKUP}": 1}}', 5)
+    page.click("#train-run")
+    says(page, "#train-status", "line 2 of data/your-text.jsonl")
+    says(page, "#train-status", MARKUP)
+    assert page.locator("#train-status img").count() == 0
+    assert page.locator("#train-use-decode").is_disabled()
+    assert not session.busy
+
+
+def test_the_settings_follow_the_recipe(train_tab):
+    page = train_tab
+    page.locator("#train-settings button").first.click()
+    weight = page.get_by_label("λ0")
+    assert weight.count() == 0 or not weight.is_visible()
+    page.get_by_label("Direct: both, without care").check()
+    weight.wait_for(state="visible")
+    assert weight.input_value() == "1"
+    says(page, "#train-recipe-note", "as the paper warns")
+
+
+def test_a_public_space_has_no_train_tab(session, monkeypatch):
+    def tabs():
+        page = build_page(session)
+        return [block.label for block in page.blocks.values() if type(block).__name__ == "Tab"]
+
+    assert "Train" in tabs()
+    monkeypatch.setenv("SPACE_ID", "somebody/medusa")
+    assert "Train" not in tabs()
+    monkeypatch.setenv(ALLOW, "1")
+    assert "Train" in tabs()
+
+
+def test_a_phone_needs_no_sideways_scrolling(address, open_page):
+    page = open_page(address, width=390, height=844)
+    page.get_by_role("tab", name="Train").click()
+    page.wait_for_selector("#train-top5 .main-svg", timeout=60_000)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

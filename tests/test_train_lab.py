@@ -1,0 +1,273 @@
+"""The lab behind the Train tab: tiny heads really learn, a stopped run is usable, no file is left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import replace
+
+import pytest
+from training_corpus import SENTENCES
+
+from medusa_core.config import LoadConfig
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from ui import train_gain
+from ui.chosen import DEFAULT, YOURS, Chosen
+from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
+from ui.session import Session
+from ui.train_lab import ALLOW, History, train_heads, training_allowed
+from ui.train_plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
+from ui.updates import StopFlag
+
+TEXT = "\n<|endoftext|>\n".join(SENTENCES * 20)
+PLAN = Plan("medusa1", PASTE, text=TEXT, minutes=2, steps=60, heads=3, learning_rate=0.01)
+DECODE = {
+    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 40, "acceptance": "match",
+    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": YOURS,
+}  # fmt: skip
+PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "The cat saw a tree and"},
+                                         {"label": "b", "text": "The owl saw a"}]}]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("assets")
+    (folder / "prompts.json").write_text(json.dumps(PROMPTS), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def session(trained_base, assets):
+    """A page around a base that has no heads at all."""
+    return Session(LoadConfig(str(trained_base), dtype="float32", device="cpu"), assets)
+
+
+@pytest.fixture(autouse=True)
+def short_measuring(monkeypatch):
+    """What is measured after training takes as long as the training of tiny heads."""
+    monkeypatch.setattr(train_gain, "ROUNDS", 1)
+    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(tmp_path, monkeypatch):
+    """Temporary folders of a test lie in one place, which is empty afterwards."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    yield
+    assert list(place.glob("medusa-train-*")) == []
+
+
+def lessons_of(session, plan, stop_at=""):
+    """All lessons; Stop is pressed at the first status that begins with ``stop_at``."""
+    flag, seen = StopFlag(), []
+    for lesson in train_heads(session, plan, flag):
+        seen.append(lesson)
+        if stop_at and (lesson.update.status or "").startswith(stop_at):
+            flag.stopped, stop_at = True, ""
+    assert not session.busy
+    return seen
+
+
+def trained_by(lessons):
+    assert [lesson.update.status for lesson in lessons if lesson.update.problem] == []
+    return lessons[-1].trained
+
+
+def problem_of(lessons):
+    assert lessons[-1].update.problem
+    assert lessons[-1].trained is None
+    return lessons[-1].update.status
+
+
+def shared_engine(session):
+    return next(item for item in session.on_engine(lambda engine: iter([engine])) if isinstance(item, Engine))
+
+
+def last_curves(lessons):
+    return [lesson.curves for lesson in lessons if lesson.curves][-1]
+
+
+def test_fresh_heads_become_useful_and_are_used(session):
+    lessons = lessons_of(session, PLAN)
+    trained = trained_by(lessons)
+    gain = trained.gain
+    assert gain.tokens_per_step > gain.fresh_tokens_per_step + 0.3
+    assert 2 <= gain.nodes <= 8
+    curves = last_curves(lessons)
+    assert [point.step for point in curves.losses] == list(range(1, 61))
+    assert curves.losses[-1].heads[0] < curves.losses[0].heads[0] - 1
+    assert len(curves.scores) == 4
+    assert curves.scores[-1].top1[0] > 0.5
+    assert all(five >= one for p in curves.scores for one, five in zip(p.top1, p.top5, strict=True))
+    chosen = Chosen().with_engine(trained.engine, trained.label)
+    updates = list(session.decode("The cat saw a", DECODE | {"chosen": chosen}, StopFlag()))
+    assert any(trained.label in (update.badge or "") for update in updates)
+    assert updates[-1].trace["output"]["tokens_per_step"] > 1.5
+    assert len(updates[-1].trace["config"]["tree"]) == gain.nodes - 1
+    # One copy of the base: the heads stand on the session's own weights.
+    own = session.own_engine(chosen)
+    assert own.target is shared_engine(session).target
+    assert len(own.accuracies) == 3
+
+
+def test_a_stopped_run_keeps_what_was_learned(session):
+    lessons = lessons_of(session, replace(PLAN, steps=2000, minutes=9), stop_at="Training")
+    words = " ".join(lesson.update.status or "" for lesson in lessons)
+    assert "Stopped at step" in words
+    trained = trained_by(lessons)
+    assert 1 <= len(last_curves(lessons).losses) < 2000
+    chosen = Chosen().with_engine(trained.engine, trained.label)
+    assert session.own_engine(chosen).default_tree.size == trained.gain.nodes
+    # What was learned by then, not fresh heads.
+    assert session.own_engine(chosen).heads.block_weight.abs().sum() > 0
+
+
+def test_stop_while_measuring_leaves_the_heads_usable(session):
+    lessons = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
+    trained = trained_by(lessons)
+    assert trained.gain is None
+    assert session.own_engine(Chosen(trained.engine)).heads.count == 3
+
+
+def test_stop_before_the_first_step_is_said(session):
+    lessons = lessons_of(session, replace(PLAN, source=OWN, text="", steps=0), stop_at="The model writes")
+    assert lessons[-1].trained is None
+    assert lessons[-1].update.status == "Stopped before the first step: nothing was learned."
+
+
+def test_the_minutes_end_a_run_whatever_the_steps(session):
+    lessons = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
+    assert trained_by(lessons) is not None
+    assert any("The time is up at step" in (lesson.update.status or "") for lesson in lessons)
+
+
+@pytest.mark.parametrize("source", [OWN, EXAMPLES])
+def test_the_model_writes_its_own_text_within_the_minutes(session, source):
+    lessons = lessons_of(session, replace(PLAN, source=source, text="", minutes=0.1, steps=0))
+    assert trained_by(lessons) is not None
+    statuses = [lesson.update.status or "" for lesson in lessons]
+    assert any(words.startswith("The model writes text to learn from") for words in statuses)
+    assert any("tokens/s" in words and words.startswith("Training") for words in statuses)
+
+
+def test_the_joint_recipes_train_the_base_too(session):
+    lessons = lessons_of(session, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
+    own = session.own_engine(Chosen(trained_by(lessons).engine))
+    assert own.heads.count == 3
+    assert own.target is not shared_engine(session).target
+    assert last_curves(lessons).losses[-1].base is not None
+    assert last_curves(lessons).stages == ()
+
+
+def test_joint_training_stopped_in_its_second_stage_is_usable(session):
+    plan = replace(PLAN, recipe="medusa2", steps=200, minutes=0.3, head_weight=0.01)
+    lessons = lessons_of(session, plan, stop_at="Training heads and model")
+    own = session.own_engine(Chosen(trained_by(lessons).engine))
+    assert own.target is not shared_engine(session).target
+    curves = last_curves(lessons)
+    assert [name for _, name in curves.stages] == ["heads alone", "heads and model together"]
+    assert curves.losses[0].base is None
+    assert curves.losses[-1].base is not None
+
+
+def test_a_file_is_read_and_a_bad_line_named_without_its_path(session, tmp_path):
+    good = tmp_path / "Some Name.JSONL"
+    good.write_text("".join(json.dumps({"text": s}) + "\n" for s in SENTENCES * 20), encoding="utf-8")
+    plan = replace(PLAN, source=FILE, text="", upload=str(good), steps=8)
+    assert trained_by(lessons_of(session, plan)) is not None
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "one"}\n{"text": 3}\n', encoding="utf-8")
+    words = problem_of(lessons_of(session, replace(plan, upload=str(bad))))
+    assert words.startswith('line 2 of data/your-file.jsonl: "text" is a number')
+    assert tempfile.gettempdir() not in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"text": " "}, "there is no text: paste some"),
+        ({"text": "x" * 200_001}, "the text has 200001 characters, the page takes 200000"),
+        ({"source": FILE}, "there is no file"),
+        ({"source": "elsewhere"}, "there is no text to learn from"),
+        ({"recipe": "pretrain"}, "the recipe is 'pretrain'"),
+        ({"minutes": 31}, "the minutes of training is 31: choose 0 to 30"),
+        ({"minutes": float("nan")}, "the minutes of training is nan"),
+        ({"steps": -1}, "the steps is -1"),
+        ({"heads": 99}, "the number of heads is 99"),
+        ({"learning_rate": 0.0}, "the learning rate is 0.0"),
+        ({"text": '{"text": "one"}\nnot json'}, "line 2 of data/your-text.jsonl is not valid JSON"),
+        ({"learning_rate": 1.0, "steps": 400}, "lower the learning rate"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_in_one_line(session, changes, words):
+    said = problem_of(lessons_of(session, replace(PLAN, **changes)))
+    assert words in said
+    assert "\n" not in said
+
+
+def test_a_file_that_is_too_large_or_of_another_kind_is_refused(session, tmp_path):
+    plan = replace(PLAN, source=FILE, text="")
+    large = tmp_path / "large.txt"
+    large.write_bytes(b"x" * (MOST_BYTES + 1))
+    assert "the page takes 5" in problem_of(lessons_of(session, replace(plan, upload=str(large))))
+    packed = tmp_path / "packed.txt.xz"
+    shutil.copyfile(large, packed)
+    assert "upload .txt or .jsonl" in problem_of(lessons_of(session, replace(plan, upload=str(packed))))
+
+
+def test_leaving_the_page_ends_the_run(session):
+    run = train_heads(session, replace(PLAN, steps=2000), StopFlag())
+    while not (next(run).update.status or "").startswith("Training"):
+        pass
+    run.close()
+    assert not session.busy
+
+
+def test_a_public_space_trains_only_when_its_owner_says_so():
+    assert training_allowed({})
+    assert not training_allowed({"SPACE_ID": "somebody/medusa"})
+    assert training_allowed({"SPACE_ID": "somebody/medusa", ALLOW: "1"})
+
+
+def test_plans_take_the_papers_weights():
+    assert weight_for("medusa2", "text") == 0.2
+    assert weight_for("medusa2", "self") == 0.01
+    assert weight_for("direct", "self") == 1.0
+    with pytest.raises(MedusaError):
+        replace(PLAN, recipe="").check()
+
+
+def test_history_goes_on_counting_over_stages_and_averages_kinds():
+    history = History()
+    history.begin("one")
+    history.add(1, {"loss": 9.0, "loss/1": 4.0, "loss/2": 5.0, "grad_norm": 1.0})
+    history.add(2, {"loss": 8.0, "loss/1": 3.0, "loss/2": 4.0})
+    history.begin("two")
+    heldout = {
+        f"heldout/{kind}/{name}/{head}": value
+        for kind, value in (("a", 0.2), ("b", 0.4)) for name in ("top1", "top5") for head in (1, 2)
+    }  # fmt: skip
+    history.add(1, {"loss": 1.0, "loss/base": 0.5, "loss/1": 2.0, "loss/2": 3.0} | heldout)
+    curves = history.curves()
+    assert curves.losses[-1] == LossPoint(3, (2.0, 3.0), 0.5)
+    assert curves.stages == ((0, "one"), (2, "two"))
+    assert curves.scores[0].step == 3
+    assert curves.scores[0].top1 == pytest.approx((0.3, 0.3))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_figures_draw_every_head(dark):
+    empty = all_curves(Curves(), dark)
+    assert all(len(figure.data) == 0 and figure.layout.annotations for figure in empty)
+    losses = tuple(LossPoint(i, (9.0 / i, 10.0 / i), 1.0 if i > 500 else None) for i in range(1, 1001))
+    scores = tuple(ScorePoint(i, (i / 2000, 0.1), (i / 1000, 0.3)) for i in (250, 1000))
+    loss, top1, top5 = all_curves(Curves(losses, scores, ((0, "one"), (500, "two"))), dark)
+    assert [trace.name for trace in loss.data] == ["head 1", "head 2", "the model itself"]
+    assert max(len(trace.x) for trace in loss.data) <= 120
+    assert loss.data[0].x[-1] == 1000
+    assert list(top1.data[0].y) == [0.125, 0.5]
+    assert list(top5.data[1].y) == [0.3, 0.3]

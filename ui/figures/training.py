@@ -1,0 +1,145 @@
+"""Curves of a training run: the loss of every head, and how often its guesses are right on held-out text.
+
+Pure functions from plain records to plotly figures. Knows nothing of torch, gradio or recipes. Paper §2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from ui.figures.charts import empty_figure
+from ui.palette import palette, plotly_template
+
+HEIGHT = 300
+MOST_POINTS = 120  # of a curve: more are drawn as means of neighbours
+NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
+NO_SCORES = "appears after the first look<br>at text that is held out"
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "hexagon", "cross", "x", "star")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+PINK = "#CC79A7"
+
+
+@dataclass(frozen=True)
+class LossPoint:
+    """Losses after a step, in nats: one a head, and the base's own where it is trained as well."""
+
+    step: int
+    heads: tuple[float, ...]
+    base: float | None = None
+
+
+@dataclass(frozen=True)
+class ScorePoint:
+    """How often each head's first guess, or one of its first five, is right on held-out text after a step."""
+
+    step: int
+    top1: tuple[float, ...]
+    top5: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a run has measured so far; ``stages`` are steps at which another stage began, with its name."""
+
+    losses: tuple[LossPoint, ...] = ()
+    scores: tuple[ScorePoint, ...] = ()
+    stages: tuple[tuple[int, str], ...] = ()
+
+
+def loss_curves(curves: Curves, dark: bool = False) -> go.Figure:
+    """Training loss of every head by step; that of the base, dotted, where the base is trained too."""
+    if not curves.losses:
+        return empty_figure(dark, NO_LOSS).update_layout(height=HEIGHT)
+    points = _thinned(curves.losses)
+    steps = [point.step for point in points]
+    figure = _figure(dark)
+    for head, values in enumerate(_by_head([point.heads for point in points])):
+        figure.add_scatter(
+            x=steps, y=values, mode="lines", name=f"head {head + 1}",
+            line={"color": _colour(head, dark), "width": 2, "dash": DASHES[head % len(DASHES)]},
+            hovertemplate=f"head {head + 1}, step %{{x}}: loss %{{y:.2f}}<extra></extra>",
+        )  # fmt: skip
+    if any(point.base is not None for point in points):
+        figure.add_scatter(
+            x=steps, y=[point.base for point in points], mode="lines", name="the model itself",
+            line={"color": palette(dark).muted, "width": 2, "dash": "dot"},
+            hovertemplate="the model itself, step %{x}: loss %{y:.3f}<extra></extra>",
+        )  # fmt: skip
+    _mark_stages(figure, curves.stages, dark)
+    figure.update_xaxes(title_text="training step", rangemode="tozero")
+    figure.update_yaxes(title_text="loss, nats a token", rangemode="tozero")
+    return figure
+
+
+def hit_curves(curves: Curves, guesses: int, dark: bool = False) -> go.Figure:
+    """How often the right token is among each head's first ``guesses`` (1 or 5), on held-out text."""
+    if not curves.scores:
+        return empty_figure(dark, NO_SCORES).update_layout(height=HEIGHT)
+    steps = [point.step for point in curves.scores]
+    rows = [point.top1 if guesses == 1 else point.top5 for point in curves.scores]
+    figure = _figure(dark)
+    for head, values in enumerate(_by_head(rows)):
+        colour = _colour(head, dark)
+        figure.add_scatter(
+            x=steps, y=values, mode="lines+markers", name=f"head {head + 1}",
+            line={"color": colour, "width": 2},
+            marker={"symbol": SYMBOLS[head % len(SYMBOLS)], "size": 8, "color": colour},
+            hovertemplate=f"head {head + 1}, step %{{x}}: right %{{y:.1%}} of the time<extra></extra>",
+        )  # fmt: skip
+    _mark_stages(figure, curves.stages, dark)
+    figure.update_xaxes(title_text="training step", rangemode="tozero")
+    figure.update_yaxes(title_text="right guesses", tickformat=".0%", rangemode="tozero")
+    return figure
+
+
+def all_curves(curves: Curves, dark: bool = False) -> tuple[go.Figure, ...]:
+    """Loss, first guess, first five guesses: in the order the page shows them."""
+    return loss_curves(curves, dark), hit_curves(curves, 1, dark), hit_curves(curves, 5, dark)
+
+
+def _thinned(points: Sequence[LossPoint]) -> list[LossPoint]:
+    """At most ``MOST_POINTS``: neighbours of the same kind are averaged, which also calms the noise."""
+    size = -(-len(points) // MOST_POINTS)
+    groups = [points[i : i + size] for i in range(0, len(points), size)]
+    return [_mean(group) for group in groups]
+
+
+def _mean(points: Sequence[LossPoint]) -> LossPoint:
+    last = points[-1]
+    heads = _by_head([point.heads for point in points])
+    # A group across a change of stage keeps the base's losses that are there.
+    base = [point.base for point in points if point.base is not None]
+    return LossPoint(
+        last.step,
+        tuple(sum(values) / len(values) for values in heads),
+        sum(base) / len(base) if base else None,
+    )
+
+
+def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Values by step turned into values by head."""
+    return list(zip(*rows, strict=True))
+
+
+def _mark_stages(figure: go.Figure, stages: Sequence[tuple[int, str]], dark: bool) -> None:
+    colours = palette(dark)
+    for step, name in stages:
+        figure.add_vline(x=step, line={"color": colours.muted, "width": 1, "dash": "dash"})
+        figure.add_annotation(
+            x=step, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False,
+            font={"size": 11, "color": colours.muted},
+        )  # fmt: skip
+
+
+def _colour(head: int, dark: bool) -> str:
+    colours = palette(dark)
+    row = (colours.accepted, colours.rejected, colours.root, PINK, colours.selected, colours.proposed)
+    return row[head % len(row)]
+
+
+def _figure(dark: bool) -> go.Figure:
+    # `uirevision` keeps a zoom over the redraws of a running training.
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, "uirevision": "training"})

@@ -1,0 +1,316 @@
+"""The bridge from the page to training: text, stages of a recipe, stopping, and what the new heads gain.
+
+A run lives in a temporary folder that is gone when the run ends; the finished heads live on as an engine of
+the session. It computes on the engine's thread while no other run does, and is bounded by the minutes asked
+for. Knows the session and the recipes' stream of records, but no component of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import Medusa1Config
+from medusa_core.training.recipes import result_of, train
+from ui.figures.training import Curves, LossPoint, ScorePoint
+from ui.session import Session
+from ui.train_gain import Gain, measure_gain
+from ui.train_plan import NAMES, WRITING_SHARE, Plan, save_text, stage_config, writing_config
+from ui.updates import StopFlag, Update
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.training.loop import Metrics, Progress
+
+NOTE_SECONDS = 0.5  # between two changes of the status line
+DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
+LOOK_SECONDS = 15.0  # between two looks at held-out text
+TIMED_STEPS = 4  # of which the first is not counted
+GRACE = 1.25  # times its share a stage may take before it is ended early
+ALLOW = "MEDUSA_TRAINING"  # the owner's word on a public Space: 1 switches the tab on
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Heads that are ready to be used: the id of their engine, and what they are worth."""
+
+    engine: str
+    label: str
+    gain: Gain | None  # None: stopped before anything was measured
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One change of the page: words, new curves now and then, and at the end the heads."""
+
+    update: Update
+    curves: Curves | None = None
+    trained: Trained | None = None
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage that is about to run, timed: its settings, seconds a step, and when its time is up."""
+
+    name: str
+    config: Medusa1Config
+    step_seconds: float
+    deadline: float
+
+
+def training_allowed(environment: Mapping[str, str]) -> bool:
+    """Whether to offer training: on one's own machine always, on a public Space when its owner says so."""
+    return "SPACE_ID" not in environment or environment.get(ALLOW) == "1"
+
+
+def train_heads(session: Session, plan: Plan, flag: StopFlag) -> Iterator[Lesson]:
+    """Run the plan. Errors end it with a lesson whose update says what is wrong."""
+
+    def work(engine: Engine) -> Generator[Lesson, None, None]:
+        plan.check()
+        with TemporaryDirectory(prefix="medusa-train-", ignore_cleanup_errors=True) as name:
+            try:
+                yield from _Run(session, engine, plan, flag, Path(name)).lessons()
+            except MedusaError as error:
+                # The folder's name is nobody's business.
+                raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
+
+    for item in session.on_engine(work):
+        yield Lesson(item) if isinstance(item, Update) else item
+
+
+class _Run:
+    """One training run, on the engine's thread."""
+
+    def __init__(self, session: Session, engine: Engine, plan: Plan, flag: StopFlag, folder: Path) -> None:
+        self._session = session
+        self._engine = engine
+        self._plan = plan
+        self._flag = flag
+        self._folder = folder
+        self._context = engine.target.context
+        self._base = _base_of(session.load_config)
+        self._history = History()
+        self._started = perf_counter()
+
+    def lessons(self) -> Generator[Lesson, None, None]:
+        """Text, stages, measuring. Stopped in a stage, the run goes on with what was learned so far."""
+        data = yield from self._text()
+        result: tuple[Medusa1Config, Path] | None = None
+        stages = self._plan.stages()
+        for number, (name, settings) in enumerate(stages):
+            if self._flag.stopped:
+                break
+            folder = self._folder / f"stage{number + 1}"
+            config = stage_config(self._plan, settings, self._base, data, folder, self._context)
+            if result is not None:
+                config = replace(config, start=str(result[1]))
+            stage = yield from self._timed(name, config, last=len(stages) - number)
+            self._history.begin(name if len(stages) > 1 else "")
+            result = (yield from self._train(stage)) or result
+        yield Lesson(Update(), self._history.curves())
+        if result is None:
+            yield Lesson(Update(status="Stopped before the first step: nothing was learned."))
+            return
+        yield from self._measured(*result)
+
+    def _text(self) -> Generator[Lesson, None, Path]:
+        """The folder or file to train on."""
+        if not self._plan.writes:
+            return save_text(self._plan, self._folder / "data")
+        config = writing_config(self._plan, self._base, self._folder, self._session.assets, self._context)
+        end = self._started + WRITING_SHARE * self._plan.seconds
+        with closing(train(config)) as records:
+            for progress in records:
+                left = max(0.0, end - perf_counter())
+                words = f"The model writes text to learn from: {progress.tokens:,} tokens"
+                yield Lesson(Update(status=f"{words}, {_speed(progress)}, {_time(left)} left for it"))
+                if self._flag.stopped or left == 0:
+                    break
+        return self._folder / "answers"
+
+    def _timed(self, name: str, config: Medusa1Config, last: int) -> Generator[Lesson, None, _Stage]:
+        """The stage with its length, from the time of a few steps; ``last`` is how many stages are left."""
+        yield Lesson(Update(status=f"Timing a few steps ({name})…"))
+        scratch = self._folder / "timing"
+        times: list[float] = []
+        with closing(train(replace(config, out=str(scratch)))) as records:
+            before = perf_counter()
+            for _ in records:
+                times.append(perf_counter() - before)
+                if len(times) >= TIMED_STEPS or self._flag.stopped:
+                    break
+                before = perf_counter()
+        shutil.rmtree(scratch, ignore_errors=True)
+        seconds = max(1e-4, median(times[1:] or times))
+        now = perf_counter()
+        share = max(0.0, self._started + self._plan.seconds - now) / last
+        steps = self._plan.steps or max(1, int(share / seconds))
+        config = replace(
+            config,
+            tokens=steps * config.batch_tokens,
+            evaluate_every=max(1, min(round(LOOK_SECONDS / seconds), -(-steps // 4))),
+        )
+        return _Stage(name, config, seconds, now + max(GRACE * share, 1.0))
+
+    def _train(self, stage: _Stage) -> Generator[Lesson, None, tuple[Medusa1Config, Path] | None]:
+        """Run a stage; its settings and the folder of its heads, or None when no step was taken."""
+        noted = drawn = 0.0
+        progress: Progress | None = None
+        early = False
+        with closing(train(stage.config)) as records:
+            for progress in records:
+                if progress.folder is not None:
+                    return stage.config, progress.folder
+                self._history.add(progress.step, progress.metrics)
+                now = perf_counter()
+                early = self._flag.stopped or now > stage.deadline
+                if early:
+                    break
+                if now - noted > NOTE_SECONDS:
+                    draws = now - drawn > DRAW_SECONDS
+                    noted, drawn = now, now if draws else drawn
+                    curves = self._history.curves() if draws else None
+                    yield Lesson(Update(status=_training_words(stage, progress)), curves)
+        if progress is None or not early:
+            return None
+        why = "Stopped" if self._flag.stopped else "The time is up"
+        yield Lesson(Update(status=f"{why} at step {progress.step}: keeping what was learned so far…"))
+        return stage.config, finish_early(stage.config, progress)
+
+    def _measured(self, config: Medusa1Config, folder: Path) -> Generator[Lesson, None, None]:
+        """Put the heads on the session's shelf, with a tree that fits them and this machine."""
+        seconds = perf_counter() - self._started
+        # Another Stop ends the measuring; the heads stay usable.
+        self._flag.stopped = False
+        yield Lesson(Update(status="Loading the new heads…"))
+        engine = self._new_engine(config, folder)
+        gain: Gain | None = None
+        for item in measure_gain(engine, self._session.assets, self._flag):
+            if isinstance(item, str):
+                yield Lesson(Update(status=item))
+            else:
+                engine, gain = item
+        label = f"{NAMES[self._plan.recipe]}, {_time(seconds)}"
+        trained = Trained(self._session.add_engine(label, engine), label, gain)
+        writing = ", writing included" if self._plan.writes else ""
+        words = f"Trained in {_time(seconds)}{writing}. The heads are ready to be used."
+        yield Lesson(Update(status=words), trained=trained)
+
+    def _new_engine(self, config: Medusa1Config, folder: Path) -> Engine:
+        from medusa_core.engine import load_engine  # noqa: PLC0415 - transformers takes seconds
+
+        load = self._session.load_config
+        source: LoadConfig = replace(result_of(config, folder), dtype=load.dtype, device=load.device)
+        engine = load_engine(source)
+        return replace(_sharing(engine, self._engine), info=replace(engine.info, heads="trained in the app"))
+
+
+class History:
+    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
+
+    def __init__(self) -> None:
+        self._losses: list[LossPoint] = []
+        self._scores: list[ScorePoint] = []
+        self._stages: list[tuple[int, str]] = []
+        self._offset = 0
+
+    def begin(self, stage: str) -> None:
+        """Another stage starts; an empty name leaves no mark."""
+        self._offset = self._losses[-1].step if self._losses else 0
+        if stage:
+            self._stages.append((self._offset, stage))
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        """What a step measured."""
+        step += self._offset
+        losses = _row(metrics, "loss")
+        if losses:
+            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
+        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
+        if kinds:
+            top1, top5 = (
+                _means([_row(metrics, f"heldout/{kind}/{name}") for kind in kinds])
+                for name in ("top1", "top5")
+            )
+            self._scores.append(ScorePoint(step, top1, top5))
+
+    def curves(self) -> Curves:
+        """What there is so far."""
+        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
+
+
+def finish_early(config: Medusa1Config, progress: Progress) -> Path:
+    """The result of a run that was closed after ``progress``: its folder of heads or its merged model.
+
+    The run goes on from its checkpoint with a length that leaves no step to take. Its folder says how long
+    it was meant to be, so that is changed first.
+    """
+    shorter = replace(config, tokens=progress.tokens)
+    folder = Path(config.out)
+    result = {"step": progress.step, "tokens": progress.tokens, **progress.metrics}
+    for name, record in (("config.json", asdict(shorter)), ("result.json", result)):
+        (folder / name).write_text(json.dumps(record, default=str) + "\n", encoding="utf-8")
+    *_, last = train(shorter)
+    return last.folder
+
+
+def _base_of(load: LoadConfig) -> str:
+    """The folder of the model below the heads that the app has loaded."""
+    from medusa_core.checkpoints import find_sources  # noqa: PLC0415 - takes a while
+
+    return str(find_sources(load.model, load.heads).base)
+
+
+def _sharing(engine: Engine, other: Engine) -> Engine:
+    """The engine on the other one's weights where they are the same, so that no second copy stays."""
+    import torch  # noqa: PLC0415 - takes a while, and the page should be up before
+
+    ours, theirs = (each.target.model.state_dict() for each in (engine, other))
+    same = ours.keys() == theirs.keys() and all(
+        ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name]) for name in ours
+    )
+    return replace(engine, target=other.target) if same else engine
+
+
+def _row(metrics: Metrics, name: str) -> tuple[float, ...]:
+    """The values `name/1`, `name/2` … of the heads."""
+    found = [
+        value
+        for key, value in metrics.items()
+        if key.startswith(f"{name}/") and key[len(name) + 1 :].isdigit()
+    ]
+    return tuple(found)
+
+
+def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(sum(values) / len(values) for values in zip(*rows, strict=True))
+
+
+def _training_words(stage: _Stage, progress: Progress) -> str:
+    left = (progress.steps - progress.step) * progress.tokens / max(1, progress.step)
+    seconds = left / max(1.0, progress.tokens_per_second)
+    return (
+        f"Training {stage.name}: step {progress.step} of {progress.steps}, {_speed(progress)}, "
+        f"{_time(seconds)} left"
+    )
+
+
+def _speed(progress: Progress) -> str:
+    return f"{progress.tokens_per_second:,.0f} tokens/s"
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
