@@ -66,11 +66,13 @@ def decode(
     """
     _check_prompt(prompt, target)
     slots = min(len(prompt) + budget, target.context) + drafter.largest_tree
-    cache = target.new_cache(slots) if cache is None else cache
     with torch.inference_mode():
-        # The last token is read anew, for the logits and the hidden state that the run starts from.
-        cache.truncate(len(prompt) - 1)
-        cache.reserve(slots)
+        if cache is None:
+            cache = target.new_cache(slots)
+        else:
+            # The last token is read anew, for the logits and the hidden state that the run starts from.
+            cache.truncate(len(prompt) - 1)
+            cache.reserve(slots)
         logits, hidden = target.prefill(list(prompt[cache.length :]), cache)
         drafter.begin(prompt, hidden)
         root = int(rule.choose(logits[None])[0])

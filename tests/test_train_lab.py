@@ -112,6 +112,7 @@ def test_fresh_heads_become_useful_and_are_used(session):
     own = session.own_engine(chosen)
     assert own.target is shared_engine(session).target
     assert len(own.accuracies) == 3
+    assert own.info.base == shared_engine(session).info.base
 
 
 def test_a_stopped_run_keeps_what_was_learned(session):

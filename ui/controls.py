@@ -66,11 +66,10 @@ def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str], chose
             label=LABELS["acceptance"],
             info=FIELDS["acceptance"].metadata["help"],
         )
+        # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         heads = gr.Dropdown(
-            Chosen().head_entries(), value=DEFAULT, label="Heads",
-            # Hidden, not absent: what is absent hears nothing while its tab is closed.
-            info="whose guesses fill the tree", visible="hidden",
-        )  # fmt: skip
+            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree"
+        )
         tree = gr.Dropdown(list(trees), value=trees[0][1], label="Tree", info="which guesses are combined")
         budget = gr.Slider(
             2, MOST_NODES, value=16, step=1,
@@ -97,11 +96,7 @@ def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdow
     """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
     own = chosen.tree_entries()
     tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
-    heads = gr.Dropdown(
-        chosen.head_entries(),
-        value=YOURS if chosen.engine else DEFAULT,
-        visible=True if chosen.engine else "hidden",
-    )
+    heads = gr.Dropdown(chosen.head_entries(), value=YOURS if chosen.engine else DEFAULT)
     return tree, gr.Slider(visible=False), heads
 
 

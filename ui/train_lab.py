@@ -214,7 +214,10 @@ class _Run:
         load = self._session.load_config
         source: LoadConfig = replace(result_of(config, folder), dtype=load.dtype, device=load.device)
         engine = load_engine(source)
-        return replace(_sharing(engine, self._engine), info=replace(engine.info, heads="trained in the app"))
+        base = self._engine.info.base  # the name people know, not that of the folder it was found in
+        name = f"{base} + {engine.info.head_count} Medusa heads"
+        info = replace(engine.info, base=base, name=name, heads="trained in the app")
+        return replace(_sharing(engine, self._engine), info=info)
 
 
 class History:

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from ui.figures.charts import empty_figure
 from ui.palette import palette, plotly_template
 
-HEIGHT = 300
+HEIGHT = 320
 MOST_POINTS = 120  # of a curve: more are drawn as means of neighbours
 NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
 NO_SCORES = "appears after the first look<br>at text that is held out"
