@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 # Before any import of the libraries that read them: no test may reach the network.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -73,3 +74,11 @@ def trained_base(tmp_path_factory):
     )  # fmt: skip
     *_, last = pretrain(config)
     return last.folder
+
+
+@pytest.fixture
+def base(engine_folder, tmp_path):
+    """The tiny model without heads."""
+    folder = tmp_path / "base"
+    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
+    return folder

@@ -9,6 +9,7 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
+from medusa_core.conversion import Request, convert
 from medusa_core.heads import MedusaHeads
 
 BASE_KEY = "base_model_name_or_path"
@@ -144,3 +145,9 @@ def tensors_in(folder):
     if (file := folder / "medusa_lm_head.pt").is_file():
         return torch.load(file, weights_only=True)
     return {name: t for file in folder.glob("*.safetensors") for name, t in load_file(file).items()}
+
+
+def to(where, target, kind, **settings):
+    """Convert, and return the folder that was written."""
+    convert(Request(str(where), target, kind, **settings))
+    return target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from head_files import (
     public_state,
     same,
     tensors_in,
+    to,
     vllm_state,
     write,
     write_vllm,
@@ -35,19 +35,6 @@ from medusa_core.errors import MedusaError
 from medusa_core.tree import load_tree
 
 V = tiny.VOCABULARY
-
-
-@pytest.fixture
-def base(engine_folder, tmp_path):
-    """The tiny model without heads."""
-    folder = tmp_path / "base"
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    return folder
-
-
-def to(where, target, kind, **settings):
-    convert(Request(str(where), target, kind, **settings))
-    return target
 
 
 # --- every format into every other -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from head_files import (
     public_state,
     same,
     tensors_in,
+    to,
 )
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
@@ -26,19 +27,6 @@ from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 
 V = tiny.VOCABULARY
-
-
-@pytest.fixture
-def base(engine_folder, tmp_path):
-    """The tiny model without heads."""
-    folder = tmp_path / "base"
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    return folder
-
-
-def to(where, target, kind, **settings):
-    convert(Request(str(where), target, kind, **settings))
-    return target
 
 
 # --- v2 and the base's LM head -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medusa_core.chat import Conversation, Reply
-from medusa_core.commands.generate import MARKS, TextPrinter, generation_config, headline
+from medusa_core.commands.generate import TextPrinter, add_marks_flag, generation_config, headline
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
@@ -27,12 +27,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     add_settings(parser, LoadConfig)
     add_settings(parser, GenerationConfig)
-    parser.add_argument(
-        "--marks",
-        choices=("auto", *MARKS),
-        default="auto",
-        help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
-    )
+    add_marks_flag(parser)
     parser.set_defaults(run=run)
 
 

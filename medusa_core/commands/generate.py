@@ -33,13 +33,18 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the trace's output object as the last line"
     )
+    add_marks_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def add_marks_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that says how accepted drafts are marked."""
     parser.add_argument(
         "--marks",
         choices=("auto", *MARKS),
         default="auto",
         help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
