@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import Step
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
 from medusa_core.stopping import text_before_stop
 from medusa_core.trace import RunTrace, TraceBuilder
 

@@ -18,7 +18,7 @@ from medusa_core import Conversation, MedusaError, checkpoints
 from medusa_core.chat import Message, turn_end
 from medusa_core.cli import main
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.loading import load_engine
 from medusa_core.stopping import text_before_stop
 from medusa_core.target import Target
 

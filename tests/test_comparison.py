@@ -7,7 +7,7 @@ from trace_factory import make_trace
 
 from medusa_core.errors import MedusaError
 from ui import comparison
-from ui.session import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
+from ui.run_settings import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
 
 SETTINGS = {
     "temperature": 0.5,

@@ -30,8 +30,8 @@ from safetensors.torch import load_file
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
 from medusa_core.conversion import FORMATS, Request, convert
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
 from medusa_core.tree import load_tree
 
 V = tiny.VOCABULARY

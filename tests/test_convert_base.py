@@ -23,8 +23,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from medusa_core.config import LoadConfig
 from medusa_core.conversion import Request, convert
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
 
 V = tiny.VOCABULARY
 

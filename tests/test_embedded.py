@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from medusa_core.checkpoints import HEADS_FOLDER, embedded_model, tree_beside
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.loading import load_engine
 from medusa_core.prompts import shipped_prompts
 from medusa_core.trace import read_trace
 from medusa_core.tree import Topology, load_tree

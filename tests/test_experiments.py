@@ -16,7 +16,6 @@ from medusa_core import checkpoints
 from medusa_core.bench import Measurement, MethodLog, interleave
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import (
     experiment_names,
@@ -33,6 +32,7 @@ from medusa_core.experiments import (
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
 from medusa_core.experiments.setup import RunSettings, Setup
 from medusa_core.experiments.train_variants import variant_config
+from medusa_core.loading import load_engine
 from medusa_core.tree import Topology
 from medusa_core.tree_search import expected_lengths
 from ui.figures import experiments as figures

@@ -18,7 +18,6 @@ from training_corpus import SENTENCES
 from medusa_core import checkpoints
 from medusa_core.cli import main
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.fit import memory
 from medusa_core.fit.memory import fitting_pass, head_parameters, model_shape
@@ -38,6 +37,7 @@ from medusa_core.fit.prompts import PROMPTS, heldout_of, prompt_ids, read_heldou
 from medusa_core.fit.report import advice, verdict
 from medusa_core.fit.run import DONE, FITTED, prepare, run_fit
 from medusa_core.fit.settings import FitConfig
+from medusa_core.loading import load_engine
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.examples import read_examples
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.loading import load_engine
 
 GOLDEN = Path(__file__).resolve().parent.parent.parent / "shared" / "golden"
 ENOUGH = 96  # a recorded run stops after the step that reaches so many tokens, which is not cut

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints import Layout, TruncatedHeads, build_heads, layout_of, read_heads, save_heads
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
+from medusa_core.loading import load_engine
 
 V = tiny.VOCABULARY
 

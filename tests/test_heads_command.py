@@ -14,7 +14,7 @@ from training_corpus import write_corpus
 from medusa_core.checkpoints import read_heads
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.loading import load_engine
 
 
 @pytest.fixture

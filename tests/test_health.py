@@ -11,10 +11,10 @@ import torch
 
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
 from medusa_core.health import check_heads
+from medusa_core.loading import load_engine
 
 
 def with_heads(engine, heads):

@@ -29,11 +29,12 @@ LAYERS = [
     ["medusa_core.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
     ["medusa_core.decoding"],
     ["medusa_core.engine"],
+    ["medusa_core.loading"],
     ["medusa_core.trace"],
     ["medusa_core"],  # everything not named above: command line, benchmark, training
     ["ui"],
 ]
-HEAVY = {"torch", "transformers", "gradio", "accelerate", "medusa_core.engine"}
+HEAVY = {"torch", "transformers", "gradio", "accelerate", "medusa_core.engine", "medusa_core.loading"}
 PAGE = {"gradio", "plotly", "ui"}
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
 
 
 def load_from(folder, **settings):

@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM
 from medusa_core.adapters import apply_adapter
 from medusa_core.checkpoints import ADAPTER_NAME, has_adapter, read_heads
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
 from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.recipes import result_of, train
 

@@ -13,7 +13,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.tree import Topology
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.engine_shelf import EngineShelf
-from ui.session import BY_BUDGET, Session
+from ui.run_settings import BY_BUDGET
+from ui.session import Session
 from ui.updates import StopFlag, Update
 
 SETTINGS = {

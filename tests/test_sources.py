@@ -17,9 +17,9 @@ from medusa_core import checkpoints
 from medusa_core.checkpoints import find_sources
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
+from medusa_core.loading import load_engine
 
 BASE = "lmsys/vicuna-7b-v1.3"
 BASE_KEY = "base_model_name_or_path"

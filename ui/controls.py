@@ -14,7 +14,7 @@ import gradio as gr
 
 from medusa_core.config import GenerationConfig
 from ui.chosen import DEFAULT, YOURS, Chosen
-from ui.session import BY_BUDGET, MOST_TOKENS
+from ui.run_settings import BY_BUDGET, MOST_TOKENS
 
 LABELS = {
     "temperature": "Temperature",

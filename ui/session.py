@@ -9,33 +9,28 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology, published_trees
+from medusa_core.tree import published_trees
 from ui.chosen import DEFAULT, YOURS, Chosen
-from ui.decode_view import layout_key, message_begin, message_end, message_step
+from ui.decode_run import decode_run
 from ui.engine_shelf import EngineShelf
 from ui.engine_thread import EngineThread
 from ui.measure import Contest
+from ui.run_settings import BY_BUDGET, check_prompt, make_config, own_tree
 from ui.shipped import ASSETS
 from ui.updates import StopFlag, Update
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-MAX_PROMPT_CHARACTERS = 8000
-MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
-SHOW_SECONDS = 0.025  # a step at least: a browser flooded with steps does not hear a click on Stop
-BY_BUDGET = "node budget"
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -135,7 +130,7 @@ class Session:
 
     def _add_engine(self, label: str, source: LoadConfig | Engine) -> str:
         if isinstance(source, LoadConfig):
-            from medusa_core.engine import load_engine  # noqa: PLC0415 - transformers takes seconds
+            from medusa_core.loading import load_engine  # noqa: PLC0415 - transformers takes seconds
 
             source = load_engine(source)
         return self._own.add(label, source)
@@ -153,34 +148,10 @@ class Session:
                 yield Update(status=words, problem=True)
 
     def _decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Generator[Update, None, None]:
-        from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
-
         config = make_config(settings)
         check_prompt(prompt)
         engine = yield from self._ready(settings)
-        run, known, seq = uuid.uuid4().hex, set(), 0
-        started = shown = perf_counter()
-        ids = engine.encode(prompt)
-        builder = TraceBuilder(engine, config, ids)
-        yield Update(message_begin(seq, run, builder.begin()), "Reading the prompt…")
-        with closing(engine.stream(ids, config)) as steps:
-            for step in steps:
-                record = builder.add(step)
-                seq += 1
-                message = message_step(seq, run, record, known)
-                known.add(layout_key(record))
-                words = f"Step {seq}: kept {len(step.emitted)} of {len(record['nodes'])} candidates"
-                yield Update(message, words)
-                if flag.stopped:
-                    break
-                sleep(max(0.0, SHOW_SECONDS - (perf_counter() - shown)))
-                shown = perf_counter()
-        trace = builder.finish()
-        yield Update(
-            message_end(seq + 1, run, trace),
-            _summary(trace, perf_counter() - started),
-            trace=trace,
-        )
+        yield from decode_run(engine, engine.encode(prompt), config, flag)
 
     def _compare(
         self, prompt: str, settings: dict[str, Any], repetitions: int, flag: StopFlag
@@ -230,48 +201,10 @@ class Session:
         """The engine; called on the engine's thread alone, which also keeps two from loading at once."""
         if self._engine is None:
             # Imported here: transformers takes seconds, and the page should be up before it.
-            from medusa_core.engine import load_engine  # noqa: PLC0415
+            from medusa_core.loading import load_engine  # noqa: PLC0415
 
             self._engine = load_engine(self._load)
         return self._engine
-
-
-def make_config(settings: dict[str, Any]) -> GenerationConfig:
-    """The engine's settings from the page's. Raises MedusaError for values outside their range."""
-    made_here = settings["tree"] in (BY_BUDGET, YOURS)
-    if not made_here and settings["tree"] not in (DEFAULT, *published_trees()):
-        # The engine would also take a file's name here; a visitor of the page must not name files.
-        raise MedusaError(f"no tree is called {settings['tree']!r}: choose one of the list")
-    tokens = int(settings["max_new_tokens"])
-    if tokens > MOST_TOKENS:
-        raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
-    return GenerationConfig(
-        method="medusa",
-        acceptance=settings["acceptance"],
-        temperature=float(settings["temperature"]),
-        epsilon=float(settings["epsilon"]),
-        delta=float(settings["delta"]),
-        tree=DEFAULT if made_here else settings["tree"],
-        max_new_tokens=tokens,
-        seed=int(settings["seed"] or 0),
-    )
-
-
-def own_tree(chosen: Chosen) -> Topology:
-    """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
-    if not chosen.choices:
-        raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
-    return Topology.from_choices(chosen.choices)
-
-
-def check_prompt(prompt: str) -> None:
-    """Raises MedusaError for a prompt that is empty or too long for the page."""
-    if not prompt or not prompt.strip():
-        raise MedusaError("The prompt is empty: write a few words, or choose one of the examples.")
-    if len(prompt) > MAX_PROMPT_CHARACTERS:
-        raise MedusaError(
-            f"The prompt has {len(prompt)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
-        )
 
 
 def _badge(engine: Engine) -> str:
@@ -279,20 +212,3 @@ def _badge(engine: Engine) -> str:
     heads = f"{info.head_count} Medusa heads" if info.head_count else "no Medusa heads"
     name = "embedded model" if info.base == "embedded" else Path(info.base).name
     return f"{name}, {heads} · {info.parameters / 1e6:.1f} M parameters · {info.device} · {info.dtype}"
-
-
-def _summary(trace: dict[str, Any], seconds: float) -> str:
-    output = trace["output"]
-    ended = {
-        "eos": "the text ended",
-        "stop": "a stop string came",
-        "length": "the token budget is used up",
-        "context": "the model's context is full",
-        "cancelled": "stopped",
-    }[output["finish_reason"]]
-    return (
-        f"{output['new_tokens']} tokens in {output['steps']} steps, "
-        f"{output['tokens_per_step']:.2f} a step: {ended}. "
-        f"{output['tokens_per_second']:.0f} tokens/s while the page drew along, {seconds:.1f} s in all; "
-        "Side by side times it alone."
-    )

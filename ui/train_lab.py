@@ -209,7 +209,7 @@ class _Run:
         yield Lesson(Update(status=words), trained=trained)
 
     def _new_engine(self, config: Medusa1Config, folder: Path) -> Engine:
-        from medusa_core.engine import load_engine  # noqa: PLC0415 - transformers takes seconds
+        from medusa_core.loading import load_engine  # noqa: PLC0415 - transformers takes seconds
 
         load = self._session.load_config
         source: LoadConfig = replace(result_of(config, folder), dtype=load.dtype, device=load.device)

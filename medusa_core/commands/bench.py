@@ -13,9 +13,9 @@ from tqdm import tqdm
 from medusa_core.bench import BASELINE, TRANSFORMERS, run_bench
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.loading import load_engine
 from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 _COLUMNS = (

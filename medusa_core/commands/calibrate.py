@@ -20,10 +20,11 @@ from medusa_core.bench import machine_record
 from medusa_core.budget import LatencyPoint, unsteady
 from medusa_core.calibration import calibrate_heads
 from medusa_core.config import LoadConfig
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
 from medusa_core.latency import ROUNDS, SIZES, check_request, measure_latency
+from medusa_core.loading import load_engine
 from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from medusa_core.chat import Conversation, Reply
 from medusa_core.commands.generate import TextPrinter, add_marks_flag, generation_config, headline
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.loading import load_engine
 
 _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 

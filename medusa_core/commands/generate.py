@@ -13,9 +13,10 @@ from medusa_core.acceptance import rule_names
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.detokenize import TextStream
 from medusa_core.drafters import drafter_names
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.loading import load_engine
 from medusa_core.stopping import text_before_stop
 from medusa_core.trace import TraceBuilder, write_trace
 

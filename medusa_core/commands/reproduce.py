@@ -19,7 +19,7 @@ from medusa_core.bench import machine_record
 from medusa_core.checkpoints import embedded_model
 from medusa_core.commands.train import show_progress
 from medusa_core.config import LoadConfig
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names, load_experiment
 from medusa_core.experiments.record import (
@@ -36,6 +36,7 @@ from medusa_core.experiments.record import (
 )
 from medusa_core.experiments.setup import QUICK_PROMPTS, QUICK_RUN, Findings, RunSettings, Setup
 from medusa_core.flags import add_settings, read_settings
+from medusa_core.loading import load_engine
 from medusa_core.prompts import read_prompts
 
 SHIPPED = "shipped"

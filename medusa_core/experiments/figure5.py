@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from medusa_core.bench import Runner
 from medusa_core.config import NO_HEADS, GenerationConfig, check_settings, setting
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.measure import distinct_share, make_row, merged
 from medusa_core.experiments.quality import require_same_tokens, written_quality
 from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.loading import load_engine
 
 TITLE = "Thresholds of typical acceptance"
 QUALITY = "mean log p of a generated token under a judge model at temperature 1, in nats; higher is likelier"

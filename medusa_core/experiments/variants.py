@@ -11,9 +11,10 @@ from pathlib import Path
 
 from medusa_core.calibration import calibrate_heads
 from medusa_core.config import check_settings, setting
-from medusa_core.engine import Engine, EngineInfo, load_engine
+from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.setup import Setup
+from medusa_core.loading import load_engine
 from medusa_core.prompts import read_prompts, shipped_prompts
 
 MEDUSA1, MEDUSA2, DIRECT = "medusa1", "medusa2", "direct"

@@ -18,13 +18,14 @@ from medusa_core.budget import LatencyPoint, best_budget, budgets
 from medusa_core.calibration import Accuracies, count_heads
 from medusa_core.checkpoints import ACCURACIES_NAME, HEAD_FILES, TREE_NAME
 from medusa_core.config import GenerationConfig
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.fit.memory import GIB, free_memory
 from medusa_core.fit.plan import LATENCY_SIZES, Plan
 from medusa_core.fit.prompts import HeldOut, first_of
 from medusa_core.fit.settings import FitConfig
 from medusa_core.heads import MedusaHeads
 from medusa_core.latency import measure_latency
+from medusa_core.loading import load_engine
 from medusa_core.training.loop import Progress
 from medusa_core.tree_search import search_tree
 

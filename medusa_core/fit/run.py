@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from medusa_core.engine import Engine, load_engine
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.fit.measuring import measure, write_result
 from medusa_core.fit.memory import Shape, StageMemory, fitting_pass, model_shape
@@ -42,6 +42,7 @@ from medusa_core.fit.stages import (
     joint_config,
     write_shared_start,
 )
+from medusa_core.loading import load_engine
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import Progress

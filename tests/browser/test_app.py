@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from medusa_core import checkpoints
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine import load_engine
+from medusa_core.loading import load_engine
 from medusa_core.trace import TraceBuilder
 from ui.layout import build_page, page_css
 from ui.session import Session

@@ -14,7 +14,8 @@ from typing import Any
 import gradio as gr
 
 from ui.controls import example_buttons
-from ui.session import MAX_PROMPT_CHARACTERS, Session
+from ui.run_settings import MAX_PROMPT_CHARACTERS
+from ui.session import Session
 from ui.shipped import example_prompts
 from ui.text_line import TextLine
 from ui.updates import StopFlag, Update

@@ -1,0 +1,65 @@
+"""One run for the Decode tab: each step of the engine's stream as a message of the linked view.
+
+Works on an engine it is given and loads none. Knows the view's messages, but no component of the page.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+from medusa_core.config import GenerationConfig
+from ui.decode_view import layout_key, message_begin, message_end, message_step
+from ui.updates import StopFlag, Update
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+
+SHOW_SECONDS = 0.025  # a step at least: a browser flooded with steps does not hear a click on Stop
+
+
+def decode_run(
+    engine: Engine, ids: Sequence[int], config: GenerationConfig, flag: StopFlag
+) -> Generator[Update, None, None]:
+    """Decode after ``ids``: a begin, a step each and an end message; the last update has the trace."""
+    from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
+
+    run, known, seq = uuid.uuid4().hex, set(), 0
+    started = shown = perf_counter()
+    builder = TraceBuilder(engine, config, ids)
+    yield Update(message_begin(seq, run, builder.begin()), "Reading the prompt…")
+    with closing(engine.stream(ids, config)) as steps:
+        for step in steps:
+            record = builder.add(step)
+            seq += 1
+            message = message_step(seq, run, record, known)
+            known.add(layout_key(record))
+            words = f"Step {seq}: kept {len(step.emitted)} of {len(record['nodes'])} candidates"
+            yield Update(message, words)
+            if flag.stopped:
+                break
+            sleep(max(0.0, SHOW_SECONDS - (perf_counter() - shown)))
+            shown = perf_counter()
+    trace = builder.finish()
+    yield Update(message_end(seq + 1, run, trace), summary(trace, perf_counter() - started), trace=trace)
+
+
+def summary(trace: dict[str, Any], seconds: float) -> str:
+    """What a finished run came to, in one line; ``seconds`` are those the visitor waited."""
+    output = trace["output"]
+    ended = {
+        "eos": "the text ended",
+        "stop": "a stop string came",
+        "length": "the token budget is used up",
+        "context": "the model's context is full",
+        "cancelled": "stopped",
+    }[output["finish_reason"]]
+    return (
+        f"{output['new_tokens']} tokens in {output['steps']} steps, "
+        f"{output['tokens_per_step']:.2f} a step: {ended}. "
+        f"{output['tokens_per_second']:.0f} tokens/s while the page drew along, {seconds:.1f} s in all; "
+        "Side by side times it alone."
+    )
