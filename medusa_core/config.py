@@ -68,6 +68,17 @@ class LoadConfig:
     )
     dtype: str = setting("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
+    quantize: str = setting(
+        "none",
+        "hold the base's weights in 8 or 4 bits, by bitsandbytes; the heads stay as they are",
+        choices=("none", "8bit", "4bit"),
+    )
+    trust_remote_code: bool = setting(
+        False, "run Python code that the model's folder brings; only for authors you trust"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 def check_settings(config: Any) -> None:

@@ -1,52 +1,118 @@
-"""Where a model goes and in which dtype. Knows nothing about what the model does.
+"""Where a model goes and in which dtype, and how much room there is. Knows nothing about what the model does.
 
 ``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it natively, float32
-elsewhere. A model larger than the free memory of the GPU is spread by accelerate (``device_map="auto"``).
+elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import torch
 
 from medusa_core.errors import MedusaError
 
+_CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
+_CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (  # of a container's memory, what it uses and what that is, in both versions of cgroups
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+_CPU = torch.device("cpu")
+
+DeviceMap = dict[str, torch.device | int | str] | str
+Room = dict[int | str, int]  # bytes by GPU number and "cpu", as accelerate wants them
+
 
 @dataclass(frozen=True)
 class Placement:
-    """Device, dtype, why this dtype, and accelerate's device map when one device is too small."""
+    """Device, dtype, why this dtype, and how accelerate spreads the layers where one device is too small.
+
+    Without a ``device_map`` the model is read to the CPU and then moved as a whole.
+    """
 
     device: torch.device
     dtype: torch.dtype
     reason: str
-    device_map: str | None
+    device_map: DeviceMap | None = None
+    room: Room | None = None
 
 
-def place(device: str, dtype: str, folder: Path) -> Placement:
-    """Decide for the weights in ``folder``. Raises MedusaError when a device is asked for but missing."""
+def place(device: str, dtype: str) -> Placement:
+    """Decide on one device. Raises MedusaError when a device is asked for but missing."""
     chosen = _device(device)
     kind, reason = (getattr(torch, dtype), "as asked") if dtype != "auto" else _auto_dtype(chosen)
-    spread = None
-    if chosen.type == "cuda":
-        needed = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        free, _ = torch.cuda.mem_get_info(chosen)
-        spread = "auto" if needed > 0.9 * free else None
-    return Placement(chosen, kind, reason, spread)
+    # Layer by layer onto the GPU, so that the CPU need not hold the whole model first.
+    return Placement(chosen, kind, reason, {"": chosen} if chosen.type == "cuda" else None)
+
+
+def spread(placement: Placement, needed: int, beside_layers: int, packed: bool) -> Placement:
+    """The placement for ``needed`` bytes: over all GPUs and the CPU where its own GPU has too little room.
+
+    ``beside_layers`` of them are no weights of layers, and may be needed on any device. ``packed``, quantised
+    layers stay on GPUs, since they do not run from the CPU.
+    """
+    if placement.device.type != "cuda" or needed <= free_memory(placement.device):
+        return placement
+    room: Room = {gpu: max(0, free_memory(_gpu(gpu)) - beside_layers) for gpu in range(_gpus())}
+    if not packed:
+        room["cpu"] = free_memory(_CPU)
+    return replace(placement, device_map="auto", room=room)
+
+
+def spare_memory(device: torch.device, packed: bool) -> int:
+    """Bytes beside those on ``device`` that layers may be spread to."""
+    if device.type != "cuda":
+        return 0
+    others = sum(free_memory(_gpu(gpu)) for gpu in range(_gpus()) if _gpu(gpu) != _numbered(device))
+    return others + (0 if packed else free_memory(_CPU))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on a device: of the GPU, or of RAM within the container's limit."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] - _CUDA_CONTEXT
+    return min([psutil.virtual_memory().available, *_free_in_container()])
+
+
+def device_kinds() -> list[str]:
+    """The kinds of device there are, best first."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return [kind for kind, there in available.items() if there]
+
+
+def _free_in_container() -> Iterator[int]:
+    """What the container's limit leaves, where there is one: its page cache can be dropped."""
+    for limit, used, stat in _LIMITS:
+        try:
+            most, taken, rows = ((_CGROUP / name).read_text().split() for name in (limit, used, stat))
+            parts = dict(zip(rows[::2], map(int, rows[1::2]), strict=True))
+            yield int(most[0]) - int(taken[0]) + parts["inactive_file"] + parts["active_file"]
+        except (OSError, ValueError, KeyError):  # no such file, or the limit is "max"
+            continue
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count()
+
+
+def _gpu(number: int) -> torch.device:
+    return torch.device("cuda", number)
+
+
+def _numbered(device: torch.device) -> torch.device:
+    return device if device.index is not None else _gpu(torch.cuda.current_device())
 
 
 def _device(name: str) -> torch.device:
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    there = device_kinds()
     if name == "auto":
-        name = next(kind for kind, there in available.items() if there)
-    if not available[name]:
-        there = ", ".join(kind for kind, yes in available.items() if yes)
-        raise MedusaError(f"no {name} device here: use --device {there}")
+        name = there[0]
+    if name not in there:
+        raise MedusaError(f"no {name} device here: use --device {', '.join(there)}")
     return torch.device(name)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any, TypeVar
+
+from medusa_core.errors import MedusaError
 
 T = TypeVar("T")
 
@@ -21,6 +24,23 @@ def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> 
     """Build a settings record from parsed flags. Raises MedusaError when one is out of range."""
     values = {f.name: getattr(args, f.name) for f in fields(config) if hasattr(args, f.name)}
     return config(**values | changes)
+
+
+def check_output_file(file: Path, flag: str, *, folder_is_made: bool = False) -> None:
+    """Raise MedusaError for a file that cannot be written, before the work whose result it is to hold."""
+    if file.is_dir():
+        raise MedusaError(f"{flag} {file} is a folder: name a file in it")
+    if folder_is_made:
+        check_output_folder(file.parent, flag)
+    elif not file.parent.is_dir():
+        raise MedusaError(f"{flag} {file}: there is no folder {file.parent}, make it first or name another")
+
+
+def check_output_folder(folder: Path, flag: str) -> None:
+    """Raise MedusaError for a folder that cannot be made, since it or one above it is a file."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise MedusaError(f"{flag} {folder} cannot be made, since {there} is a file: name a folder")
 
 
 def _add_flag(parser: argparse.ArgumentParser, item: Field) -> None:

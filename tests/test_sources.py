@@ -124,7 +124,7 @@ def test_only_the_files_of_heads_are_asked_for(monkeypatch, heads, engine_folder
     asked = []
     folder = write_full(tmp_path / "full", engine_folder, heads, 16)
 
-    def download(name, revision, allow_patterns):
+    def download(name, revision, allow_patterns, **_):
         asked.append((name, revision, set(allow_patterns)))
         return str(folder)
 

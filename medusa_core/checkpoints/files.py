@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -16,8 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from medusa_core.checkpoints.names import CONFIG_NAME, HEADS_NAME, INDEX_NAME, WEIGHTS_NAME
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 
+AGAIN = "fetch or save it again"
+_CODE = re.compile(r"GLOBAL (\S+)")  # what torch's loader says a pickle wanted to be called
 FULL_PREFIX = "medusa_head."  # of the heads' tensors in a whole model
 State = dict[str, torch.Tensor]
 
@@ -35,7 +39,8 @@ def layout_of(folder: Path) -> Layout | None:
     if any(folder.glob(f"{HEADS_NAME}*.safetensors")) or (folder / f"{HEADS_NAME}.pt").is_file():
         return Layout.HEADS
     config = read_config(folder)
-    if "MedusaModel" in (config.get("architectures") or ()) or config.get("model_type") == "medusa":
+    names = config.get("architectures")
+    if (isinstance(names, list) and "MedusaModel" in names) or config.get("model_type") == "medusa":
         return Layout.VLLM
     index = folder / INDEX_NAME
     if index.is_file():
@@ -54,14 +59,16 @@ def layout_of(folder: Path) -> Layout | None:
 def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json; empty when there is none. Raises MedusaError when it is no JSON object."""
     file = folder / CONFIG_NAME
-    return _read_json(file) if file.is_file() else {}
+    return read_json(file) if file.is_file() else {}
 
 
 def read_state(folder: Path) -> State:
     """All tensors of the heads in a folder under the names they have there. Raises MedusaError."""
     layout = layout_of(folder)
     if layout is None:
-        raise MedusaError(f"{folder} holds no heads: expected {HEADS_NAME}.safetensors or {HEADS_NAME}.pt")
+        raise MedusaError(
+            f"{folder} holds no heads: name a folder with {HEADS_NAME}.safetensors or {HEADS_NAME}.pt"
+        )
     if layout is Layout.FULL:
         state = read_tensors(folder, WEIGHTS_NAME, lambda name: name.startswith(FULL_PREFIX))
         return {name.removeprefix(FULL_PREFIX): tensor for name, tensor in state.items()}
@@ -78,32 +85,52 @@ def read_tensors(folder: Path, name: str, wanted: Callable[[str], bool], what: s
     Raises MedusaError that says it could not read ``what``.
     """
     state: State = {}
-    try:
-        for file in _shards(folder, name, wanted):
+    for file in shards(folder, name, wanted):
+        try:
             with safe_open(file, framework="pt") as opened:
                 state |= {key: opened.get_tensor(key) for key in opened.keys() if wanted(key)}  # noqa: SIM118
                 # A module that is used twice is saved once; the header names its other places.
                 aliases = (opened.metadata() or {}).items()
                 state |= {alias: state[key] for alias, key in aliases if key in state and wanted(alias)}
-    except (SafetensorError, OSError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"cannot read the {what} in {folder}: {reason}") from error
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise MedusaError(f"cannot read the {what} in {folder}: {file_fault(file, error)}") from error
     return state
 
 
-def _shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]:
-    """The files that hold the wanted tensors of ``name``: itself, or the shards that its index names."""
+def file_fault(file: Path, error: BaseException) -> str:
+    """Why a file of weights could not be read, and what to do."""
+    if isinstance(error, OSError):
+        return f"{file.name} cannot be opened ({_refusal(file, error)}): check it and its permissions"
+    reason = reason_of(error).removeprefix("Error while deserializing header: ")
+    return f"{file.name} is damaged or cut off ({reason}): {AGAIN}"
+
+
+def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]:
+    """The files that hold the wanted tensors of ``name``: itself, or the shards that its index names.
+
+    Raises MedusaError for a damaged index, or one that names what is not there.
+    """
+    if (folder / name).is_file():
+        return [folder / name]
     index = folder / f"{name}.index.json"
     if not index.is_file():
         # Shards without their index still are whole: what is in them counts.
-        stem = name.removesuffix(".safetensors")
-        return [folder / name] if (folder / name).is_file() else sorted(folder.glob(f"{stem}-*.safetensors"))
+        return sorted(folder.glob(f"{name.removesuffix('.safetensors')}-*.safetensors"))
     files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
     for file in files:
         # The index is somebody's text: it may name its neighbours, and no path.
         if Path(file).name != file or not (folder / file).is_file():
             raise MedusaError(f"{index} names {file}, which is not there: fetch or save the files again")
     return [folder / file for file in files]
+
+
+def _refusal(file: Path, error: OSError) -> str:
+    """What the system says: safetensors calls a file missing that may not be read."""
+    try:
+        file.open("rb").close()
+    except OSError as own:
+        return reason_of(own)
+    return reason_of(error)
 
 
 def files_with(folder: Path, prefix: str) -> list[str]:
@@ -116,27 +143,48 @@ def files_with(folder: Path, prefix: str) -> list[str]:
 
 def _read_pickled(file: Path) -> State:
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"cannot read the heads in {file.parent}: {reason}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle's protocol, to whoever wrote it
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle makes its reader stumble over anything
+        raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
-        raise MedusaError(f"{file} is not a dictionary of tensors: it is no heads file")
+        raise MedusaError(f"{file} is not a dictionary of tensors: it is no heads file, name another folder")
     return state
 
 
+def pickle_fault(file: Path, error: Exception) -> str:
+    """The same of a pickle, which is read without running what it may hold."""
+    if isinstance(error, OSError):
+        return file_fault(file, error)
+    if called := _CODE.search(str(error)):
+        return (
+            f"{file.name} holds code ({called[1]}), which was not run: use one saved as tensors "
+            "alone, best as safetensors"
+        )
+    if isinstance(error, pickle.UnpicklingError):  # whose own words advise to read it carelessly
+        return (
+            f"{file.name} holds more than tensors, perhaps code, or is damaged, and nothing in it was run: "
+            "use one saved as safetensors, or fetch it again"
+        )
+    return f"{file.name} is damaged or cut off: {AGAIN}"
+
+
 def _weight_map(index: Path) -> dict[str, str]:
-    found = _read_json(index).get("weight_map")
+    found = read_json(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
         raise MedusaError(f"{index} has no weight_map: fetch or save the files again")
     return found
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises MedusaError."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise MedusaError(f"{file} is not JSON ({error}): fetch or save it again") from error
+    except OSError as error:
+        raise MedusaError(f"cannot read {file}: {reason_of(error)}: check its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(f"{file} is not JSON ({reason_of(error)}): {AGAIN}") from error
     if not isinstance(content, dict):
-        raise MedusaError(f"{file} is not a JSON object: fetch or save it again")
+        raise MedusaError(f"{file} is not a JSON object: {AGAIN}")
     return content

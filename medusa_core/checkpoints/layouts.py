@@ -24,6 +24,7 @@ _VLLM_BLOCK = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)")
 _VLLM_LAST = re.compile(r"lm_heads\.(\d+)\.weight")
 TOKEN_MAP = "token_map"
 SHARED_LAST = "lm_head.weight"
+_AGAIN = "fetch or convert the heads again"
 
 State = dict[str, torch.Tensor]
 
@@ -103,10 +104,10 @@ def from_vllm(state: State, source: str) -> HeadTensors:
     if shared is None and list(last) == [(0, None)] and max((i for i, *_ in blocks), default=0) > 0:
         shared = last.pop((0, None))  # of `original_lm_head`, where the first stands for all
     if shared is not None and last:
-        raise MedusaError(f"{source} has both {SHARED_LAST} and lm_heads: it must be one of them")
+        raise MedusaError(f"{source} has both {SHARED_LAST} and lm_heads, it must be one of them: {_AGAIN}")
     if shared is not None and (shared.ndim != 2 or not shared.is_floating_point()):
         raise MedusaError(
-            f"{source}: {SHARED_LAST} has shape {list(shared.shape)}, it must be a matrix [V, d]"
+            f"{source}: {SHARED_LAST} has shape {list(shared.shape)}, it must be a matrix [V, d]: {_AGAIN}"
         )
     found = _Found(source, blocks, last, "blocks.{}.layers.{}.{}".format, lambda i, _: f"lm_heads.{i}.weight")
     return _assemble(found, shared, token_map)
@@ -159,7 +160,7 @@ def _each_last(tensors: HeadTensors) -> torch.Tensor:
 
 
 def _stranger(source: str, name: object) -> MedusaError:
-    return MedusaError(f"{source} holds a tensor {name!r} that belongs to no Medusa head")
+    return MedusaError(f"{source} holds a tensor {name!r} that belongs to no Medusa head: {_AGAIN}")
 
 
 def _assemble(
@@ -168,7 +169,8 @@ def _assemble(
     source, blocks, last = found.source, found.blocks, found.last
     if not blocks:
         raise MedusaError(
-            f"{source} holds no Medusa heads: no tensor is called {found.block_name(0, 0, 'weight')}"
+            f"{source} holds no Medusa heads, no tensor is called {found.block_name(0, 0, 'weight')}: "
+            "name another folder"
         )
     # Counted, not the largest number: a stray name cannot ask for a billion heads.
     count, layers = len({head for head, *_ in blocks}), len({layer for _, layer, _ in blocks})
@@ -178,15 +180,17 @@ def _assemble(
     if numbered:
         missing += [found.last_name(i, layers) for i in range(count) if (i, layers) not in numbered]
     if missing:
-        raise MedusaError(f"{source} has {count} heads of {layers} layers but lacks {', '.join(missing[:4])}")
+        raise MedusaError(
+            f"{source} has {count} heads of {layers} layers but lacks {', '.join(missing[:4])}: {_AGAIN}"
+        )
     if extra := [found.last_name(i, j) for i, j in numbered if i >= count or j != layers]:
         raise MedusaError(
-            f"{source} has {count} heads of {layers} layers, to which {extra[0]!r} does not belong"
+            f"{source} has {count} heads of {layers} layers, to which {extra[0]!r} does not belong: {_AGAIN}"
         )
     stacked = _stack(source, [numbered[i, layers] for i in range(count)], count) if numbered else None
     if stacked is not None and stacked.ndim != 4:
         raise MedusaError(
-            f"the last layers in {source} have shape {list(stacked.shape[2:])}: they must be matrices [V, d]"
+            f"the last layers in {source} have shape {list(stacked.shape[2:])}, not [V, d]: {_AGAIN}"
         )
     tensors = HeadTensors(
         block_weight=_stack(source, [blocks[key] for key in wanted if key[2] == "weight"], count),
@@ -201,11 +205,13 @@ def _assemble(
 def _stack(source: str, tensors: list[torch.Tensor], count: int) -> torch.Tensor:
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if len(shapes) != 1:
-        raise MedusaError(f"the heads in {source} differ in shape: {sorted(shapes)}")
+        raise MedusaError(f"the heads in {source} differ in shape, {sorted(shapes)}: {_AGAIN}")
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) != 1 or not tensors[0].is_floating_point():
         listed = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-        raise MedusaError(f"the heads in {source} are {listed}: they must be of one floating-point kind")
+        raise MedusaError(
+            f"the heads in {source} are {listed}: they must be of one floating-point kind, {_AGAIN}"
+        )
     return torch.stack(tensors).unflatten(0, (count, -1))
 
 
@@ -216,6 +222,7 @@ def _check_widths(source: str, tensors: HeadTensors) -> None:
         raise MedusaError(
             f"the heads in {source} do not fit together: biases are {width} wide, blocks {list(weight)}"
             + (f", last layers {list(last)}" if last is not None else "")
+            + f"; {_AGAIN}"
         )
 
 
@@ -227,7 +234,7 @@ def _with_token_map(source: str, tensors: HeadTensors) -> HeadTensors:
     if not whole or rows < len(tokens) or len(tokens.unique()) != len(tokens) or int(tokens.min()) < 0:
         raise MedusaError(
             f"the {TOKEN_MAP} in {source} has shape {list(tokens.shape)}, the last layers {rows} rows: "
-            "it must name one token, each once, for every row"
+            f"it must name one token, each once, for every row; {_AGAIN}"
         )
     if rows == len(tokens):
         return tensors

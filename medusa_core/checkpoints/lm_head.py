@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
+from medusa_core.checkpoints.base import check_weights, empty_base, load_base
 from medusa_core.checkpoints.files import read_tensors
 from medusa_core.checkpoints.names import WEIGHTS_NAME
 from medusa_core.errors import MedusaError
-
-_UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError)
 
 
 def read_lm_head(folder: Path) -> torch.Tensor:
@@ -21,14 +20,8 @@ def read_lm_head(folder: Path) -> torch.Tensor:
 
     Raises MedusaError when the folder holds no model whose weights can be read.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow, and most readers need none
-
-    try:
-        config = AutoConfig.from_pretrained(folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except _UNREADABLE as error:
-        raise MedusaError(f"cannot tell which model is in {folder}: {_reason(error)}") from error
+    model = empty_base(folder)
+    check_weights(folder)
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = model.config.get_text_config(decoder=True).tie_word_embeddings
     for module in (head, embedding) if tied else (head,):
@@ -42,18 +35,10 @@ def read_lm_head(folder: Path) -> torch.Tensor:
 
 def _by_loading(folder: Path) -> torch.Tensor:
     """The slow way, for checkpoints whose names transformers translates."""
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - as above
-
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype="auto", use_safetensors=True, output_loading_info=True
-        )
-    except _UNREADABLE as error:
-        raise MedusaError(f"cannot read the LM head in {folder}: {_reason(error)}") from error
-    weight = model.get_output_embeddings().weight.detach()
-    if report["missing_keys"] or not weight.is_floating_point():
+    weight = load_base(folder, dtype="auto").get_output_embeddings().weight.detach()
+    if not weight.is_floating_point():
         raise MedusaError(
-            f"the weights in {folder} hold no LM head that can be read: fetch or save them again"
+            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantised"
         )
     return weight
 
@@ -61,7 +46,3 @@ def _by_loading(folder: Path) -> torch.Tensor:
 def _same(key: str, name: str) -> bool:
     # A base saved without its LM head calls everything by a shorter name.
     return key == name or name.endswith(f".{key}") or key.endswith(f".{name}")
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

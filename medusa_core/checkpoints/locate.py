@@ -5,33 +5,57 @@ Downloads go through huggingface_hub, so its cache, ``HF_TOKEN``, a stored login
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from httpx import HTTPError
 from huggingface_hub import snapshot_download
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    HTTPError,  # of the client that it uses, httpx or httpx2
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from tqdm import tqdm
 
+from medusa_core.checkpoints.download import Progress, Wanted, watched
 from medusa_core.checkpoints.names import (
     ADAPTER_CONFIG,
     CONFIG_NAME,
     GPU_TREE_NAME,
     MODEL_FILES,
+    PICKLED_FILES,
     TREE_NAME,
 )
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 
+CODE_FILES = "*.py"
+WEIGHT_FILES = ["*.safetensors", "*.pt"]
+_TWICE = ["consolidated*"]  # Mistral's own copy of the weights
 _OFFLINE = "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name a folder"
+
+
+def _untold(words: str, done: float | None) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """How the hub's files are fetched: who hears of it, and whether weights and the model's code come too."""
+
+    progress: Progress = _untold
+    weights: bool = True
+    code: bool = False
+
+
+ALL_FILES = Fetch()
 
 
 def embedded_model() -> Path:
@@ -48,27 +72,35 @@ def as_folder(name: str) -> Path | None:
         return None
 
 
-def locate(name: str, patterns: Sequence[str]) -> Path:
+def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path:
     """A local folder as it is, or the files of a hub repository downloaded to the cache.
 
-    ``name`` is a path, ``owner/repository`` or ``owner/repository@revision``. Raises MedusaError.
+    ``name`` is a path, ``owner/repository`` or ``owner/repository@revision``. Raises MedusaError, and what
+    ``fetch.progress`` raises to end the download.
     """
     if folder := as_folder(name):
         return folder
+    if os.path.isfile(os.path.expanduser(name)):  # pathlib's raises for names that no file can have
+        raise MedusaError(f"{name} is a file: name the folder that it lies in")
     repository, _, revision = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise MedusaError(f"there is no folder {name}: check the path")
-    try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, HTTPError, OSError) as error:
-        raise MedusaError(_why_not(name, error)) from error
+    wanted = Wanted(
+        repository,
+        revision or None,
+        patterns=[*patterns, *([CODE_FILES] if fetch.code else [])],
+        unwanted=[*_TWICE, *([] if fetch.weights else WEIGHT_FILES)],
+    )
+    return watched(lambda bars: _download(name, wanted, bars), wanted, fetch.progress)
 
 
-def locate_model(name: str) -> Path:
+def locate_model(name: str, fetch: Fetch = ALL_FILES) -> Path:
     """The folder of a model and its tokenizer, downloaded if need be. Raises MedusaError."""
-    folder = locate(name, MODEL_FILES)
+    folder = locate(name, MODEL_FILES, fetch)
     if not (folder / CONFIG_NAME).is_file():
-        raise MedusaError(f"{folder} has no {CONFIG_NAME}: it is not a model folder")
+        raise MedusaError(f"{folder} has no {CONFIG_NAME}: it is not a model folder, name another")
+    if fetch.weights and not as_folder(name) and not any(folder.glob("model*.safetensors")):
+        return locate(name, [*MODEL_FILES, *PICKLED_FILES], fetch)
     return folder
 
 
@@ -92,6 +124,19 @@ def has_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file()
 
 
+def _download(name: str, wanted: Wanted, bars: type[tqdm]) -> str:
+    try:
+        return snapshot_download(
+            wanted.repository,
+            revision=wanted.revision,
+            allow_patterns=list(wanted.patterns),
+            ignore_patterns=list(wanted.unwanted),
+            tqdm_class=bars,
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, HTTPError, OSError) as error:
+        raise MedusaError(_why_not(name, error)) from error
+
+
 def _why_not(name: str, error: Exception) -> str:
     """One line: what could not be had, why, and what to do."""
     # Of an error that is several of these, the first says most.
@@ -104,7 +149,8 @@ def _why_not(name: str, error: Exception) -> str:
         LocalEntryNotFoundError: _OFFLINE
         if HF_HUB_OFFLINE
         else "the hub cannot be reached and it is not in the cache; check the network",
+        HfHubHTTPError: f"{reason_of(error)}; check the name, set HF_TOKEN if it is private, or try later",
     }
-    plain = f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+    plain = f"{type(error).__name__}: {reason_of(error)}"
     why = next((text for kind, text in reasons.items() if isinstance(error, kind)), plain)
     return f"{name!r} is neither a folder here nor a repository that can be fetched: {why}"

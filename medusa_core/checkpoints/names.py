@@ -12,11 +12,13 @@ ADAPTER_CONFIG = "adapter_config.json"
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
+PICKLED_NAME = "pytorch_model.bin"  # of bases from before safetensors, such as Vicuna v1.3
 
 BASE_KEY = "base_model_name_or_path"  # in the heads' config
 EMBEDDED = "embedded"  # what that key says of heads for the model that is part of the project
 
 TOKENIZER_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"]
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+PICKLED_FILES = ["pytorch_model*.bin"]  # fetched where a repository has no safetensors: many have both
 BESIDE_HEADS = [TREE_NAME, GPU_TREE_NAME, ACCURACIES_NAME, ADAPTER_NAME, ADAPTER_CONFIG]
 HEAD_FILES = [CONFIG_NAME, f"{HEADS_NAME}*", INDEX_NAME, *BESIDE_HEADS]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layout_of, read_config
-from medusa_core.checkpoints.locate import as_folder, embedded_model, locate, locate_model
+from medusa_core.checkpoints.locate import ALL_FILES, Fetch, as_folder, embedded_model, locate, locate_model
 from medusa_core.checkpoints.names import (
     BASE_KEY,
     EMBEDDED,
@@ -30,7 +30,7 @@ class Sources:
     heads_name: str | None
 
 
-def find_sources(model: str, heads: str) -> Sources:
+def find_sources(model: str, heads: str, fetch: Fetch = ALL_FILES) -> Sources:
     """What ``--model`` and ``--heads`` mean, downloaded if need be. Raises MedusaError.
 
     Either may be empty: a model brings its own heads, heads name their base, and nothing at all is the
@@ -39,17 +39,17 @@ def find_sources(model: str, heads: str) -> Sources:
     if not model and heads in ("", NO_HEADS):
         return _with_own_heads(embedded_model(), EMBEDDED, heads)
     if model:
-        folder = locate(model, MODEL_FILES)
+        folder = locate(model, MODEL_FILES, fetch)
         if not is_heads_only(folder):
-            folder = locate_model(model)
+            folder = locate_model(model, fetch)
             if heads in ("", NO_HEADS):
                 return _with_own_heads(folder, shown_name(model), heads)
-            return Sources(folder, shown_name(model), locate_heads(heads), shown_name(heads))
+            return Sources(folder, shown_name(model), locate_heads(heads, fetch), shown_name(heads))
         if heads not in ("", NO_HEADS):
             raise MedusaError(f"{model} holds heads and no model: give --model the base of the heads {heads}")
     name = model or heads
-    folder = locate_heads(name)
-    base, base_name = base_of_heads(folder, name)
+    folder = locate_heads(name, fetch)
+    base, base_name = base_of_heads(folder, name, fetch)
     if heads == NO_HEADS:
         return Sources(base, base_name, None, None)
     return Sources(base, base_name, folder, shown_name(name))
@@ -72,32 +72,32 @@ def is_heads_only(folder: Path) -> bool:
     return layout is Layout.VLLM or (alone and layout is not Layout.FULL)
 
 
-def locate_heads(name: str) -> Path:
+def locate_heads(name: str, fetch: Fetch = ALL_FILES) -> Path:
     """The folder of heads, downloaded if need be: of a whole model only the shards that hold heads.
 
     Raises MedusaError.
     """
-    folder = locate(name, HEAD_FILES)
+    folder = locate(name, HEAD_FILES, fetch)
     if as_folder(name):
         own = folder / HEADS_FOLDER
         return own if layout_of(folder) is None and own.is_dir() else folder
     found = layout_of(folder)
     if found is Layout.FULL:
-        return locate(name, [*HEAD_FILES, *files_with(folder, FULL_PREFIX)])
+        return locate(name, [*HEAD_FILES, *files_with(folder, FULL_PREFIX)], fetch)
     if found is not Layout.HEADS:
-        folder = locate(name, [*HEAD_FILES, WEIGHTS_NAME, f"{HEADS_FOLDER}/*"])
+        folder = locate(name, [*HEAD_FILES, WEIGHTS_NAME, f"{HEADS_FOLDER}/*"], fetch)
         own = folder / HEADS_FOLDER
         folder = own if layout_of(folder) is None and own.is_dir() else folder
     return folder
 
 
-def base_of_heads(folder: Path, name: str) -> tuple[Path, str]:
+def base_of_heads(folder: Path, name: str, fetch: Fetch = ALL_FILES) -> tuple[Path, str]:
     """The folder and the name of the base that the heads in ``folder``, called ``name``, were made for.
 
     Raises MedusaError when they do not say or it cannot be had.
     """
     if layout_of(folder) is Layout.FULL:
-        return locate_model(name), shown_name(name)
+        return locate_model(name, fetch), shown_name(name)
     base = read_config(folder).get(BASE_KEY)
     if not isinstance(base, str) or not base:
         what = "do not name their base" if layout_of(folder) else f"are missing: no {HEADS_NAME}* is there"
@@ -107,7 +107,7 @@ def base_of_heads(folder: Path, name: str) -> tuple[Path, str]:
     beside = as_folder(str(folder / base))  # a path is meant from here, or else from the heads
     known = str(beside) if beside and not as_folder(base) else base
     try:
-        return locate_model(known), shown_name(known)
+        return locate_model(known, fetch), shown_name(known)
     except MedusaError as error:
         raise MedusaError(
             f"the heads in {folder} belong to a base that is missing: {error}; or give --model"

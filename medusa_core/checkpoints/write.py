@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from medusa_core.checkpoints.build import TruncatedHeads
 from medusa_core.checkpoints.layouts import HeadTensors, State, to_public
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, HEADS_NAME
+from medusa_core.errors import reason_of
 from medusa_core.heads import MedusaHeads
 
+_TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full
 SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage
 
 
@@ -31,7 +36,8 @@ def write_heads(tensors: HeadTensors, folder: Path, base: str) -> None:
     state = to_public(tensors)
     write_config(folder, public_config(tensors, base))
     pattern = HEADS_NAME + "{suffix}.safetensors"
-    save_torch_state_dict(state, folder, filename_pattern=pattern, max_shard_size=SHARD_SIZE)
+    with disk_errors():
+        save_torch_state_dict(state, folder, filename_pattern=pattern, max_shard_size=SHARD_SIZE)
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
@@ -42,10 +48,24 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 def write_file(state: State, file: Path) -> None:
     """Write all tensors into one file: safetensors, or a dictionary of tensors where it is called .pt."""
-    if file.suffix == ".pt":
-        torch.save(state, file)
-    else:
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, file, {"format": "pt"})
+    with disk_errors():
+        if file.suffix == ".pt":
+            torch.save(state, file)
+        else:
+            save_file({name: tensor.contiguous() for name, tensor in state.items()}, file, {"format": "pt"})
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """A full disk, for which each writer of tensors has an error of its own, becomes an OSError again."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(reason_of(error).removeprefix("Error while serializing: ")) from error
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _TORCH_WRITER):
+            raise
+        raise OSError("the file could not be written to its end") from error
 
 
 def public_config(tensors: HeadTensors, base: str) -> dict[str, Any]:

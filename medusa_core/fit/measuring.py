@@ -18,14 +18,16 @@ from medusa_core.budget import LatencyPoint, best_budget, budgets
 from medusa_core.calibration import Accuracies, count_heads
 from medusa_core.checkpoints import ACCURACIES_NAME, HEAD_FILES, TREE_NAME
 from medusa_core.config import GenerationConfig
+from medusa_core.devices import free_memory
 from medusa_core.engine import Engine
-from medusa_core.fit.memory import GIB, free_memory
 from medusa_core.fit.plan import LATENCY_SIZES, Plan
 from medusa_core.fit.prompts import HeldOut, first_of
 from medusa_core.fit.settings import FitConfig
 from medusa_core.heads import MedusaHeads
 from medusa_core.latency import measure_latency
 from medusa_core.loading import load_engine
+from medusa_core.memory import GIB
+from medusa_core.quantised import lm_head_weight
 from medusa_core.training.loop import Progress
 from medusa_core.tree_search import search_tree
 
@@ -118,7 +120,7 @@ def _fresh_heads(
     engine: Engine, prompts: list[list[int]], settings: GenerationConfig, progress: Callable[[str], None]
 ) -> float:
     """Tokens per step with untrained heads on the same tree: what the fit began with."""
-    lm_head = engine.target.model.get_output_embeddings().weight
+    lm_head = lm_head_weight(engine.target.model)
     blocks = lm_head.new_zeros(engine.heads.count, 1, lm_head.shape[1], lm_head.shape[1])
     fresh = replace(engine, heads=MedusaHeads(blocks, blocks[..., 0].clone(), lm_head.detach()))
     measured = []

@@ -10,41 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from medusa_core.devices import place
+from medusa_core.devices import free_memory, place
 from medusa_core.errors import MedusaError
 from medusa_core.fit.settings import FitConfig
+from medusa_core.memory import GIB
+from medusa_core.quantised import packing_for
+from medusa_core.shape import Shape, base_bytes
 from medusa_core.training.answers import LONGEST
 from medusa_core.training.base_model import uses_bf16
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 
-GIB = 2**30
 MARGIN = 1.1  # fragments, buffers of kernels
-_CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
 _FLOAT32 = 4
 _ADAM = {"adamw": 8, "adamw8bit": 2}  # bytes a trained parameter, both moments
-_FOUR_BITS = 0.55  # bytes a parameter, scales included
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a base. ``adapted`` is Σ (in + out) over its linear layers: an adapter's size by rank."""
-
-    parameters: int
-    embeddings: int  # of them in the embedding and the LM head
-    adapted: int
-    width: int
-    vocabulary: int
-    layers: int
-    intermediate: int
-    key_value_width: int
-    context: int | None
 
 
 @dataclass(frozen=True)
@@ -61,34 +42,6 @@ class StageMemory:
     def total(self) -> int:
         """Their sum, with a margin."""
         return round(MARGIN * (self.base + self.heads + self.optimizer + self.activations))
-
-
-def model_shape(folder: Path) -> Shape:
-    """Sizes of the model in ``folder``. Raises MedusaError when it is no causal language model."""
-    try:
-        config = AutoConfig.from_pretrained(folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"{folder} is no causal language model: {reason}") from error
-    text = config.get_text_config(decoder=True)
-    rows, width = model.get_output_embeddings().weight.shape
-    query_heads = text.num_attention_heads
-    key_value_heads = getattr(text, "num_key_value_heads", None) or query_heads
-    tables = {module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())}
-    linear = (module.weight for module in model.modules() if _is_linear(module))
-    return Shape(
-        parameters=sum(p.numel() for p in model.parameters()),
-        embeddings=sum(table.numel() for table in tables),
-        adapted=sum(sum(weight.shape) for weight in linear),
-        width=width,
-        vocabulary=rows,
-        layers=text.num_hidden_layers,
-        intermediate=getattr(text, "intermediate_size", None) or 4 * width,
-        key_value_width=key_value_heads * (getattr(text, "head_dim", None) or width // query_heads),
-        context=getattr(text, "max_position_embeddings", None),
-    )
 
 
 def head_parameters(config: FitConfig, shape: Shape) -> int:
@@ -134,20 +87,8 @@ def peak(config: FitConfig, shape: Shape, bytes_each: int, pass_tokens: int) -> 
 
 def target_of(config: FitConfig) -> tuple[torch.device, int]:
     """Where the fit runs, and bytes of a number of the base while it trains there. Raises MedusaError."""
-    device = place(config.device, config.dtype, Path()).device
+    device = place(config.device, config.dtype).device
     return device, 2 if uses_bf16(Medusa1Config(precision=config.precision), device) else _FLOAT32
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on a device: of the GPU, or of RAM within the container's limit."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] - _CUDA_CONTEXT
-    free = psutil.virtual_memory().available
-    try:
-        limit, used = ((_CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return free
-    return free if limit == "max" else min(free, int(limit) - int(used))
 
 
 def _answers(config: FitConfig, shape: Shape, bytes_each: int) -> StageMemory:
@@ -195,11 +136,7 @@ def _decoding(config: FitConfig, shape: Shape, bytes_each: int) -> StageMemory:
 
 
 def _base_bytes(config: FitConfig, shape: Shape, bytes_each: int) -> int:
-    if not config.base_4bit:
-        return shape.parameters * bytes_each
-    return round(
-        shape.embeddings * bytes_each + (shape.parameters - shape.embeddings) * _FOUR_BITS
-    )  # bitsandbytes leaves embedding and LM head as they are
+    return base_bytes(shape, bytes_each, packing_for("4bit") if config.base_4bit else None)
 
 
 def _fixes(
@@ -233,11 +170,6 @@ def _fixes(
     if not fits and needed <= free:
         four = " --base-4bit" if "base_4bit" in every else ""
         yield f"--recipe medusa1 --heads 2 --share-lm-head{four} together ({needed / GIB:.2f} GB)"
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    # GPT-2 calls its linear layers Conv1D.
-    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def _place(device: torch.device) -> str:

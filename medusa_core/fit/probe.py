@@ -15,11 +15,11 @@ from pathlib import Path
 from medusa_core.bench import measure_run
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.fit.memory import Shape
 from medusa_core.fit.plan import Plan, Rates
 from medusa_core.fit.settings import FitConfig
 from medusa_core.fit.stages import ANSWERS, answer_config, head_config, joint_config, write_shared_start
 from medusa_core.loading import load_engine
+from medusa_core.shape import Shape
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train

@@ -104,7 +104,7 @@ def invented_prompts(
         config = GenerationConfig(seed=(seed + 1) * 100_003 + number, **settings)
         drawn = [token for step in engine.stream([begin], config) for token in step.emitted]
         text = engine.decode_text(drawn)
-        ids = engine.encode(text)[:prompt_tokens] if text.strip() else []
+        ids = engine.tokenize(text)[:prompt_tokens] if text.strip() else []
         if ids and tuple(ids) not in taken and ids not in trained:
             taken.add(tuple(ids))
             found += 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.fit.measuring import measure, write_result
-from medusa_core.fit.memory import Shape, StageMemory, fitting_pass, model_shape
+from medusa_core.fit.memory import StageMemory, fitting_pass
 from medusa_core.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
 from medusa_core.fit.probe import Watch, probe
 from medusa_core.fit.prompts import (
@@ -43,6 +43,7 @@ from medusa_core.fit.stages import (
     write_shared_start,
 )
 from medusa_core.loading import load_engine
+from medusa_core.shape import Shape, model_shape
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import Progress

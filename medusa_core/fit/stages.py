@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from medusa_core.checkpoints import embedded_model, save_heads
-from medusa_core.fit.memory import Shape
 from medusa_core.fit.plan import Plan
 from medusa_core.fit.settings import FitConfig
 from medusa_core.heads import MedusaHeads
+from medusa_core.shape import Shape
 from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
+from transformers import BitsAndBytesConfig, PreTrainedTokenizerBase
 
 from medusa_core import checkpoints
-from medusa_core.adapters import untie
+from medusa_core.adapters import untie, without_deprecations
 from medusa_core.devices import cpu_has_bf16
 from medusa_core.errors import MedusaError
+from medusa_core.quantised import bitsandbytes_config
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 
 
@@ -33,12 +34,11 @@ def base_name(config: Medusa1Config) -> str:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The base's tokenizer. Raises MedusaError when there is none."""
-    try:
-        return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise MedusaError(
-            f"{folder} has no tokenizer that can be read ({error}): training needs one"
-        ) from error
+    checkpoints.read_base_config(folder)  # a damaged config is not the tokenizer's fault
+    tokenizer = checkpoints.load_tokenizer(folder)
+    if tokenizer is None:
+        raise MedusaError(f"{folder} has no tokenizer to train with: put its files beside the weights")
+    return tokenizer
 
 
 def uses_bf16(config: Medusa1Config, device: torch.device) -> bool:
@@ -56,7 +56,7 @@ def load_frozen(config: Medusa1Config, device: torch.device) -> torch.nn.Module:
     options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
     if config.base_4bit:
         options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
-    model = _load(base_folder(config), options)
+    model = checkpoints.load_base(base_folder(config), **options)
     if not config.base_4bit:
         model.to(device)
     return model.eval().requires_grad_(False)
@@ -74,9 +74,10 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> torch.nn.Modu
             "the base is its own teacher only with its adapter off: use --lora, or --teacher text"
         )
     whole = not config.lora or not uses_bf16(config, device)
-    model = _load(base_folder(config), {"dtype": torch.float32 if whole else torch.bfloat16}).to(device)
+    dtype = torch.float32 if whole else torch.bfloat16
+    model = checkpoints.load_base(base_folder(config), dtype=dtype).to(device)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     return add_adapter(model, config) if config.lora else model
 
 
@@ -93,7 +94,8 @@ def add_adapter(model: torch.nn.Module, config: Medusa2Config) -> PeftModel:
         target_modules=[*linear, head] if config.lora_lm_head else linear,
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, adapter, autocast_adapter_dtype=True)
+    with without_deprecations():
+        return get_peft_model(model, adapter, autocast_adapter_dtype=True)
 
 
 def causal_model(model: torch.nn.Module) -> torch.nn.Module:
@@ -127,20 +129,7 @@ def _is_linear(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
 
 
-def _load(folder: Path, options: dict) -> torch.nn.Module:
-    try:
-        return AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"cannot load a causal language model from {folder}: {reason}") from error
-
-
 def _four_bits(device: torch.device) -> BitsAndBytesConfig:
     if device.type != "cuda":
         raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_compute_dtype=torch.bfloat16,
-        bnb_4bit_use_double_quant=True,
-    )
+    return bitsandbytes_config("4bit", torch.bfloat16)

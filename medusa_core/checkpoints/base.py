@@ -1,0 +1,233 @@
+"""A base model out of its folder, through transformers: a fault is said with the file and the way out.
+
+transformers checks little of a config and speaks to developers. So files are looked at first, which costs
+their headers, and what it stumbles over all the same becomes one line. Knows nothing about devices.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import is_zipfile
+
+import torch
+from safetensors import safe_open
+
+from medusa_core.checkpoints.files import AGAIN, file_fault, pickle_fault, read_config, read_json, shards
+from medusa_core.checkpoints.names import CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+
+if TYPE_CHECKING:
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForMultimodalLM,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
+
+# from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
+# place or end in a riddle; require_all_tensors reads the report.
+# Pickles are read by the loader that runs nothing in them.
+STRICT = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+
+_USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
+_MOST_LAYERS = 1000
+_NAMES = (WEIGHTS_NAME, PICKLED_NAME)
+_PICKLES = ("*.bin", "*.pt", "*.pth")
+_TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """The config of a causal language model. Raises MedusaError when it is damaged or of another kind."""
+    from transformers import AutoConfig  # noqa: PLC0415 - slow, and heads can be read without it
+
+    said = read_config(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except Exception as error:  # whatever trips over a value of somebody's file
+        raise _cannot_load(folder, _config_fault(folder, said, error)) from error
+    _require_language_model(config, trust_remote_code)
+    layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
+    if not 1 <= layers <= _MOST_LAYERS:  # each would be built, only to be counted
+        raise _cannot_load(
+            folder, f"its {CONFIG_NAME} names {layers} layers, models have 1 to {_MOST_LAYERS}: {AGAIN}"
+        )
+    return config
+
+
+def check_weights(folder: Path) -> None:
+    """Raise MedusaError when the weights are missing, cut off or damaged. Reads their headers alone."""
+    try:
+        files = next(filter(None, (shards(folder, name, lambda _: True) for name in _NAMES)), [])
+    except MedusaError as error:
+        raise _cannot_load(folder, str(error)) from error
+    if not files:
+        raise _cannot_load(folder, _no_weights(folder))
+    for file in files:
+        pickled = file.suffix == ".bin"
+        try:
+            _look_into(file, pickled)
+        except MedusaError as error:
+            raise _cannot_load(folder, str(error)) from error
+        except Exception as error:  # safetensors' own, the system's, or a header that Python cannot read
+            fault = pickle_fault if pickled else file_fault
+            raise _cannot_load(folder, fault(file, error)) from error
+
+
+def _look_into(file: Path, pickled: bool) -> None:
+    if not pickled:
+        with safe_open(file, framework="pt"):
+            return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the pickle's protocol, to whoever wrote it
+        state = torch.load(file, map_location="meta", weights_only=True, mmap=is_zipfile(file))
+    if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
+        raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")
+
+
+@contextmanager
+def reading_base(folder: Path) -> Iterator[None]:
+    """What transformers raises within becomes a MedusaError, unless memory is short, no fault of files."""
+    try:
+        yield
+    except MedusaError:
+        raise
+    except Exception as error:  # as in read_base_config: a config's values go through all of a model's code
+        if is_out_of_memory(error):
+            raise
+        raise _cannot_load(
+            folder, f"{reason_of(error)}; check its {CONFIG_NAME}, or fetch the model again"
+        ) from error
+
+
+def require_all_tensors(folder: Path, report: dict[str, Any]) -> None:
+    """Raise MedusaError when a load with ``STRICT`` reports tensors that are missing or of another shape."""
+    if missing := sorted(report["missing_keys"]):
+        raise MedusaError(
+            f"the weights in {folder} lack {', '.join(missing[:4])}: fetch or save the model again"
+        )
+    if wrong := sorted(report["mismatched_keys"]):
+        name, has, wanted = wrong[0]
+        raise _cannot_load(
+            folder,
+            f"{name} is {list(has)} in the weights, {list(wanted)} by {CONFIG_NAME}: "
+            "fetch both from one source",
+        )
+
+
+def load_base(folder: Path, **options: Any) -> PreTrainedModel:
+    """The causal language model in a folder, ``options`` as for ``from_pretrained``. Raises MedusaError."""
+    kind = model_class(read_base_config(folder))
+    check_weights(folder)
+    with reading_base(folder):
+        model, report = kind.from_pretrained(folder, **STRICT, **options)
+    require_all_tensors(folder, report)
+    return model
+
+
+def empty_base(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The same model on the meta device: its shapes without its weights. Raises MedusaError."""
+    config = read_base_config(folder, trust_remote_code=trust_remote_code)
+    with reading_base(folder), torch.device("meta"):
+        return model_class(config).from_config(config, trust_remote_code=trust_remote_code)
+
+
+def model_class(config: PreTrainedConfig) -> type[AutoModelForCausalLM | AutoModelForMultimodalLM]:
+    """Whose ``from_pretrained`` loads it: a model that also reads pictures or sound goes by another class."""
+    from transformers import (  # noqa: PLC0415 - as above
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MULTIMODAL_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForMultimodalLM,
+    )
+
+    kind = type(config)
+    both = kind in MODEL_FOR_MULTIMODAL_LM_MAPPING and kind not in MODEL_FOR_CAUSAL_LM_MAPPING
+    return AutoModelForMultimodalLM if both else AutoModelForCausalLM
+
+
+def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase | None:
+    """The tokenizer beside a model, None where there is none. Raises MedusaError when it cannot be read."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - as above
+
+    if not any((folder / name).is_file() for name in _TOKENIZER_JSON[:2]):
+        return None
+    try:
+        for name in _TOKENIZER_JSON:
+            if (folder / name).is_file():
+                read_json(folder / name)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        tokenizer.decode(tokenizer("a", verbose=False)["input_ids"])  # some settings show their faults here
+        return tokenizer
+    except MedusaError as error:
+        raise MedusaError(f"cannot load the tokenizer in {folder}: {error}") from error
+    except Exception as error:  # as in read_base_config, and the tokenizers library raises Exception itself
+        raise MedusaError(
+            f"cannot load the tokenizer in {folder}: {_tokenizer_fault(folder, error)}"
+        ) from error
+
+
+def _cannot_load(folder: Path, why: str) -> MedusaError:
+    return MedusaError(f"cannot load a causal language model from {folder}: {why}")
+
+
+def _config_fault(folder: Path, said: dict[str, Any], error: Exception) -> str:
+    from transformers import CONFIG_MAPPING, __version__  # noqa: PLC0415 - as above
+
+    kind = said.get("model_type")
+    if kind is None:
+        return f"its {CONFIG_NAME} names no model_type: {AGAIN}"
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+        return f"its {CONFIG_NAME} makes no sense ({reason_of(error)}): {AGAIN}"
+    if "auto_map" in said:
+        return (
+            f"it brings Python code of its own for {kind!r}, which is not run unless you trust its authors: "
+            "use --trust-remote-code, or a model that transformers knows"
+        )
+    return (
+        f"its {CONFIG_NAME} has model_type {kind!r}, which transformers {__version__} does not know: "
+        f"upgrade transformers, or {_USE}"
+    )
+
+
+def _require_language_model(config: PreTrainedConfig, trust_remote_code: bool) -> None:
+    from transformers import (  # noqa: PLC0415 - as above
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MULTIMODAL_LM_MAPPING,
+    )
+
+    brought = trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    if brought or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return
+    kind = config.model_type
+    if config.is_encoder_decoder:
+        raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
+    if type(config) not in MODEL_FOR_MULTIMODAL_LM_MAPPING:
+        raise MedusaError(f"{kind} is no causal language model, so it cannot continue a text: {_USE}")
+
+
+def _tokenizer_fault(folder: Path, error: Exception) -> str:
+    vocabulary = _TOKENIZER_JSON[0]
+    if "trust_remote_code" in str(error):
+        return "it needs Python code of its own: use --trust-remote-code if you trust its author"
+    if (folder / vocabulary).is_file():
+        return f"{reason_of(error)}; fetch or save the tokenizer's files again"
+    if (pieces := sorted(file.name for file in folder.glob("*.model"))) and not find_spec("sentencepiece"):
+        return f"{pieces[0]} cannot be read: pip install sentencepiece, or fetch a {vocabulary}"
+    return f"{vocabulary}, its vocabulary, is missing: fetch or save the tokenizer's files again"
+
+
+def _no_weights(folder: Path) -> str:
+    if pickles := sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern)):
+        return (
+            f"its weights are in {pickles[0]}, and of pickles only {PICKLED_NAME} or shards with their index "
+            "are read: save the model as safetensors, or fetch a revision that has them"
+        )
+    if other := sorted(file.name for file in folder.glob("*.gguf")):
+        return f"its weights are in {other[0]}, which is for llama.cpp: fetch the model's safetensors"
+    return f"it has no {WEIGHTS_NAME}: {AGAIN}"

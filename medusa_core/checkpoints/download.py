@@ -1,0 +1,152 @@
+"""Downloads from the hub that say how far they are and can be given up, also while the network is silent.
+
+huggingface_hub downloads in threads of its own; one more waits for it here, so that the caller hears of the
+progress in its own thread and may leave from there. Knows nothing about what the files hold.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, get_cached_repo_tree, try_to_load_from_cache
+from huggingface_hub.errors import CachedRepoTreeNotFoundError
+from huggingface_hub.utils import filter_repo_objects
+from tqdm import tqdm
+
+from medusa_core.errors import MedusaError
+
+LOOK_AGAIN = 0.1  # seconds between two words to the caller
+
+Progress = Callable[[str, float | None], None]  # words for a person, and the share that is done
+
+
+class GivenUpError(Exception):
+    """Raised inside the hub's threads once nobody waits for them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Files of a repository: those whose names fit a pattern, but none that fits ``unwanted``."""
+
+    repository: str
+    revision: str | None
+    patterns: Sequence[str]
+    unwanted: Sequence[str]
+
+    def missing_bytes(self) -> int | None:
+        """Bytes of those that are not in the cache; None while the hub's list of files is not there."""
+        try:
+            files = get_cached_repo_tree(self.repository, revision=self.revision)
+        except CachedRepoTreeNotFoundError:
+            return None
+        chosen = filter_repo_objects(
+            files,
+            allow_patterns=list(self.patterns),
+            ignore_patterns=list(self.unwanted),
+            key=lambda file: file.path,
+        )
+        return sum(file.size for file in chosen if not self._is_cached(file.path))
+
+    def _is_cached(self, path: str) -> bool:
+        return isinstance(try_to_load_from_cache(self.repository, path, revision=self.revision), str)
+
+
+class _Transfer:
+    """The bytes of one download, counted by bars that the hub's threads move and nobody sees."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._total: int | None = None
+        self._bars: list[tqdm] = []
+        self.given_up = threading.Event()
+
+    def bar_class(self) -> type[tqdm]:
+        """The class whose bars count here, and end their threads once the download is given up."""
+        transfer = self
+
+        class Bar(tqdm):
+            monitor_interval = 0  # no thread that redraws
+
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options | {"file": io.StringIO(), "disable": False})
+                if self.unit == "B":
+                    transfer._bars.append(self)
+
+            def update(self, n: float | None = 1) -> bool | None:
+                if transfer.given_up.is_set():
+                    raise GivenUpError
+                return super().update(n)
+
+        Bar.set_lock(threading.RLock())
+        return Bar
+
+    def tell(self, progress: Progress) -> None:
+        """Say how far it is. Raises MedusaError when the disk has no room for the rest."""
+        name = self._wanted.repository
+        if not any(bar.total for bar in self._bars):
+            progress(f"Asking the hub for {name}", None)
+            return
+        # Xet moves one bar for the network and one for the disk, plain downloads the latter alone.
+        done = max(int(bar.n) for bar in self._bars)
+        if self._total is None:
+            missing = self._wanted.missing_bytes()
+            self._total = max(missing or 0, *(int(bar.total or 0) for bar in self._bars))
+            self._require_disk(self._total - done)
+        share = min(1.0, done / self._total)
+        progress(f"Downloading {name}: {_size(done)} of {_size(self._total)}", share)
+
+    def close(self) -> None:
+        """Give up the bars' places: tqdm would show the next one below them."""
+        for bar in self._bars:
+            bar.close()
+
+    def _require_disk(self, needed: int) -> None:
+        cache = Path(constants.HF_HUB_CACHE)
+        free = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.is_dir())).free
+        if needed > free:
+            raise MedusaError(
+                f"{self._wanted.repository} needs {_size(needed)} of disk, "
+                f"{_size(free)} are free in {cache}: free some, or set HF_HOME to a larger disk"
+            )
+
+
+def watched(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Progress) -> Path:
+    """What ``download`` returns when it is given the class of its bars, with word to ``progress`` meanwhile.
+
+    An exception that ``progress`` raises ends the download; what has arrived stays in the hub's cache.
+    """
+    transfer = _Transfer(wanted)
+    executor = ThreadPoolExecutor(max_workers=1)
+    running = executor.submit(download, transfer.bar_class())
+    try:
+        while not wait([running], timeout=LOOK_AGAIN).done:
+            transfer.tell(progress)
+    except BaseException:
+        transfer.given_up.set()
+        _abort_xet()
+        raise
+    finally:
+        executor.shutdown(wait=False)
+        transfer.close()
+    return Path(running.result())
+
+
+def _size(count: int) -> str:
+    """For a person, in the powers of ten that the hub counts in."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def _abort_xet() -> None:
+    """End transfers of hf_xet, which asks no bar: what huggingface_hub itself does at Ctrl-C."""
+    with suppress(ImportError):  # there is no public way, so a newer huggingface_hub may have none
+        from huggingface_hub.utils._xet import abort_xet_session  # noqa: PLC0415
+
+        abort_xet_session()

@@ -1,0 +1,311 @@
+"""A load as a watcher sees it: stages, progress, an early end, too little memory or disk, strangers' code."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import shutil
+import threading
+
+import httpx2
+import pytest
+import tiny
+import torch
+from hub_server import Hub, serving
+from huggingface_hub import constants
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from medusa_core import checkpoints, load_line, memory
+from medusa_core.checkpoints import download
+from medusa_core.cli import main
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
+
+GIB = 2**30
+
+
+def config_of(folder, **settings):
+    return LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch, engine_folder):
+    """A hub with the tiny model and, in a repository of their own, its heads; an empty cache."""
+    heads = shutil.copytree(engine_folder / "heads", tmp_path / "heads")
+    config = json.loads((heads / "config.json").read_text(encoding="utf-8"))
+    (heads / "config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": "a/base"}), encoding="utf-8"
+    )
+    base = shutil.copytree(engine_folder, tmp_path / "base", ignore=shutil.ignore_patterns("heads"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
+    monkeypatch.setattr(download, "LOOK_AGAIN", 0.005)
+    with serving(Hub({"a/base": base, "a/heads": heads})) as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
+        template = served.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield served
+
+
+# --- stages ------------------------------------------------------------------------------------------------
+
+
+def names_of(stages):
+    """Names of the stages in order, each once a visit."""
+    return [s.name for i, s in enumerate(stages) if i == 0 or stages[i - 1].name != s.name]
+
+
+def test_a_load_tells_where_it_is(engine_folder, engine):
+    stages = []
+    loaded = load_engine(config_of(engine_folder), stages.append)
+    assert names_of(stages) == ["files", "memory", "weights", "check", "heads"]
+    shares = [stage.done for stage in stages if stage.name == "weights"]
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert shares == sorted(shares)
+    assert len(shares) > len(list(engine.target.model.parameters()))
+    assert [s.estimate is None for s in stages] == [s.name == "files" for s in stages]
+    assert stages[-1].estimate.parameters == loaded.info.parameters
+    assert all(stage.words and "\n" not in stage.words for stage in stages)
+
+
+def test_two_loads_at_once_hear_each_of_their_own(engine_folder):
+    """One ends while the other is under way, and the hook they share is gone when both have ended."""
+    first, second, met = [], [], threading.Barrier(2, timeout=30)
+
+    def watch(stages):
+        def hear(stage):
+            if stage.name == "weights" and stage.done == 0.0 and not any(s.name == "weights" for s in stages):
+                met.wait()
+            stages.append(stage)
+
+        return hear
+
+    other = threading.Thread(target=load_engine, args=(config_of(engine_folder), watch(second)))
+    other.start()
+    load_engine(config_of(engine_folder), watch(first))
+    other.join()
+    assert [s.done for s in first if s.name == "weights"] == [s.done for s in second if s.name == "weights"]
+    heard = len(first)
+    assert list(transformers_logging.tqdm([1, 2], desc="Loading weights")) == [1, 2]
+    assert len(first) == heard
+
+
+# --- ending it ---------------------------------------------------------------------------------------------
+
+
+class EnoughError(Exception):
+    """A watcher's own."""
+
+
+KINDS = [RuntimeError, OSError, MedusaError, KeyboardInterrupt]
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind"),
+    [
+        *((stage, EnoughError) for stage in ("files", "memory", "weights", "check", "heads")),
+        *(("weights", kind) for kind in KINDS),
+    ],
+)
+def test_what_the_watcher_raises_ends_the_load_and_leaves_nothing(engine_folder, stage, kind):
+    def models():
+        return sum(type(thing) is LlamaForCausalLM for thing in gc.get_objects())
+
+    def hook(factory, args, options):
+        return factory(*args, **options)
+
+    refusal = kind("out of memory, or so it says")
+
+    def watch(now):
+        if now.name == stage and (now.done is None or now.done > 0.5):
+            raise refusal
+
+    before, previous = models(), transformers_logging.set_tqdm_hook(hook)
+    try:
+        with pytest.raises(kind) as caught:
+            load_engine(config_of(engine_folder), watch)
+        assert caught.value is refusal
+        # The exception is still held, as by a program that shows it.
+        assert models() == before
+        assert transformers_logging.set_tqdm_hook(hook) is hook
+    finally:
+        transformers_logging.set_tqdm_hook(previous)
+
+
+# --- the hub -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [("a/base", "a/heads"), ("", "a/heads"), ("a/heads", "")])
+def test_downloads_are_told_in_bytes(hub, named):
+    hub.delay = 0.02
+    stages = []
+    loaded = load_engine(LoadConfig(*named, "float32", "cpu"), stages.append)
+    assert loaded.heads.count == tiny.HEADS
+    assert names_of(stages) == ["files", "memory", "files", "weights", "check", "heads"]
+    # Small files first; it is told what the memory must hold before anything large is asked for.
+    known = next(i for i, stage in enumerate(stages) if stage.name == "memory")
+    assert any("Downloading a/base: " in stage.words for stage in stages[known:])
+    shares = [stage.done for stage in stages[known:] if stage.name == "files" and stage.done]
+    assert len(set(shares)) > 3
+    assert all(0 < share <= 1 for share in shares)
+    assert stages[known].estimate.parameters == loaded.info.parameters
+    assert stages[known].estimate.heads == 4 * loaded.info.head_parameters
+    assert hub.sent.count("model.safetensors") == 1
+    again = []
+    load_engine(LoadConfig(*named, "float32", "cpu"), again.append)
+    assert hub.sent.count("model.safetensors") == 1
+    assert not any("Downloading" in stage.words for stage in again)
+
+
+def test_a_download_can_be_ended_and_taken_up_again(hub):
+    hub.delay = 0.2
+    refusal = EnoughError()
+
+    def watch(stage):
+        if stage.done and stage.name == "files" and "model.safetensors" in hub.sent:
+            raise refusal
+
+    with pytest.raises(EnoughError) as caught:
+        load_engine(LoadConfig("a/base", "none", "float32", "cpu"), watch)
+    assert caught.value is refusal
+    hub.delay = 0.0
+    assert load_engine(LoadConfig("a/base", "none", "float32", "cpu")).info.base == "a/base"
+
+
+def test_too_little_memory_is_said_before_weights_are_fetched(hub, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**16)
+    with pytest.raises(MedusaError, match=r"the model needs about \d+ MB of memory, 0 MB are free: take a"):
+        load_engine(LoadConfig("a/base", "a/heads", "float32", "cpu"))
+    assert not any(name.endswith(".safetensors") for name in hub.sent)
+    assert main(["generate", "abc", "--model", "a/base", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_too_little_disk_is_said_before_it_is_full(hub, monkeypatch):
+    hub.delay = 0.02
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(MedusaError, match=r"a/base needs 0\.\d MB of disk, 0\.0 MB are free in .*HF_HOME"):
+        checkpoints.locate("a/base", ["*"])
+
+
+def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
+    """As huggingface_hub raises it once it has tried again for some seconds."""
+
+    def broken(*_, **__):
+        raise httpx2.ReadError("the line went dead")
+
+    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", broken)
+    with pytest.raises(MedusaError, match="ReadError: the line went dead"):
+        load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
+
+
+def test_mistrals_second_copy_of_the_weights_stays_where_it_is(hub):
+    folder = hub.repositories["a/base"]
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert not (checkpoints.locate_model("a/base") / "consolidated.safetensors").exists()
+
+
+# --- memory that runs out while loading --------------------------------------------------------------------
+
+
+def test_memory_that_runs_out_is_said_with_what_would_help(engine_folder, monkeypatch):
+    def read(*_, **__):
+        return torch.empty(2**50)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
+    with pytest.raises(
+        MedusaError, match=r"ran out while loading, though the model needs .*: use --"
+    ) as caught:
+        load_engine(config_of(engine_folder))
+    assert "--dtype bfloat16 (" in str(caught.value)
+    assert "--heads none (" in str(caught.value)
+
+
+# --- code of strangers -------------------------------------------------------------------------------------
+
+CODE = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM
+Path({mark!r}).touch()
+class HomemadeConfig(LlamaConfig):
+    model_type = "homemade"
+class HomemadeModel(LlamaForCausalLM):
+    config_class = HomemadeConfig
+"""
+
+
+@pytest.fixture(params=["homemade", "llama"])
+def homemade(request, engine_folder, tmp_path, monkeypatch):
+    """A model of a new kind or a known one with classes of its own, whose file leaves a mark when run."""
+    from transformers import dynamic_module_utils
+
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = shutil.copytree(engine_folder, tmp_path / "homemade")
+    (folder / "homemade.py").write_text(CODE.format(mark=str(tmp_path / "mark")), encoding="utf-8")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {
+        "model_type": request.param,
+        "auto_map": {
+            "AutoConfig": "homemade.HomemadeConfig",
+            "AutoModelForCausalLM": "homemade.HomemadeModel",
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def test_a_folders_code_runs_only_where_that_was_said(homemade, engine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks on the terminal"))
+    known = "llama" in (homemade / "config.json").read_text(encoding="utf-8").split("model_type")[1][:12]
+    if known:
+        loaded = load_engine(config_of(homemade))  # by transformers' own class
+        assert type(loaded.target.model) is LlamaForCausalLM
+    else:
+        with pytest.raises(MedusaError, match=r"Python code of its own.*--trust-remote-code"):
+            load_engine(config_of(homemade))
+        for argv in (
+            ["heads", "init", "--out", str(tmp_path / "out")],
+            ["generate", "abc"],
+            ["heads", "check"],
+        ):
+            assert main([*argv, "--model", str(homemade)]) == 2
+            assert "--trust-remote-code" in capsys.readouterr().err
+    assert not (tmp_path / "mark").exists()
+    trusted = load_engine(config_of(homemade, trust_remote_code=True))
+    assert (tmp_path / "mark").exists()
+    assert type(trusted.target.model).__name__ == "HomemadeModel"
+    assert tiny.emitted(tiny.run(trusted)) == tiny.emitted(tiny.run(engine))
+
+
+def test_the_hubs_code_is_fetched_only_where_it_may_run(hub):
+    (hub.repositories["a/base"] / "homemade.py").write_text("raise SystemExit", encoding="utf-8")
+    load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
+    assert "homemade.py" not in hub.sent
+    load_engine(LoadConfig("a/base", "none", "float32", "cpu", trust_remote_code=True))
+    assert "homemade.py" in hub.sent  # and not run, since no config names it
+
+
+# --- on the terminal ---------------------------------------------------------------------------------------
+
+
+def test_a_terminal_sees_one_line_that_goes_away(engine_folder, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(load_line, "_SOON", 0)
+    with load_line.load_line(terminal) as watch:
+        load_engine(config_of(engine_folder), watch)
+    written = terminal.getvalue()
+    assert "Reading the weights 100% |" in written
+    assert "Looking for the files …" in written
+    assert "\n" not in written
+    assert written.split("\r")[-2].strip() == ""  # wiped
+
+
+def test_no_terminal_sees_nothing(engine_folder, capsys):
+    assert load_line.load_with_line(config_of(engine_folder)).heads is not None
+    assert capsys.readouterr().err == ""

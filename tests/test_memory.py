@@ -1,0 +1,237 @@
+"""What a load will take, told beforehand: against what is really held, and with the advice that follows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from head_files import public_state, vllm_state, write, write_config, write_full, write_vllm
+from transformers import DeepseekV3Config, MambaConfig, MambaForCausalLM
+
+from medusa_core import memory
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
+from medusa_core.memory import estimate_memory
+from medusa_core.shape import head_numbers, model_shape
+
+GIB = 2**30
+
+
+def config_of(folder, **settings):
+    return LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)
+
+
+def held(tensors):
+    """Bytes of tensors, each counted once."""
+    return sum(
+        tensor.numel() * tensor.element_size() for tensor in {t.data_ptr(): t for t in tensors}.values()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
+    estimate = estimate_memory(config_of(engine_folder, dtype=dtype))
+    engine = load_engine(config_of(engine_folder, dtype=dtype))
+    assert estimate.base == held(engine.target.model.parameters())
+    assert estimate.heads == held(engine.heads.parameters())
+    assert (estimate.dtype, estimate.device) == (dtype, "cpu")
+    assert estimate.parameters == engine.info.parameters
+    cache = engine.target.new_cache(engine.target.context + 64)
+    with torch.inference_mode():
+        engine.target.prefill(tiny.PROMPT, cache)
+    assert estimate.cache == held(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))
+    assert estimate.total > estimate.base + estimate.heads + estimate.cache
+    assert estimate_memory(config_of(engine_folder, heads="none")).heads == 0
+
+
+def test_tied_weights_are_counted_once(tmp_path):
+    model = tiny.build_model(tiny.tiny_config(tie_word_embeddings=True))
+    model.save_pretrained(tmp_path)
+    assert estimate_memory(config_of(tmp_path)).base == held(model.parameters())
+
+
+def test_latent_keys_and_values_are_narrow(tmp_path):
+    config = DeepseekV3Config(
+        vocab_size=64, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, n_routed_experts=4, n_group=1, topk_group=1,
+        num_experts_per_tok=2, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=None, qk_rope_head_dim=8,
+        qk_nope_head_dim=16, v_head_dim=12, max_position_embeddings=96, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    tiny.build_model(config).save_pretrained(tmp_path)
+    engine = load_engine(config_of(tmp_path))
+    cache = engine.target.new_cache(96 + 64)
+    with torch.inference_mode():
+        engine.target.prefill(tiny.PROMPT, cache)
+    whole = held(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))
+    assert estimate_memory(config_of(tmp_path)).cache == whole
+
+
+def only_config(folder, heads, _):
+    folder.mkdir()
+    write_config(folder, {"medusa_num_heads": heads.count, "medusa_num_layers": heads.layers})
+
+
+LAYOUTS = {
+    "safetensors": lambda folder, heads, _: write(folder, public_state(heads)),
+    "pt": lambda folder, heads, _: write(folder, public_state(heads), "pt"),
+    "shards": lambda folder, heads, _: write(folder, public_state(heads), "shards"),
+    "v2": lambda folder, heads, _: write(folder, public_state(heads, version=2)),
+    "vllm": lambda folder, heads, _: write_vllm(folder, vllm_state(heads)),
+    "full": lambda folder, heads, base: write_full(folder, base, heads),
+    "not fetched yet": only_config,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_heads_are_counted_in_every_format_or_by_their_config(model, base, tmp_path, layout):
+    heads = tiny.random_heads(model, 4, layers=2)
+    LAYOUTS[layout](tmp_path / "heads", heads, base)
+    blocks = heads.block_weight.numel() + heads.block_bias.numel()
+    expected = blocks if layout == "v2" else blocks + heads.lm_weight.numel()
+    assert head_numbers(tmp_path / "heads", model_shape(base)) == expected
+
+
+def test_a_model_that_cannot_be_counted_says_what_it_is(tmp_path):
+    MambaForCausalLM(MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(MedusaError, match="mamba has no attention"):
+        estimate_memory(config_of(tmp_path))
+    with pytest.raises(MedusaError, match="recurrent state"):
+        load_engine(config_of(tmp_path))
+
+
+# --- advice ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seven_b(tmp_path):
+    """The config of a 7B model; there are no weights."""
+    tiny.LlamaConfig(
+        vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, max_position_embeddings=4096,
+    ).save_pretrained(tmp_path)  # fmt: skip
+    return tmp_path
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Set how many GiB are free."""
+    return lambda gib: monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * GIB))
+
+
+def test_what_is_needed_and_what_would_help_is_said(seven_b, free):
+    free(12)
+    estimate = estimate_memory(config_of(seven_b, dtype="float32"))
+    assert not estimate.fits
+    words = estimate.sentence()
+    assert words.startswith("needs about 30.2 GB of memory, 12.0 GB are free: use --quantize 8bit (")
+    assert "--quantize 4bit (" in words
+    assert "bfloat16" not in words  # which needs 15
+    # What fits comes first.
+    assert [advice.split(" (")[0] for advice in estimate.advice] == [
+        "--quantize 8bit",
+        "--quantize 4bit",
+        "--dtype bfloat16",
+    ]
+    for advice in estimate.alternatives:
+        flag, value = advice.flags.removeprefix("--").split()
+        assert estimate_memory(config_of(seven_b, **{flag: value})).total == advice.needed
+    half = estimate_memory(config_of(seven_b, dtype="bfloat16"))
+    assert half.sentence().startswith("needs about 15.1 GB of memory")
+    free(64)
+    assert estimate.base == 6738415616 * 4
+    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 30.2 GB of memory, 64.0 GB are free"
+
+
+def test_several_changes_are_offered_where_no_single_one_helps(seven_b, free):
+    free(6.5)
+    words = estimate_memory(config_of(seven_b, dtype="float32")).sentence()
+    assert "use --dtype bfloat16 --quantize 4bit together (" in words
+    free(2)
+    assert "take a smaller model or a larger machine" in estimate_memory(config_of(seven_b)).sentence()
+
+
+def test_a_gpu_has_the_cpu_beside_it(seven_b, free, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    free(8)
+    config = LoadConfig(model=str(seven_b))
+    monkeypatch.setattr(memory, "spare_memory", lambda device, packed: 0 if packed else 32 * GIB)
+    spread = estimate_memory(config)
+    assert spread.fits
+    assert (
+        "of GPU memory, 8.0 GB are free: the rest goes to slower memory, of which 32.0 GB"
+        in spread.sentence()
+    )
+    assert {"--quantize 4bit", "--device cpu"} <= {other.flags for other in spread.alternatives if other.fits}
+    free(4)
+    packed = estimate_memory(replace(config, quantize="4bit"))
+    assert not packed.fits  # packed layers do not run from the CPU
+
+
+# --- against what a process takes --------------------------------------------------------------------------
+
+MEASURE = """
+import json, sys, threading, time
+import torch
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.loading import load_engine
+
+def held():
+    rows = open("/proc/self/status", encoding="utf-8").read().splitlines()
+    return 1024 * next(int(row.split()[1]) for row in rows if row.startswith("RssAnon"))
+
+def run(engine, tokens):
+    config = GenerationConfig(max_new_tokens=20, tree="cartesian-4x2")
+    for _ in engine.stream(torch.arange(tokens).remainder(20).tolist(), config):
+        pass
+
+small, large, dtype = sys.argv[1:]
+run(load_engine(LoadConfig(small, dtype=dtype, device="cpu")), 8)  # libraries and kernels
+before = peak = held()
+
+def look():
+    global peak
+    while True:
+        peak = max(peak, held())
+        time.sleep(0.001)
+
+threading.Thread(target=look, daemon=True).start()
+stages = []
+engine = load_engine(LoadConfig(large, dtype=dtype, device="cpu"), stages.append)
+after = held()
+run(engine, engine.target.context - 40)
+estimate = stages[-1].estimate
+print(json.dumps({
+    "after": after - before, "peak": peak - before, "total": estimate.total,
+    "weights": estimate.base + estimate.heads,
+}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path):
+    """A model of 80 MB in another process: weights as they were counted, and never more than the total."""
+    config = tiny.tiny_config(
+        8, vocab_size=4000, hidden_size=512, intermediate_size=1536, num_hidden_layers=4,
+        num_attention_heads=8, max_position_embeddings=1024,
+    )  # fmt: skip
+    model = tiny.build_model(config)
+    # In files of another dtype: otherwise the weights would be pages of the file.
+    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    write(tmp_path / "heads", public_state(tiny.random_heads(model, 2)))
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(engine_folder), str(tmp_path), "float32"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    took = json.loads(result.stdout.splitlines()[-1])
+    assert took["after"] == pytest.approx(took["weights"], rel=0.15)
+    assert 0.9 * took["weights"] < took["peak"] < took["total"]
