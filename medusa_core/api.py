@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.decoding import Step
+from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading import load_engine
@@ -81,6 +81,7 @@ def generate(
     """
     config = _read(GenerationConfig, settings)
     ids = _tokens(engine, prompt)
+    check_prompt(ids, engine.target)
     builder = TraceBuilder(engine, config, ids) if trace else None
     tokens: list[int] = []
     steps, seconds, finish = 0, 0.0, None

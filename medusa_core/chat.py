@@ -8,8 +8,8 @@ continues a text instead, and ``notice`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from jinja2 import TemplateError
@@ -17,8 +17,11 @@ from jinja2 import TemplateError
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.kv_cache import TreeCache
+from medusa_core.prompt_text import check_characters, check_text
 from medusa_core.stopping import text_before_stop
+from medusa_core.target import Target
 
 _MARK, _NEXT = "medusaanswer", "medusaquestion"  # plain words that no template changes
 _ROOM = 4  # old messages go when less than a 4th of the context, or the budget, is left for the reply
@@ -38,6 +41,19 @@ class TurnEnd:
 
     tokens: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
+
+
+@dataclass
+class ReadText:
+    """What a model has read of one conversation: ``cache`` holds keys and values of the tokens ``rows``."""
+
+    cache: TreeCache
+    rows: list[int] = field(default_factory=list)
+
+    @classmethod
+    def nothing(cls, target: Target) -> ReadText:
+        """Before the first message."""
+        return cls(target.new_cache(0))
 
 
 class Reply:
@@ -93,18 +109,26 @@ class Reply:
 class Conversation:
     """Messages, a system prompt and the cache of what was read so far, on an engine that others may share."""
 
-    def __init__(self, engine: Engine, system: str = "") -> None:
-        """Raises MedusaError when there is no tokenizer or the template takes no system prompt."""
+    def __init__(
+        self,
+        engine: Engine,
+        system: str = "",
+        messages: Iterable[Message] = (),
+        read: ReadText | None = None,
+    ) -> None:
+        """Go on after ``messages``, with what the same target has ``read`` of them where that was kept.
+
+        Raises MedusaError when there is no tokenizer or the template takes no system prompt.
+        """
         if engine.tokenizer is None:
             raise MedusaError(f"{engine.info.base} has no tokenizer: a chat needs one beside the weights")
         self.engine = engine
-        self.messages: list[Message] = []
+        self.messages: list[Message] = list(messages)
         self.templated = bool(engine.tokenizer.chat_template)
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
         self._system = ""
         self.system = system
-        self._rows: list[int] = []  # tokens whose keys and values the cache holds
-        self._cache = engine.target.new_cache(0)
+        self._read = read or ReadText.nothing(engine.target)
 
     @property
     def notice(self) -> str | None:
@@ -126,18 +150,17 @@ class Conversation:
                 f"the chat template of {self.engine.info.base} has no system prompt: "
                 "write it into the first message"
             )
-        self._system = _clean(text)
+        self._system = check_characters(text, "the system prompt")
 
     @property
     def cached_tokens(self) -> int:
         """Tokens of this conversation that need not be read again."""
-        return len(self._rows)
+        return len(self._read.rows)
 
     def reset(self) -> None:
         """Forget the messages and what was read of them; the system prompt stays."""
         self.messages.clear()
-        self._rows.clear()
-        self._cache = self.engine.target.new_cache(0)
+        self._read = ReadText.nothing(self.engine.target)
 
     def reply(self, text: str, config: GenerationConfig) -> Reply:
         """A reply to ``text``, to be iterated; the oldest messages go when the context has no room for them.
@@ -145,9 +168,7 @@ class Conversation:
         Raises MedusaError when the text is empty or does not fit the context even alone; the conversation is
         then as it was.
         """
-        if not text.strip():
-            raise MedusaError("the message is empty: write at least one word")
-        kept = [*self.messages, Message("user", _clean(text))]
+        kept = [*self.messages, Message("user", check_text(text, "the message"))]
         dropped = 0
         context = self.engine.target.context
         room = min(config.max_new_tokens, context // _ROOM)
@@ -165,7 +186,7 @@ class Conversation:
         """Token ids of the whole conversation, up to where the next answer starts. Raises MedusaError."""
         if not self.templated:
             # One text: each message goes on a new line after the answer before it.
-            return self.engine.encode(self._system + "".join(_continued(messages, bool(self._system))))
+            return self.engine.tokenize(self._system + "".join(_continued(messages, bool(self._system))))
         return _encode(self.engine, _render(self.engine, self._system, messages, answer_next))
 
     def decode(self, reply: Reply) -> Iterator[Step]:
@@ -174,16 +195,17 @@ class Conversation:
             raise MedusaError("this reply was made already: ask for a new one")
         before, self.messages = self.messages, list(reply.messages)
         # First our notes, then the cache, so that a run that fails while it reads leaves both in agreement.
-        del self._rows[self._known(reply.prompt) :]
-        self._cache.truncate(len(self._rows))
+        read = self._read
+        del read.rows[self._known(reply.prompt) :]
+        read.cache.truncate(len(read.rows))
         steps = self.engine.stream(
-            reply.prompt, reply.config, cache=self._cache, end_tokens=self.turn_end.tokens
+            reply.prompt, reply.config, cache=read.cache, end_tokens=self.turn_end.tokens
         )
         try:
             for step in steps:
                 if not reply.steps:
-                    self._rows = list(reply.prompt)
-                self._rows += step.tree.tokens[step.verdict.path].tolist()
+                    read.rows[:] = reply.prompt
+                read.rows += step.tree.tokens[step.verdict.path].tolist()
                 reply.tokens += step.emitted
                 reply.steps += 1
                 reply.seconds += step.ms.total / 1000
@@ -199,7 +221,7 @@ class Conversation:
 
     def _known(self, prompt: list[int]) -> int:
         """How many tokens of ``prompt`` the cache begins with; its last one is read anew in any case."""
-        same = zip(self._rows, prompt[:-1], strict=False)
+        same = zip(self._read.rows, prompt[:-1], strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
 
 
@@ -229,18 +251,14 @@ def _render(engine: Engine, system: str, messages: list[Message], answer_next: b
             entries, tokenize=False, add_generation_prompt=answer_next
         )
     except (TemplateError, ValueError, TypeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"the chat template of {engine.info.base} cannot write this: {reason}") from error
-
-
-def _clean(text: str) -> str:
-    """Text that has bytes: lone surrogates become replacement characters."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
+        raise MedusaError(
+            f"the chat template of {engine.info.base} cannot write this: {reason_of(error)}"
+        ) from error
 
 
 def _encode(engine: Engine, text: str) -> list[int]:
     """Ids of rendered text, which has its special tokens already."""
-    return engine.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return engine.tokenize(text, special=False)
 
 
 def _takes_system(engine: Engine) -> bool:

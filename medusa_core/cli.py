@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
+import logging
 import os
 import pkgutil
 import sys
@@ -15,10 +17,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from medusa_core import commands
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, is_out_of_memory, one_line, reason_of
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+_LESS = "use a smaller model, batch or context, or close what else is running"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -37,25 +40,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         importlib.import_module(f"{commands.__name__}.{module.name}").register(subparsers)
     args = parser.parse_args(argv)
     _quiet_libraries()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
+        sys.stdin.reconfigure(errors="surrogateescape")
     try:
         args.run(args)
     except MedusaError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return EXIT_BAD_INPUT
+        return _refuse(str(error))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone; keep Python from complaining while it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # What the system refuses is the user's to know: a full disk, a folder that is a file, a permission.
+        name = error.filename or "the output"
+        return _refuse(f"{name} cannot be used ({reason_of(error)}): check the path and the room on its disk")
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _refuse(f"the memory is used up ({reason_of(error)}): {_LESS}")
     return 0
+
+
+def _refuse(text: str) -> int:
+    print("error:", one_line(text), file=sys.stderr)
+    return EXIT_BAD_INPUT
 
 
 def _quiet_libraries() -> None:
     """Our own progress bars and one-line errors, not those of the libraries beneath."""
-    from transformers.utils import logging  # noqa: PLC0415 - slow to import, and --help does not need it
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415 - slow to import
 
-    logging.set_verbosity_error()
+    transformers_logging.set_verbosity_error()
+    # peft imports it where it is installed, and it then names kernels that nobody asked for.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     # What libraries tell their own developers is nothing to the user.
     warnings.filterwarnings("ignore", category=FutureWarning)
-    logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()

@@ -64,7 +64,7 @@ def decode(
     The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError when
     the prompt is empty or leaves no room in the context.
     """
-    _check_prompt(prompt, target)
+    check_prompt(prompt, target)
     slots = min(len(prompt) + budget, target.context) + drafter.largest_tree
     with torch.inference_mode():
         if cache is None:
@@ -74,6 +74,7 @@ def decode(
             cache.truncate(len(prompt) - 1)
             cache.reserve(slots)
         logits, hidden = target.prefill(list(prompt[cache.length :]), cache)
+        _check_output(logits, target)
         drafter.begin(prompt, hidden)
         root = int(rule.choose(logits[None])[0])
     index, finish = 0, None
@@ -101,17 +102,27 @@ def decode(
         index += 1
 
 
-def _check_prompt(prompt: Sequence[int], target: Target) -> None:
+def check_prompt(prompt: Sequence[int], target: Target) -> None:
+    """Raise MedusaError for a prompt that is empty, too long for the context or of another vocabulary."""
     if not prompt:
         raise MedusaError("the prompt is empty: give at least one token")
     if len(prompt) >= target.context:
-        raise MedusaError(
-            f"the prompt has {len(prompt)} tokens, the context holds {target.context}: shorten the prompt"
-        )
+        raise MedusaError(f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt")
     if min(prompt) < 0 or max(prompt) >= target.vocab_size:
         raise MedusaError(
             f"prompt ids run from {min(prompt)} to {max(prompt)}, the vocabulary from 0 to "
             f"{target.vocab_size - 1}: use ids of this model's tokenizer"
+        )
+
+
+def _check_output(logits: torch.Tensor, target: Target) -> None:
+    """Raise MedusaError when a model has read the prompt and says nothing: later steps would say it too."""
+    largest = logits.amax()  # a NaN is carried along; -inf masks a token
+    if not bool(torch.isfinite(largest)):
+        kind = str(target.dtype).removeprefix("torch.")
+        wider = "" if target.dtype == torch.float32 else f" or too large for {kind}, so use --dtype float32"
+        raise MedusaError(
+            f"the model's output is {float(largest)}, its weights are damaged{wider}: fetch them again"
         )
 
 

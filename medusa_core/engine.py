@@ -16,9 +16,10 @@ from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step, decode
 from medusa_core.drafters import make_drafter
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.heads import MedusaHeads
 from medusa_core.kv_cache import TreeCache
+from medusa_core.prompt_text import check_text
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
 from medusa_core.tree import Topology, load_tree
@@ -55,15 +56,28 @@ class Engine:
     info: EngineInfo
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt. Raises MedusaError when there is no tokenizer or no text."""
+        """Token ids of a prompt. Raises MedusaError for a text nobody writes, or without a tokenizer."""
+        self.require_tokenizer()
+        return self.tokenize(check_text(text))
+
+    def require_tokenizer(self) -> None:
+        """Raise MedusaError when there is no tokenizer."""
         if self.tokenizer is None:
-            raise MedusaError(f"{self.info.base} has no tokenizer: give --prompt-ids instead of a prompt")
-        if not text.strip():
-            raise MedusaError("the prompt is empty: write at least one word")
-        # A lone surrogate has no bytes; it becomes the replacement character instead of an error.
-        clean = text.encode("utf-8", errors="replace").decode("utf-8")
+            raise MedusaError(
+                f"{self.info.base} has no tokenizer: put its files beside the weights, or give token ids "
+                "with --prompt-ids"
+            )
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids of any text, with the tokens that begin one where ``special``. Raises MedusaError."""
         # Too long a prompt is our error to report, with the cause and the fix.
-        return self.tokenizer(clean, verbose=False)["input_ids"]
+        ids = self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+        if ids and max(ids) >= (rows := self.target.vocab_size):
+            raise MedusaError(
+                f"the tokenizer makes token {max(ids)} of this text, {self.info.base} has {rows}: "
+                "it belongs to another model, so put this model's tokenizer beside the weights"
+            )
+        return ids
 
     def decode_text(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
@@ -109,9 +123,10 @@ class Engine:
         cache: TreeCache | None = None,
         end_tokens: frozenset[int] = frozenset(),
     ) -> Iterator[Step]:
-        """Decode after ``prompt``: a generator of steps. Raises MedusaError at the first ``next``.
+        """Decode after ``prompt``: a generator of steps.
 
         ``cache`` holds rows of the prompt's first tokens of a run before, ``end_tokens`` end the text too.
+        Raises MedusaError at the first ``next``, or later when memory runs out.
         """
         tree = self.tree(config.tree) if config.method == "medusa" and self.heads else None
         generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
@@ -123,4 +138,14 @@ class Engine:
         )
         drafter = make_drafter(self.target, self.heads, tree, config)
         rule = make_rule(config, generator)
-        yield from decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
+        steps = decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
+        try:
+            yield from steps
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MedusaError(
+                f"{self.info.device} has too little memory for {len(prompt)} prompt tokens, "
+                f"{config.max_new_tokens} new ones and a tree of {drafter.largest_tree} nodes: "
+                "shorten the prompt, lower --max-new-tokens or take a smaller --tree"
+            ) from error

@@ -23,13 +23,15 @@ from pathlib import Path
 import networkx as nx
 import torch
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 
 Choice = tuple[int, ...]
 
 MAX_NODES = 256
 TOP_K = 10  # ranks a head offers; the published trees use 0 to 9
 CARTESIAN_PREFIX = "cartesian-"
+_LONGEST_NAME = 80  # characters of a name that is shown
+_EXAMPLE = "[[0], [0, 0], [1]]"
 
 
 @dataclass(frozen=True)
@@ -185,10 +187,14 @@ def load_tree(name: str) -> Topology:
     path = Path(name)
     if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
         raise MedusaError(
-            f"no tree is called {name!r}: use one of {', '.join(published)}, "
+            f"no tree is called {name[:_LONGEST_NAME]!r}: use one of {', '.join(published)}, "
             f"{CARTESIAN_PREFIX}4x2x1 or a .json file"
         )
-    return Topology.from_choices(_read_choices(path))
+    choices = _read_choices(path)
+    try:
+        return Topology.from_choices(choices)
+    except MedusaError as error:
+        raise MedusaError(f"the tree {path} cannot be used: {error}") from error
 
 
 def _widths(name: str) -> list[int]:
@@ -205,12 +211,14 @@ def _read_choices(path: Path) -> list[Sequence[int]]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise MedusaError(f"cannot read the tree {path}: {error.strerror}") from error
+        raise MedusaError(f"cannot read the tree {path}: {error.strerror}: check the path") from error
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"the tree {path} is not JSON: {error}") from error
+        raise MedusaError(
+            f"the tree {path} is not JSON ({reason_of(error)}): write rank tuples such as {_EXAMPLE}"
+        ) from error
     choices = data.get("choices") if isinstance(data, dict) else data
     if not isinstance(choices, list):
-        raise MedusaError(f"the tree {path} holds no list of rank tuples such as [[0], [0, 0], [1]]")
+        raise MedusaError(f"the tree {path} holds no list of rank tuples: write them as in {_EXAMPLE}")
     return choices
 
 

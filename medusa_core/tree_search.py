@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.tree import MAX_NODES, TOP_K, Choice
 
 
@@ -79,12 +79,25 @@ def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
     return [[0.55 * 0.7**head / (rank + 1) ** 1.3 for rank in range(ranks)] for head in range(heads)]
 
 
-def read_accuracies(path: Path) -> list[list[float]]:
-    """Accuracies from a JSON file: the list itself or an object with it under "accuracies"."""
+def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:
+    """Accuracies from a JSON file: the list itself or an object with it under "accuracies".
+
+    Raises MedusaError when they cannot be used, or are those of more than the given number of heads.
+    """
     try:
-        return parse_accuracies(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, MedusaError) as error:
+        accuracies = parse_accuracies(json.loads(path.read_text(encoding="utf-8")))
+        check_accuracies(accuracies)
+    except MedusaError as error:
         raise MedusaError(f"cannot read accuracies from {path}: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise MedusaError(
+            f"cannot read accuracies from {path} as JSON ({reason_of(error)}): write it anew with calibrate"
+        ) from error
+    if heads is not None and len(accuracies) > heads:
+        raise MedusaError(
+            f"{path} has accuracies of {len(accuracies)} heads, there are {heads}: calibrate these heads"
+        )
+    return accuracies
 
 
 def parse_accuracies(data: object) -> list[list[float]]:
@@ -93,7 +106,9 @@ def parse_accuracies(data: object) -> list[list[float]]:
         rows = data["accuracies"] if isinstance(data, dict) else data
         return [[float(value) for value in row] for row in rows]
     except (ValueError, KeyError, TypeError) as error:
-        raise MedusaError(f'no list of numbers a head under "accuracies" ({error!r})') from error
+        raise MedusaError(
+            'it holds no list of numbers a head under "accuracies": write it anew with calibrate'
+        ) from error
 
 
 def check_accuracies(accuracies: Sequence[Sequence[float]]) -> None:

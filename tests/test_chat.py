@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from medusa_core import Conversation, MedusaError, checkpoints
-from medusa_core.chat import Message, turn_end
+from medusa_core.chat import Message, ReadText, turn_end
 from medusa_core.cli import main
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading import load_engine
@@ -165,10 +165,11 @@ def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
 def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
     """Keys and values after several turns against one plain forward over the same tokens."""
     engine = engine_for(VICUNA)
-    conversation = Conversation(engine)
+    read = ReadText.nothing(engine.target)
+    conversation = Conversation(engine, read=read)
     for question in QUESTIONS[:3]:
         ask(conversation, question)
-    rows, cache = conversation._rows, conversation._cache
+    rows, cache = read.rows, read.cache
     assert cache.length == len(rows) == conversation.cached_tokens
     fresh = engine.target.new_cache(len(rows))
     with torch.inference_mode():
@@ -323,7 +324,7 @@ def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Target, "prefill", breaks)
-        with pytest.raises(RuntimeError, match="out of memory"):
+        with pytest.raises(MedusaError, match="cpu has too little memory for"):
             ask(conversation, "A first try")
     reply = ask(conversation, "Another text, longer than the first try")
     fresh = engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
@@ -368,6 +369,22 @@ def test_conversations_on_one_engine_do_not_meet(engine_for):
     assert got == expected
 
 
+def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
+    engine = engine_for(CHATML)
+    whole = Conversation(engine)
+    read, messages = ReadText.nothing(engine.target), []
+    for question in QUESTIONS:
+        expected = ask(whole, question)
+        part = Conversation(engine, "", messages, read)
+        reply = ask(part, question)
+        assert (reply.tokens, reply.reused) == (expected.tokens, expected.reused)
+        messages = part.messages
+    anew = Conversation(engine, "", whole.messages[:-2])  # what was read is lost: only slower
+    reply = ask(anew, QUESTIONS[-1])
+    assert (reply.tokens, reply.reused) == (expected.tokens, 0)
+    assert anew.messages == whole.messages
+
+
 def test_reset_forgets_everything_but_the_system_prompt(engine_for):
     conversation = Conversation(engine_for(CHATML), "Sys.")
     first = ask(conversation, "Hi")
@@ -377,10 +394,12 @@ def test_reset_forgets_everything_but_the_system_prompt(engine_for):
     assert (again.prompt, again.tokens, again.reused) == (first.prompt, first.tokens, 0)
 
 
-def test_lone_surrogates_become_replacement_characters(engine_for):
+def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
     conversation = Conversation(engine_for(CHATML))
-    assert ask(conversation, "a\ud800b").steps > 0
-    assert conversation.messages[0].content == "a?b"
+    with pytest.raises(MedusaError, match=r"the message has half a character \(U\+D800\) at position 2"):
+        ask(conversation, "a\ud800b")
+    assert conversation.messages == []
+    assert ask(conversation, "ab").steps > 0
 
 
 def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 import torch
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForMultimodalLM,
+    LlamaConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
@@ -47,10 +54,14 @@ def tiny_config(kv_heads: int = 4, **changes) -> LlamaConfig:
     return LlamaConfig(**(settings | changes))
 
 
-def build_model(config, attention: str = "sdpa", seed: int = 0) -> PreTrainedModel:
-    """A float32 model with random weights."""
+def build_model(
+    config, attention: str = "sdpa", seed: int = 0, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    """A model with random weights; one that also reads pictures goes by another class."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+    text_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    auto = AutoModelForCausalLM if text_only else AutoModelForMultimodalLM
+    model = auto.from_config(config, attn_implementation=attention, dtype=dtype)
     return model.eval().requires_grad_(False)
 
 
@@ -68,7 +79,7 @@ def frequent_zero_model(kv_heads: int = 4, seed: int = 1) -> PreTrainedModel:
 def greedy_texts(model: PreTrainedModel, count: int, length: int, seed: int = 1) -> torch.Tensor:
     """``count`` greedy texts [count, 4 + length], each after four random tokens."""
     generator = torch.Generator().manual_seed(seed)
-    prompts = torch.randint(0, model.config.vocab_size, (count, 4), generator=generator)
+    prompts = torch.randint(0, len(model.get_output_embeddings().weight), (count, 4), generator=generator)
     everything = torch.ones_like(prompts)
     return model.generate(
         prompts, attention_mask=everything, max_new_tokens=length, do_sample=False, pad_token_id=0

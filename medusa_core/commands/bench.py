@@ -15,7 +15,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
-from medusa_core.loading import load_engine
+from medusa_core.load_line import load_with_line
 from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 _COLUMNS = (
@@ -55,16 +55,16 @@ def run(args: argparse.Namespace) -> None:
     if args.runs < 1:
         raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
     config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
-    engine = load_engine(read_settings(LoadConfig, args))
+    engine = load_with_line(read_settings(LoadConfig, args))
     prompts = chosen_prompts(args, engine)
-    bar = tqdm(total=args.runs * len(prompts) * len(methods), unit="run", file=sys.stderr)
+    total = args.runs * len(prompts) * len(methods)
+    with tqdm(total=total, unit="run", file=sys.stderr, delay=1) as bar:  # so that an error stands alone
 
-    def progress(name: str) -> None:
-        bar.set_postfix_str(name, refresh=False)
-        bar.update()
+        def progress(name: str) -> None:
+            bar.set_postfix_str(name, refresh=False)
+            bar.update()
 
-    record = run_bench(engine, prompts, methods, config, args.runs, progress)
-    bar.close()
+        record = run_bench(engine, prompts, methods, config, args.runs, progress)
     _print_table(record)
     if args.json:
         print(json.dumps(record, ensure_ascii=False))

@@ -22,9 +22,9 @@ from medusa_core.calibration import calibrate_heads
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import add_settings, check_output_file, read_settings
 from medusa_core.latency import ROUNDS, SIZES, check_request, measure_latency
-from medusa_core.loading import load_engine
+from medusa_core.load_line import load_with_line
 from medusa_core.prompts import add_prompt_flags, chosen_prompts
 
 
@@ -57,13 +57,12 @@ def run(args: argparse.Namespace) -> None:
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
-    if not out.parent.is_dir():  # found out before the minutes of measuring, not after
-        raise MedusaError(f"there is no folder {out.parent} to write {out.name} to: make it first")
-    engine = load_engine(read_settings(LoadConfig, args))
+    check_output_file(out, "--out")
+    engine = load_with_line(read_settings(LoadConfig, args))
     if engine.heads is None:
         raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")
     prompts = chosen_prompts(args, engine)
-    with tqdm(total=len(prompts), unit="prompt", desc="accuracies", file=sys.stderr) as bar:
+    with tqdm(total=len(prompts), unit="prompt", desc="accuracies", file=sys.stderr, delay=1) as bar:
         found = calibrate_heads(engine, prompts, args.max_new_tokens, progress=bar.update)
     record = {"base": engine.info.base, "positions": found.positions, "accuracies": found.shares}
     if args.latency:
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         out.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise MedusaError(f"cannot write {out}: {error.strerror}") from error
+        raise MedusaError(f"cannot write {out} ({error.strerror}): name another file") from error
     print(f"{args.out}: first guesses right {[row[0] for row in found.shares]}")
 
 
@@ -90,7 +89,7 @@ def _timed(
     engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int
 ) -> list[LatencyPoint]:
     points: list[LatencyPoint] = []
-    with tqdm(unit="run", desc="latency", file=sys.stderr) as bar:
+    with tqdm(unit="run", desc="latency", file=sys.stderr, delay=1) as bar:
         for progress in measure_latency(engine, prompts, sizes, rounds):
             bar.total, points = progress.total, progress.latency
             bar.set_postfix_str(f"{progress.nodes} nodes", refresh=False)

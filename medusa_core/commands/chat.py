@@ -16,7 +16,7 @@ from medusa_core.commands.generate import TextPrinter, add_marks_flag, generatio
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, read_settings
-from medusa_core.loading import load_engine
+from medusa_core.load_line import load_with_line
 
 _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 
@@ -34,7 +34,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
     config = generation_config(args)
-    engine = load_engine(read_settings(LoadConfig, args))
+    engine = load_with_line(read_settings(LoadConfig, args))
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
     _say(headline(engine, config))
     if chat.conversation.notice:

@@ -15,7 +15,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     folder = actions.add_parser(
         "custom-generate",
         help="Medusa for model.generate(..., custom_generate=FOLDER)",
-        description="Write the decode loop as a custom_generate folder, for this disk or the hub.",
+        description="Write the decode loop as a custom_generate folder, for this disk or the hub. Heads that "
+        "come with an adapter of their base want it in the model: call model.load_adapter(HEADS) first.",
     )
     folder.add_argument("folder", type=Path, help="where to; it must be new or empty")
     folder.set_defaults(run=run)

@@ -19,7 +19,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from medusa_core.fit.settings import FitConfig
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import add_settings, check_output_folder, read_settings
 
 if TYPE_CHECKING:
     from medusa_core.fit.run import Prepared
@@ -41,6 +41,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Plan, fit, and print what was gained. Raises MedusaError for bad input."""
     config = read_settings(FitConfig, args)
+    check_output_folder(Path(config.out), "--out")
     if config.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
     from medusa_core.fit.run import prepare, run_fit  # noqa: PLC0415 - peft and the recipes take seconds

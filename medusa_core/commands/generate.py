@@ -11,13 +11,13 @@ from typing import TextIO
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.detokenize import TextStream
+from medusa_core.decoding import check_prompt
 from medusa_core.drafters import drafter_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
-from medusa_core.loading import load_engine
-from medusa_core.stopping import text_before_stop
+from medusa_core.flags import add_settings, check_output_file, read_settings
+from medusa_core.load_line import load_with_line
+from medusa_core.marked_text import MarkedText, Piece
 from medusa_core.trace import TraceBuilder, write_trace
 
 MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
@@ -53,15 +53,17 @@ def run(args: argparse.Namespace) -> None:
     config = generation_config(args)
     if (args.prompt is None) == (args.prompt_ids is None):
         raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
-    engine = load_engine(read_settings(LoadConfig, args))
+    if args.trace:
+        check_output_file(Path(args.trace), "--trace")
+    engine = load_with_line(read_settings(LoadConfig, args))
     prompt = _prompt_ids(args, engine)
-    print(headline(engine, config), file=sys.stderr)
     builder = TraceBuilder(engine, config, prompt)
     printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
     steps = engine.stream(prompt, config)
     try:
         for step in steps:
-            builder.add(step)
+            if not builder.add(step)["index"]:  # said once the run has begun, so that an error stands alone
+                print(headline(engine, config), file=sys.stderr)
             heads = [step.tree.heads[node] for node in step.verdict.path]
             printer.step(step.emitted, heads)
     except KeyboardInterrupt:
@@ -96,9 +98,11 @@ def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
     if args.prompt_ids is None:
         return engine.encode(sys.stdin.read() if args.prompt == "-" else args.prompt)
     try:
-        return [int(part) for part in args.prompt_ids.split(",")]
+        ids = [int(part) for part in args.prompt_ids.split(",")]
     except ValueError as error:
         raise MedusaError(f"--prompt-ids is {args.prompt_ids!r}: write ids with commas, 1,2,3") from error
+    check_prompt(ids, engine.target)
+    return ids
 
 
 def headline(engine: Engine, config: GenerationConfig) -> str:
@@ -114,34 +118,19 @@ class TextPrinter:
         if marks == "auto":
             marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
         self._open, self._close = MARKS[marks]
-        self._stream = TextStream(engine.decode_text)
-        self._stop = stop
-        self._hold = max((len(text) for text in stop), default=1) - 1
-        self._pieces: list[tuple[str, bool]] = []  # not yet written: text, whether it was drafted
-        self._text = ""
+        self._text = MarkedText(engine.decode_text, stop)
         self._out = out
-        self._printed = 0
 
     def step(self, tokens: list[int], heads: list[int]) -> None:
         """Take one step's tokens and the heads they came from (0: the root)."""
-        new = [(self._stream.push(t), h > 0) for t, h in zip(tokens, heads, strict=False)]
-        self._pieces += new
-        self._text += "".join(text for text, _ in new)
-        sure = len(self._text) - self._hold
-        self._write(min(sure, len(text_before_stop(self._text, self._stop))) - self._printed)
+        self._write(self._text.add(tokens, [head > 0 for head in heads]))
 
     def finish(self, text: str) -> None:
         """Write the rest of the run's text and end the line."""
-        self._write(len(text) - self._printed)
+        self._write(self._text.rest(text))
         print(file=self._out, flush=True)
 
-    def _write(self, characters: int) -> None:
-        while characters > 0 and self._pieces:
-            text, drafted = self._pieces.pop(0)
-            if len(text) > characters:
-                self._pieces.insert(0, (text[characters:], drafted))
-                text = text[:characters]
-            characters -= len(text)
-            self._printed += len(text)
-            self._out.write(f"{self._open}{text}{self._close}" if drafted and text else text)
+    def _write(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._out.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
         self._out.flush()

@@ -96,9 +96,9 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 def run_check(args: argparse.Namespace) -> None:
     """Load, compare, print. Raises MedusaError for what cannot be loaded or compared."""
     from medusa_core.health import check_heads  # noqa: PLC0415
-    from medusa_core.loading import load_engine  # noqa: PLC0415 - slow to import, and --help does not need it
+    from medusa_core.load_line import load_with_line  # noqa: PLC0415 - slow to import, and --help does not need it
 
-    engine = load_engine(read_settings(LoadConfig, args))
+    engine = load_with_line(read_settings(LoadConfig, args))
     report = check_heads(engine, args.text)
     if args.json:
         print(json.dumps({"model": engine.info.name, "notes": list(engine.info.notes)} | report.record()))

@@ -35,8 +35,8 @@ from medusa_core.experiments.record import (
     write_record,
 )
 from medusa_core.experiments.setup import QUICK_PROMPTS, QUICK_RUN, Findings, RunSettings, Setup
-from medusa_core.flags import add_settings, read_settings
-from medusa_core.loading import load_engine
+from medusa_core.flags import add_settings, check_output_file, read_settings
+from medusa_core.load_line import load_with_line
 from medusa_core.prompts import read_prompts
 
 SHIPPED = "shipped"
@@ -82,12 +82,14 @@ def run(name: str, module: ModuleType, args: argparse.Namespace) -> None:
         raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    if args.out:
+        check_output_file(Path(args.out), "--out", folder_is_made=True)
     command = command_line(name, module, args)
     if args.quick:
         make_quick(module, args)
     settings = read_settings(module.Settings, args)
     load = read_settings(LoadConfig, args)
-    engine = load_engine(load)
+    engine = load_with_line(load)
     setup = Setup(
         engine=engine,
         load=load,

@@ -10,11 +10,12 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import add_settings, check_output_folder, read_settings
 from medusa_core.training.recipes import RECIPES, train
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
+    check_output_folder(Path(config.out), "--out")
     last = show_progress(train(config))
     print(f"finished: {last.folder}", file=sys.stderr)
 
