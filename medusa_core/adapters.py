@@ -6,12 +6,22 @@ peft reads and merges them; only safetensors are read, since other adapter files
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints import ADAPTER_NAME
-from medusa_core.errors import MedusaError
+from medusa_core.checkpoints import ADAPTER_CONFIG, ADAPTER_NAME
+from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+_OTHER = "give --model the base these heads were trained with"
 
 
 def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
@@ -19,23 +29,69 @@ def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
 
     Raises MedusaError when the adapter cannot be read or belongs to another model.
     """
-    from peft import LoraConfig, PeftModel  # noqa: PLC0415 - slow to import, and most heads have no adapter
+    from peft import PeftModel, get_peft_model_state_dict  # noqa: PLC0415 - slow, and most heads have none
 
-    if not (folder / ADAPTER_NAME).is_file():
+    file = folder / ADAPTER_NAME
+    if not file.is_file():
         raise MedusaError(f"{folder} has an adapter's config but no {ADAPTER_NAME}: fetch or save it again")
+    config = _read_config(folder)
     try:
-        config = LoraConfig.from_pretrained(folder)
-        targets = config.target_modules or ()
-        head = model.get_output_embeddings()
+        with safe_open(file, framework="pt") as opened:
+            brought = set(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise MedusaError(f"cannot read the adapter in {folder}: {file_fault(file, error)}") from error
+    try:
+        targets, head = config.target_modules or (), model.get_output_embeddings()
         if any(module is head and name in targets for name, module in model.named_modules()):
             untie(model)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers, not for our users
-            adapted = PeftModel.from_pretrained(model, folder, config=config, is_trainable=False)
-        return adapted.merge_and_unload(safe_merge=True)
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"the adapter in {folder} does not fit the base model: {reason}") from error
+            warnings.simplefilter("ignore")  # between peft and transformers, not for our users
+            adapted = PeftModel.from_pretrained(
+                model, folder, config=config, is_trainable=False, torch_device="cpu"
+            )
+            _require_all(
+                set(get_peft_model_state_dict(adapted, save_embedding_layers=False)), brought, folder
+            )
+            return adapted.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, LookupError, RuntimeError, TypeError, AttributeError, ImportError) as error:
+        if isinstance(error, MedusaError) or is_out_of_memory(error):
+            raise
+        raise MedusaError(
+            f"the adapter in {folder} does not fit the base model ({reason_of(error)}): {_OTHER}"
+        ) from error
+
+
+def _read_config(folder: Path) -> LoraConfig:
+    from peft import LoraConfig  # noqa: PLC0415 - as above
+
+    try:
+        read_json(folder / ADAPTER_CONFIG)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
+            return LoraConfig.from_pretrained(folder)
+    except MedusaError:
+        raise
+    except Exception as error:  # peft checks little of what somebody's file says
+        raise MedusaError(
+            f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
+        ) from error
+
+
+def _require_all(wanted: set[str], brought: set[str], folder: Path) -> None:
+    """Raise MedusaError for gaps and for strangers: peft fills the one with zeros and skips the other."""
+    for names, fault in ((wanted - brought, "lacks"), (brought - wanted, "has no place in the base for")):
+        if names:
+            raise MedusaError(
+                f"the adapter in {folder} does not fit the base model, it {fault} {min(names)}: {_OTHER}"
+            )
+
+
+@contextmanager
+def without_deprecations() -> Iterator[None]:
+    """Around peft's constructors, which read an attribute by its old name: no setting stops them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
 
 
 def untie(model: torch.nn.Module) -> None:

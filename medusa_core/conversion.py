@@ -24,7 +24,7 @@ from medusa_core.checkpoints.layouts import to_public, to_vllm
 from medusa_core.checkpoints.locate import as_folder
 from medusa_core.checkpoints.names import BESIDE_HEADS, CONFIG_NAME, INDEX_NAME, TOKENIZER_FILES, WEIGHTS_NAME
 from medusa_core.checkpoints.write import public_config, write_config, write_file
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.tree import Topology, load_tree
 
 DEFAULT_TREE = "mc_sim_7b_63"  # for TensorRT-LLM, when the heads bring none
@@ -232,31 +232,20 @@ def _settle_base(work: Work) -> None:
 
 
 def _write_base(work: Work, out: Path, adapter: bool) -> None:
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import, and most conversions need none
-
-    from medusa_core.adapters import apply_adapter  # noqa: PLC0415 - as above
+    from medusa_core.adapters import apply_adapter  # noqa: PLC0415 - slow to import, and few conversions need it
 
     base = work.base_folder()
     check_target(out, base, work.request.force, what="--merge-base")
     if out.resolve() == work.request.target.resolve():
         raise MedusaError(f"--merge-base {out} is where the heads go: give the base a folder of its own")
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            base, dtype="auto", use_safetensors=True, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MedusaError(f"cannot load a causal language model from {base}: {reason}") from error
-    if missing := sorted(report["missing_keys"]):
-        raise MedusaError(
-            f"the weights in {base} lack {', '.join(missing[:4])}: fetch or save the model again"
-        )
+    model = checkpoints.load_base(base, dtype="auto")
     if adapter:
         model = apply_adapter(model, work.folder)
     for name in ("medusa_num_heads", "medusa_num_layers"):
         if hasattr(model.config, name):
             delattr(model.config, name)
-    model.save_pretrained(out)
+    with checkpoints.disk_errors():
+        model.save_pretrained(out)
     _copy_tokenizer(base, out)
     work.base = str(out)
     work.notes.append(f"the base as these heads know it was written to {out}")
@@ -318,7 +307,9 @@ def staged(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise MedusaError(f"cannot write to {target.parent}: {error.strerror}") from error
+        raise MedusaError(
+            f"cannot write to {target.parent} ({error.strerror}): name another folder"
+        ) from error
     try:
         yield staging
         target.mkdir(exist_ok=True)
@@ -328,6 +319,8 @@ def staged(target: Path) -> Iterator[Path]:
         for file in staging.iterdir():
             shutil.move(file, target / file.name)
     except OSError as error:
-        raise MedusaError(f"cannot write to {target}: {error.strerror or error}") from error
+        raise MedusaError(
+            f"cannot write to {target} ({reason_of(error)}): free some room, or name another folder"
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)

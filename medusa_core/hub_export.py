@@ -67,6 +67,9 @@ arXiv 2401.10774).
 | `medusa_acceptance` | `match`, or `typical` with sampling: longer accepted paths, close to the model |
 | `medusa_epsilon`, `medusa_delta` | the bar of typical acceptance |
 
+Heads that come with an adapter of their base (Medusa-2) want it in the model: install peft and call
+`model.load_adapter("FOLDER OF THE HEADS")` first.
+
 Everything else is `generate`'s own: lengths, temperature, top-k, top-p, penalties, stopping criteria, stop
 strings, a streamer. Batches, beams, padding, a cache and returned scores are refused with a message.
 The code is Apache-2.0 and was exported by Medusa Decoding Explorer.
@@ -89,7 +92,7 @@ def export_custom_generate(folder: Path) -> list[Path]:
         for name, text in contents.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MedusaError(f"cannot write {folder}: {error.strerror}") from error
+        raise MedusaError(f"cannot write {folder} ({error.strerror}): name another folder") from error
     return [folder / name for name in contents]
 
 

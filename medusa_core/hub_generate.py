@@ -29,7 +29,9 @@ from medusa_core.decoding import decode
 from medusa_core.drafters.medusa import Drafter
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
+from medusa_core.loaded_adapter import has_loaded
 from medusa_core.processed_rules import ProcessedMatch, ProcessedTypical
+from medusa_core.quantised import lm_head_weight
 from medusa_core.target import Target
 from medusa_core.tree import Topology, load_tree
 from medusa_core.tree_search import assumed_accuracies, search_tree
@@ -82,14 +84,16 @@ class CriteriaStopper:
 def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> HeadsWithTree:
     """Heads for ``model`` from a folder or hub name, to be given to many calls as ``medusa_heads``.
 
-    Raises MedusaError when they cannot be read or belong to another base.
+    Heads that come with an adapter of their base want it in the model: ``model.load_adapter(FOLDER)`` first.
+    Raises MedusaError when they cannot be read, belong to another base or miss their adapter.
     """
     folder = locate_heads(str(name))
-    if has_adapter(folder):
+    if has_adapter(folder) and not has_loaded(model, folder):
         raise MedusaError(
-            f"the heads in {folder} need their base with its adapter: load both with medusa_core.load"
+            f"the heads in {folder} were trained with an adapter of their base, which this model is without: "
+            f"call model.load_adapter({str(folder)!r}) first, or load base and heads with medusa_core.load"
         )
-    lm_head = model.get_output_embeddings().weight
+    lm_head = lm_head_weight(model)
     heads = build_heads(read_heads(folder), lm_head, folder)
     file = tree_beside(folder, lm_head.device)
     return HeadsWithTree(heads, load_tree(str(file)) if file else _assumed_tree(heads))
@@ -152,7 +156,7 @@ def medusa_generate(
                 streamer.put(torch.tensor([token]))
             if step.finish_reason == "context":
                 logging.getLogger(__name__).warning(
-                    "the text ends after %d tokens: the context of %d is full", len(tokens), target.context
+                    "the text ends after %d tokens: %s", len(tokens), target.context_words
                 )
     finally:
         model.train(training)

@@ -7,7 +7,12 @@ V vocabulary · N rows
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+
+from medusa_core.errors import MedusaError
 
 ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so that verdicts agree with it
 
@@ -31,4 +36,19 @@ def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator 
     if temperature <= 0:
         # The same as argmax, which on a CPU takes three times as long in bfloat16.
         return logits.max(dim=-1).indices
-    return torch.multinomial(probabilities(logits, temperature), 1, generator=generator).squeeze(-1)
+    with refusing_nan():
+        return torch.multinomial(probabilities(logits, temperature), 1, generator=generator).squeeze(-1)
+
+
+@contextmanager
+def refusing_nan() -> Iterator[None]:
+    """torch's riddle for a draw from what is no distribution becomes a MedusaError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        raise MedusaError(
+            "the model's output is not a number, its weights are damaged or too large for their dtype: "
+            "fetch them again, or use --dtype float32"
+        ) from error

@@ -286,7 +286,7 @@ def write_trace(trace: dict, path: Path) -> None:
     try:
         path.write_text(json.dumps(trace, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise MedusaError(f"cannot write the trace {path}: {error.strerror}") from error
+        raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
 
 
 def _model_record(info: EngineInfo) -> dict:

@@ -13,7 +13,7 @@ from typing import Any
 
 import tiny
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
 WINDOW = 6
 CONTEXT = 64
@@ -47,6 +47,13 @@ _LONG = {
         "original_max_position_embeddings": SHORT_ROTATION,
     },
 }  # fmt: skip
+_LONG_MSCALE = {
+    **_LONG, "rope_parameters": _LONG["rope_parameters"] | {"short_mscale": 1.0, "long_mscale": 1.2}
+}  # fmt: skip
+# Positions of pictures have three axes; those of text are the same on each.
+_THREE_AXES = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,22 @@ class Family:
         named = {cls.attribute_map.get(name, name): value for name, value in sizes.items()}
         if "text_config" not in cls.sub_configs:
             return cls(**named)
+        parts = {part: _VISION for part in cls.sub_configs if "vision" in part}
         # Where both parts carry a vocabulary's size, tests may ask either.
-        return cls(text_config=named, vision_config=_VISION, vocab_size=tiny.VOCABULARY)
+        whole = {"vocab_size": tiny.VOCABULARY} if self.model_type == "gemma3" else {}
+        return cls(text_config=named, **parts, **whole)
+
+    def text_type(self) -> str:
+        """The model type of the decoder, which in a composite config is another one."""
+        return self.config().get_text_config(decoder=True).model_type
 
 
 _VISION = {
     "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
     "image_size": 8, "patch_size": 4,
+    # The same by other names, and what else some encoders have large defaults for.
+    "embed_dim": 8, "depth": 1, "num_heads": 1, "head_dim": 8, "global_head_dim": 8, "num_key_value_heads": 1,
+    "out_hidden_size": 32, "spatial_merge_size": 1, "temporal_patch_size": 1, "num_channels": 3,
 }  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
@@ -115,9 +131,6 @@ FAMILIES: dict[str, Family] = {
     "gemma3": Family(
         "gemma3_text", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
     ),
-    "gemma3, multimodal": Family(
-        "gemma3", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
-    ),
     "gemma4": Family(
         "gemma4_text",
         _SLIDES
@@ -134,6 +147,7 @@ FAMILIES: dict[str, Family] = {
     "phi3, window": Family("phi3", _SLIDES),
     "phi3, long rotation": Family("phi3", _LONG),
     "phimoe": Family("phimoe", _SLIDES | {"num_local_experts": 4}),
+    "phimoe, long rotation": Family("phimoe", _LONG_MSCALE | {"num_local_experts": 4}),
     "olmo": Family("olmo"),
     "olmo2": Family("olmo2"),
     "olmo3": Family("olmo3", _SLIDES | {"layer_types": MIXED}),
@@ -173,6 +187,39 @@ FAMILIES: dict[str, Family] = {
     "codegen": Family("codegen", {"rotary_dim": 4}, base=_GPT, kernels=("eager",)),
     "opt": Family("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}, base=_GPT),
     "falcon": Family("falcon", base=_GPT),
+    # Models that also read pictures or sound: given text alone they are the decoder inside.
+    "gemma3, multimodal": Family(
+        "gemma3", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
+    ),
+    "gemma4, multimodal": Family(
+        "gemma4",
+        _SLIDES
+        | {
+            "head_dim": 8,
+            "global_head_dim": 8,
+            "layer_types": MIXED,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": tiny.VOCABULARY,
+            "pad_token_id": 0,  # what it puts in the place of pictures
+        },
+    ),
+    "llava on llama": Family("llava", {"model_type": "llama"}),
+    "llava on mistral, window": Family("llava", _SLIDES | {"model_type": "mistral"}),
+    "llava-next": Family("llava_next", {"model_type": "mistral", "sliding_window": None}),
+    "llava-onevision": Family("llava_onevision", {"model_type": "qwen2"}),
+    "mistral3": Family("mistral3", {"model_type": "mistral", "sliding_window": None, "head_dim": 8}),
+    "qwen2-vl": Family("qwen2_vl", _THREE_AXES),
+    "qwen2.5-vl": Family("qwen2_5_vl", _THREE_AXES),
+    "qwen3-vl": Family("qwen3_vl", _THREE_AXES | {"head_dim": 8}),
+    "qwen3-vl-moe": Family("qwen3_vl_moe", _EXPERTS | _THREE_AXES | {"num_experts": 4, "head_dim": 8}),
+    "glm4v": Family("glm4v", _THREE_AXES | {"head_dim": 8}),
+    "internvl": Family("internvl", {"model_type": "qwen2"}),
+    "idefics3": Family("idefics3", {"model_type": "llama"}),
+    "smolvlm": Family("smolvlm", {"model_type": "llama"}),
+    "aya-vision": Family(
+        "aya_vision", _SLIDES | {"model_type": "cohere2", "layer_types": MIXED, "head_dim": 8}
+    ),
+    "mllama": Family("mllama", {"cross_attention_layers": [1], "num_hidden_layers": 3, "bos_token_id": 1}),
 }
 
 
@@ -180,10 +227,7 @@ FAMILIES: dict[str, Family] = {
 def family_model(name: str, kernel: str | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The family's model with random weights, built once; ``kernel`` None is the first the family has."""
     family = FAMILIES[name]
-    torch.manual_seed(0)
-    kernel = kernel or family.kernels[0]
-    model = AutoModelForCausalLM.from_config(family.config(), attn_implementation=kernel, dtype=dtype)
-    return model.eval().requires_grad_(False)
+    return tiny.build_model(family.config(), kernel or family.kernels[0], dtype=dtype)
 
 
 def slides(name: str) -> bool:

@@ -1,22 +1,16 @@
-"""transformers' own ``generate`` with our loop: same text, same settings, and words for what it cannot do."""
+"""transformers' own ``generate`` with our loop: same text, same settings, same streams."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
+from custom import by_medusa, plain
 from transformers import (
     AutoModelForCausalLM,
-    DynamicCache,
     LogitsProcessor,
     LogitsProcessorList,
     StoppingCriteria,
@@ -26,12 +20,9 @@ from transformers import (
 )
 
 from medusa_core import MedusaError, checkpoints, load_medusa_heads, medusa_generate
-from medusa_core.cli import main
-from medusa_core.hub_export import export_custom_generate
 from medusa_core.hub_generate import HeadsWithTree
 from medusa_core.tree import Topology
 
-IDS = torch.tensor([tiny.PROMPT])
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -42,19 +33,7 @@ def heads(model):
 
 @pytest.fixture
 def generate(model, heads):
-    """``model.generate`` by Medusa on a small tree."""
-
-    def call(ids=IDS, **settings):
-        settings = {"medusa_heads": heads, "medusa_tree": "cartesian-4x2x2"} | settings
-        return plain(model, ids, custom_generate=medusa_generate, **settings)
-
-    return call
-
-
-def plain(model, ids=IDS, **settings):
-    """Token 0 is a real token here, so nothing may be taken for padding."""
-    mask = {} if ids is None else {"attention_mask": torch.ones_like(ids)}
-    return model.generate(ids, **{"pad_token_id": 0, **mask, **settings})
+    return by_medusa(model, heads)
 
 
 @pytest.mark.parametrize("length", [{"max_new_tokens": 1}, {"max_new_tokens": 40}, {"max_length": 30}])
@@ -266,144 +245,4 @@ def test_the_models_mode_is_left_as_it_was(model, generate):
 def test_a_full_context_ends_the_text_with_a_warning(model, generate, caplog):
     text = generate(max_new_tokens=500, do_sample=False)
     assert text.shape[1] == model.config.max_position_embeddings
-    assert "the context of 96 is full" in caplog.text
-
-
-def used_cache(model):
-    cache = DynamicCache()
-    model(torch.tensor([[1, 2]]), past_key_values=cache)
-    return cache
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"ids": IDS.repeat(2, 1)}, "one prompt at a time, here are 2"),
-        ({"num_beams": 2}, "beam search"),
-        ({"num_return_sequences": 2, "do_sample": True}, "num_return_sequences is 2"),
-        ({"prompt_lookup_num_tokens": 2}, "assisted generation"),
-        ({"use_cache": False}, "key-value cache"),
-        ({"cache_implementation": "offloaded"}, "cache of its own"),
-        ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
-        ({"return_dict_in_generate": True, "output_hidden_states": True}, "output_hidden_states"),
-        ({"attention_mask": torch.tensor([[0, 1, 1, 1]])}, "hides 1 of the prompt's 4 tokens"),
-        ({"position_ids": torch.tensor([[3, 4, 5, 6]])}, "position_ids"),
-        ({"inputs_embeds": torch.zeros(1, 4, 32), "ids": None}, "inputs_embeds|prompt"),
-        ({"medusa_acceptance": "hope"}, "medusa_acceptance is 'hope'"),
-        ({"medusa_heads": 3}, "needs heads"),
-        ({"medusa_heads": "./nowhere"}, "no folder"),
-        ({"medusa_tree": "oak"}, "no tree is called 'oak'"),
-        ({"medusa_acceptance": "typical", "do_sample": True, "medusa_epsilon": 7.0}, "epsilon is 7"),
-        (
-            {
-                "medusa_acceptance": "typical",
-                "do_sample": True,
-                "logits_processor": LogitsProcessorList([Alternating()]),
-            },
-            "may remember",
-        ),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)  # fmt: skip
-def test_what_cannot_be_honoured_is_refused(generate, settings, words):
-    with pytest.raises(MedusaError, match=words):
-        generate(max_new_tokens=4, **settings)
-
-
-def test_a_cache_of_the_callers_is_refused(model, generate):
-    with pytest.raises(MedusaError, match="past_key_values"):
-        generate(max_new_tokens=4, past_key_values=used_cache(model))
-
-
-def test_an_assistant_is_refused(model, generate):
-    with pytest.raises(MedusaError, match="no assistant"):
-        generate(max_new_tokens=4, assistant_model=tiny.build_model(tiny.tiny_config()))
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "medusa-loop"
-    export_custom_generate(folder)
-    return folder
-
-
-def test_the_exported_code_stands_alone(exported):
-    """Every import goes to a file beside it or to a library, and transformers finds every file by itself."""
-    from transformers.dynamic_module_utils import get_relative_import_files
-
-    code = exported / "custom_generate"
-    for file in code.glob("*.py"):
-        assert not re.search(r"^\s*(from|import) medusa_core", file.read_text(encoding="utf-8"), re.MULTILINE)
-    found = {Path(file).name for file in get_relative_import_files(code / "generate.py")}
-    assert found | {"generate.py"} == {file.name for file in code.glob("*.py")}
-    assert (code / "requirements.txt").is_file()
-    assert "custom_generate" in (exported / "README.md").read_text(encoding="utf-8")
-
-
-SCRIPT = """
-    import sys, torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
-    folder, code, heads = sys.argv[1:]
-    assert not any(name.startswith("medusa_core") for name in sys.modules)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    ids = torch.tensor([[1, 2, 0, 3]])
-    medusa = {"custom_generate": code, "trust_remote_code": True, "medusa_heads": heads}
-    common = {"max_new_tokens": 30, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
-    plain = model.generate(ids, do_sample=False, **common)
-    got = model.generate(ids, do_sample=False, return_dict_in_generate=True, streamer=TextStreamer(tokenizer),
-                         medusa_tree="cartesian-4x2x2", **common, **medusa)
-    assert torch.equal(got.sequences, plain) and got.medusa_steps < 30
-    torch.manual_seed(1)
-    drawn = model.generate(input_ids=ids, do_sample=True, top_p=0.9, **common)
-    torch.manual_seed(1)
-    assert torch.equal(model.generate(input_ids=ids, do_sample=True, top_p=0.9, **common, **medusa), drawn)
-    stopped = {"stop_strings": [tokenizer.decode(plain[0, 9:11])], "tokenizer": tokenizer, "do_sample": False}
-    short = model.generate(ids, **stopped, **common)
-    assert torch.equal(model.generate(ids, **stopped, **common, **medusa), short) and short.shape[1] < 34
-    try:
-        model.generate(ids, medusa_tree="mc_sim_7b_63", **common, **medusa)
-    except ValueError as error:  # the published trees are there; they are for more heads than these
-        assert "head" in str(error), error
-    else:
-        raise SystemExit("the published tree was not used")
-    # A repository with weights and custom_generate replaces the model's own generate.
-    own = AutoModelForCausalLM.from_pretrained(folder + "-whole", trust_remote_code=True)
-    assert torch.equal(own.generate(ids, do_sample=False, **common), plain)
-    assert torch.equal(own.generate(inputs=ids, do_sample=False, medusa_heads=heads, **common), plain)
-    assert not any(name.startswith("medusa_core") for name in sys.modules)
-"""
-
-
-def test_an_exported_folder_runs_where_the_project_is_not(exported, engine_folder, tmp_path):
-    """In a process of its own that cannot see this project, as somebody else's machine would run it."""
-    model = tmp_path / "model"
-    shutil.copytree(engine_folder, model)
-    shutil.copytree(engine_folder, tmp_path / "model-whole")
-    shutil.copytree(exported / "custom_generate", tmp_path / "model-whole" / "custom_generate")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), model, exported, model / checkpoints.HEADS_FOLDER],
-        cwd=tmp_path,
-        env=environment | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("bcad")
-
-
-def test_the_folder_asks_for_trust(model, exported):
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        model.generate(IDS, custom_generate=str(exported), trust_remote_code=False)
-
-
-def test_the_command_exports_and_overwrites_nothing(tmp_path, capsys):
-    folder = tmp_path / "new" / "loop"
-    assert main(["export", "custom-generate", str(folder)]) == 0
-    assert "custom_generate=" in capsys.readouterr().out
-    assert (folder / "custom_generate" / "generate.py").is_file()
-    assert main(["export", "custom-generate", str(folder)]) == 2
-    assert "is not empty" in capsys.readouterr().err
-    (tmp_path / "file").write_text("")
-    assert main(["export", "custom-generate", str(tmp_path / "file")]) == 2
+    assert "the text ends after 92 tokens: the context holds 96" in caplog.text

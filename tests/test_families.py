@@ -29,7 +29,9 @@ def assert_close(found, wanted):
 
 
 def test_every_proven_model_type_is_tested_here():
-    assert {family.model_type for family in FAMILIES.values()} == PROVEN
+    """The decoder inside a composite model has a type of its own, and both must be known."""
+    whole = {family.model_type for family in FAMILIES.values()}
+    assert whole | {family.text_type() for family in FAMILIES.values()} == PROVEN
 
 
 def test_the_tree_is_deeper_than_the_window_and_crosses_its_edge():
@@ -105,7 +107,8 @@ def test_half_precision_runs_and_stays_near(name, kernel, dtype):
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
     target.prefill(prompt, cache)
     logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache)
-    assert logits.dtype == hidden.dtype == dtype
+    assert hidden.dtype == dtype
+    assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
     branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]
     wanted = alone(model, prompt + branch)[0].float()
     off = (logits[8].float() - wanted).norm() / (wanted - wanted.mean()).norm()
@@ -125,11 +128,36 @@ def test_a_run_may_fill_the_context(name):
         tiny.run(engine, tiny.random_tokens(CONTEXT, seed=3))
 
 
-def test_a_long_rotation_bounds_the_context_to_where_it_changes():
+@pytest.mark.parametrize("name", ["phi3, long rotation", "phimoe, long rotation"])
+def test_a_long_rotation_bounds_the_context_to_where_it_changes(name):
     """Beyond it every committed key would have to be rotated anew."""
-    model = family_model("phi3, long rotation")
+    model = family_model(name)
     assert model.config.max_position_embeddings == CONTEXT
     assert Target(model).context == SHORT_ROTATION
+    engine = tiny.build_engine(model, tiny.fitted_heads(model), tokenizer=False)
+    steps = tiny.run(engine, tiny.random_tokens(SHORT_ROTATION - 6, seed=3), max_new_tokens=20)
+    assert (steps[-1].finish_reason, len(tiny.emitted(steps))) == ("context", 6)
+    with pytest.raises(MedusaError) as error:
+        tiny.run(engine, tiny.random_tokens(SHORT_ROTATION, seed=3))
+    assert str(error.value) == (
+        f"the prompt has {SHORT_ROTATION} tokens, the context holds {SHORT_ROTATION}, since beyond "
+        f"{SHORT_ROTATION} positions {FAMILIES[name].model_type} rotates differently, and committed keys "
+        "keep theirs: shorten the prompt"
+    )
+
+
+@torch.inference_mode()
+def test_a_long_rotation_really_differs():
+    """The limit above is needed: one position further the same model answers otherwise to the same text."""
+    model = family_model("phi3, long rotation")
+    tokens = tiny.random_tokens(SHORT_ROTATION + 1, seed=3)
+    short = alone(model, tokens[:-1])[0]
+    among_more = model(torch.tensor([tokens]), use_cache=False).logits[0, -2]
+    assert (short - among_more).abs().max() > 1e-2
+
+
+def test_a_rotation_that_never_changes_bounds_nothing():
+    assert Target(family_model("llama 3, scaled rotation")).context_note == ""
 
 
 def test_sliding_layers_keep_every_row():

@@ -13,9 +13,12 @@ from transformers import (
     BertLMHeadModel,
     BloomConfig,
     FalconConfig,
+    Gemma3nTextConfig,
     Gemma3TextConfig,
     GPTNeoConfig,
     Lfm2Config,
+    Lfm2VlConfig,
+    Llama4Config,
     Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -23,7 +26,9 @@ from transformers import (
     MambaConfig,
     MistralConfig,
     MptConfig,
+    PaliGemmaConfig,
     Qwen2Config,
+    Qwen3_5Config,
     RecurrentGemmaConfig,
     T5Config,
     T5ForConditionalGeneration,
@@ -44,6 +49,10 @@ SHAPE = SMALL | {
     "head_dim": 8,
     "max_position_embeddings": 64,
 }
+SEES = {
+    "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+    "image_size": 8, "patch_size": 4, "depth": 1, "num_heads": 1, "out_hidden_size": 32,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=KERNELS)
@@ -134,7 +143,23 @@ REFUSED = {
         vocab_size=24, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
     ),
     "gemma3_text reads in both directions": Gemma3TextConfig(**SHAPE, use_bidirectional_attention=True),
-}
+    "the hidden states of gemma3n_text are not what its LM head reads": Gemma3nTextConfig(
+        **SHAPE, layer_types=["full_attention"] * 2, hidden_size_per_layer_input=8, laurel_rank=4,
+        vocab_size_per_layer_input=24, num_kv_shared_layers=0, altup_num_inputs=2,
+        activation_sparsity_pattern=[0.0, 0.0],
+    ),
+    "llama4_text has layers of kind chunked_attention, whose state": Llama4Config(
+        text_config=SHAPE | {"intermediate_size_mlp": 48, "num_local_experts": 2}, vision_config=SEES
+    ),
+    "gemma reads in both directions": PaliGemmaConfig(
+        text_config=SHAPE | {"model_type": "gemma"}, vision_config=SEES
+    ),
+    "qwen3_5_text keeps a recurrent state": Qwen3_5Config(text_config=SHAPE, vision_config=SEES),
+    "lfm2 has layers of kind conv": Lfm2VlConfig(
+        text_config=SHAPE | {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+        vision_config=SEES,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", REFUSED)
@@ -241,7 +266,10 @@ def test_an_unknown_family_that_can_is_used(dtype):
 
 def test_the_window_of_an_unknown_family_bounds_its_context():
     """Whether such a model counts its window as others do, nobody has seen."""
-    assert Target(unknown(LlamaForCausalLM, sliding_window=16)).context == 16
+    target = Target(unknown(LlamaForCausalLM, sliding_window=16))
+    assert target.context_words == (
+        "the context holds 16, since unknown has a window of 16 and no test has run it beyond that"
+    )
 
 
 @pytest.mark.parametrize("window", [None, 16, 500])
@@ -280,7 +308,7 @@ def test_describes_the_model(model):
     assert target.vocab_size == tiny.VOCABULARY
     assert target.dtype == torch.float32
     assert target.device == target.output_device == torch.device("cpu")
-    assert target.context == 96
+    assert (target.context, target.context_words) == (96, "the context holds 96")
 
 
 def test_nothing_stays_on_the_model(model):

@@ -159,7 +159,7 @@ def write_record(record: ExperimentRecord, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(as_json(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise MedusaError(f"cannot write the experiment {path}: {error.strerror}") from error
+        raise MedusaError(f"cannot write the experiment {path} ({error.strerror}): name another") from error
 
 
 def as_json(record: ExperimentRecord) -> dict[str, Any]:

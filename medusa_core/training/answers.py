@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from medusa_core.errors import MedusaError
+from medusa_core.sampling import refusing_nan
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.examples import Example, data_files, read_examples
@@ -165,13 +166,14 @@ class Writer:
             mask[number, width - len(kept) :] = 1
         device = self._model.device
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        output = self._model.generate(
-            ids.to(device),
-            attention_mask=mask.to(device),
-            max_new_tokens=limit,
-            pad_token_id=self._end,
-            **(sampling if temperature > 0 else {"do_sample": False}),
-        )
+        with refusing_nan():
+            output = self._model.generate(
+                ids.to(device),
+                attention_mask=mask.to(device),
+                max_new_tokens=limit,
+                pad_token_id=self._end,
+                **(sampling if temperature > 0 else {"do_sample": False}),
+            )
         return [self._until_end(new) for new in output[:, width:].tolist()]
 
     def _until_end(self, tokens: list[int]) -> list[int]:

@@ -79,7 +79,7 @@ class Medusa1Config(RunConfig):
     data: str = setting("", "file or folder of .jsonl or .txt to train on; default: the recipe's mixture")
     heldout_share: float = setting(0.02, "share of --data that is held out", low=0.001, high=0.5)
     heldout_windows: int = setting(64, "held-out windows of each kind that an evaluation reads", low=1)
-    start: str = setting("", "folder of heads to go on from; default: fresh heads")
+    start: str = setting("", "folder or hub name of heads to go on from, in any format; default: fresh heads")
     heads: int = setting(5, "number of heads K", low=1, high=16)
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
     head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.training.encoding import Encoder, TokenArrays
 from medusa_core.training.examples import END_OF_TEXT, Example, data_files, read_examples
 
@@ -146,9 +146,17 @@ def encode_source(source: Source, encoder: Encoder, cache: Path) -> Split:
             _write(dict(zip(files, arrays, strict=True)), cache, _file_stem(source.kind))
         except OSError as error:
             raise MedusaError(
-                f"cannot write the encoded text to {cache}: {error}: free some space"
+                f"cannot write the encoded text to {cache} ({reason_of(error)}): free some space"
             ) from error
-    mapped = [np.load(file, mmap_mode="r") for file in files]
+    try:
+        mapped = [np.load(file, mmap_mode="r") for file in files]
+    except (OSError, ValueError) as error:  # a disk that was full: numpy does not always notice
+        for file in files:
+            file.unlink(missing_ok=True)
+        raise MedusaError(
+            f"the encoded text in {cache} was damaged ({reason_of(error)}) and is removed: "
+            "free some space and start again"
+        ) from error
     return Split(TokenArrays(*mapped[:2]), TokenArrays(*mapped[2:]))
 
 

@@ -22,15 +22,22 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
+from medusa_core.checkpoints import disk_errors
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import RunConfig
+from medusa_core.training.divergence import Ceiling, Course
 
 Metrics = dict[str, float]
 Losses = dict[str, torch.Tensor]
+End = Callable[[], bool]  # asked before the first step and after each: whether the run ends here
 LOG_EVERY = 10
-DIVERGED = 1.5  # times the loss of guessing at random
 # What may differ between the two parts of a run that was broken off.
 _FREE_TO_CHANGE = {"evaluate_every", "checkpoint_every", "track", "out", "compile"}
+
+
+def never() -> bool:
+    """The end of a run that takes all of its steps."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -44,14 +51,6 @@ class Progress:
     tokens_per_second: float
     metrics: Metrics = field(default_factory=dict)
     folder: Path | None = None
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """The loss to watch for divergence, and what guessing at random gives for it, in nats."""
-
-    name: str
-    chance: float
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,7 @@ class TrainRun:
     ) -> None:
         self.folder = folder or Path(config.out)
         self.step = 0
+        self._course: Course | None = None  # of the watched loss
         self.accelerator = accelerator
         self._config = config
         self._module = module
@@ -105,31 +105,42 @@ class TrainRun:
         watch: Ceiling,
         accumulate: int = 1,
         clip: float = 1.0,
+        end: End = never,
     ) -> Iterator[Progress]:
         """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
 
-        Raises MedusaError when the loss is not finite, or the watched one is far above chance.
+        ``end`` makes another step the last one; all processes must be told the same.
+        Raises MedusaError when the loss is not finite, or the course of the watched one shows divergence.
         """
         parameters = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
         started, first = time.perf_counter(), self.step
+        done = self.step >= self._schedule.steps
+        if not done and end():
+            done = True
+            self._finish(evaluate())
         try:
-            while self.step < self._schedule.steps:
+            while not done:
                 metrics = self._one_step(losses_of, accumulate, parameters, clip)
                 self._stop_if_diverged(metrics, watch)
-                done = self.step == self._schedule.steps
-                if self.step % self._config.evaluate_every == 0 or done:
+                done = self.step >= self._schedule.steps or end()
+                looks = done or self.step % self._config.evaluate_every == 0
+                if looks:
                     metrics |= evaluate()
-                if done or self.step % LOG_EVERY == 0 or self.step % self._config.evaluate_every == 0:
+                if looks or self.step % LOG_EVERY == 0:
                     self._log(metrics)
                 if done:
-                    self._write_json("result.json", {"step": self.step, "tokens": self._tokens, **metrics})
-                if done or self.step % self._config.checkpoint_every == 0:
+                    self._finish(metrics)
+                elif self.step % self._config.checkpoint_every == 0:
                     self.save()
                 rate = (self.step - first) * self._config.batch_tokens / (time.perf_counter() - started)
                 yield Progress(stage, self.step, self._schedule.steps, self._tokens, rate, metrics)
         except GeneratorExit:
             self.save()
             raise
+
+    def _finish(self, metrics: Metrics) -> None:
+        self._write_json("result.json", {"step": self.step, "tokens": self._tokens, **metrics})
+        self.save()
 
     def _one_step(
         self,
@@ -159,11 +170,9 @@ class TrainRun:
         return metrics
 
     def _stop_if_diverged(self, metrics: Metrics, watch: Ceiling) -> None:
-        if self.step > self._schedule.warmup and metrics[watch.name] > DIVERGED * watch.chance:
-            raise MedusaError(
-                f"{watch.name} is {metrics[watch.name]:.2f} at step {self.step}, guessing at random gives "
-                f"{watch.chance:.2f}: the run has diverged; {self._advice()}"
-            )
+        self._course = Course.after(self._course, metrics[watch.name])
+        if self.step > self._schedule.warmup and (fault := self._course.fault(watch)):
+            raise MedusaError(f"at step {self.step} {fault}: the run has diverged; {self._advice()}")
 
     def _advice(self) -> str:
         if (self.folder / "checkpoint.pt").is_file():
@@ -186,11 +195,13 @@ class TrainRun:
             return
         state = {
             "step": self.step,
+            "course": self._course.to_save() if self._course else None,
             "module": {n: p.detach() for n, p in self._module.named_parameters() if p.requires_grad},
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
         partial = self.folder / "checkpoint.partial"
-        torch.save(state, partial)
+        with disk_errors():
+            torch.save(state, partial)
         partial.replace(self.folder / "checkpoint.pt")
 
     def _resume(self) -> None:
@@ -208,6 +219,7 @@ class TrainRun:
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step = state["step"]
+        self._course = Course.restored(state.get("course"))
         self._drop_later_metrics()
 
     def _require_same_config(self) -> None:

@@ -5,6 +5,7 @@ Only the hidden states of the base are needed, so they are computed once a batch
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,14 @@ from pathlib import Path
 
 import torch
 
-from medusa_core.checkpoints import build_heads, locate, read_heads, save_heads
+from medusa_core.checkpoints import (
+    TruncatedHeads,
+    build_heads,
+    has_adapter,
+    locate_heads,
+    read_heads,
+    save_heads,
+)
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
 from medusa_core.training.base_model import (
@@ -25,8 +33,18 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa1Config
+from medusa_core.training.divergence import Ceiling
 from medusa_core.training.head_data import Batches, heldout_scores
-from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.loop import (
+    End,
+    Losses,
+    Metrics,
+    Progress,
+    Schedule,
+    TrainRun,
+    make_accelerator,
+    never,
+)
 from medusa_core.training.losses import head_losses, weighted_sum
 
 RESULT = "heads"  # the finished heads' folder inside the run folder
@@ -44,7 +62,7 @@ class HeadLosses(torch.nn.Module):
         return head_losses(self.heads, hidden, tokens, trained)
 
 
-def medusa1(config: Medusa1Config, stage: str = "heads") -> Iterator[Progress]:
+def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Iterator[Progress]:
     """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
 
     Raises MedusaError for settings, data or a base that cannot be used.
@@ -77,7 +95,7 @@ def medusa1(config: Medusa1Config, stage: str = "heads") -> Iterator[Progress]:
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, HeadLosses(heads), [optimizer], schedule, accelerator)
     watch = Ceiling("loss/1", math.log(model.config.get_text_config().vocab_size))
-    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate)
+    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
         save_heads(heads, folder, base=base_name(config))
@@ -86,21 +104,34 @@ def medusa1(config: Medusa1Config, stage: str = "heads") -> Iterator[Progress]:
     yield finished(run, config, stage, folder)
 
 
-def start_heads(config: Medusa1Config, model: torch.nn.Module) -> MedusaHeads:
+def start_heads(config: Medusa1Config, model: torch.nn.Module, *, own_last: bool = False) -> MedusaHeads:
     """Fresh heads for the model, or those the settings go on from; in float32, trainable.
 
+    ``own_last`` gives heads that share the base's LM head one of their own, for a base that will change.
     Raises MedusaError when those do not fit the model or the settings.
     """
     lm_head = model.get_output_embeddings().weight.detach().float()
     if not config.start:
         return MedusaHeads.fresh(lm_head, config.heads, config.head_layers)
-    folder = locate(config.start, ["config.json", "medusa_lm_head*"])
+    folder = locate_heads(config.start)
     heads = build_heads(read_heads(folder), lm_head, folder)
+    if isinstance(heads, TruncatedHeads):
+        raise MedusaError(
+            f"{config.start} knows {heads.lm_weight.shape[-2]} of the base's {heads.vocabulary} tokens, and "
+            "training needs all: leave out --start"
+        )
     if (heads.count, heads.layers) != (config.heads, config.head_layers):
         raise MedusaError(
             f"{config.start} has {heads.count} heads of {heads.layers} layers, the settings ask for "
             f"{config.heads} of {config.head_layers}: set --heads and --head-layers to what it has"
         )
+    if has_adapter(folder):
+        logging.getLogger(__name__).warning(
+            "warning: %s comes with an adapter of its base, which this run starts without", config.start
+        )
+    if own_last and heads.shares_lm_head:
+        last = heads.lm_weight.expand(heads.count, -1, -1).clone()
+        heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
     return heads.requires_grad_(True).train()
 
 

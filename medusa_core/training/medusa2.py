@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from medusa_core.checkpoints import HEADS_FOLDER, save_heads
+from medusa_core.checkpoints import HEADS_FOLDER, disk_errors, save_heads
 from medusa_core.heads import MedusaHeads
 from medusa_core.training.base_model import (
     as_teacher,
@@ -29,8 +29,18 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa2Config
+from medusa_core.training.divergence import Ceiling
 from medusa_core.training.head_data import Batches, heldout_scores
-from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.loop import (
+    End,
+    Losses,
+    Metrics,
+    Progress,
+    Schedule,
+    TrainRun,
+    make_accelerator,
+    never,
+)
 from medusa_core.training.losses import (
     distillation_loss,
     head_losses,
@@ -78,27 +88,28 @@ def read_base(model: torch.nn.Module, tokens: torch.Tensor) -> tuple[torch.Tenso
     return output.hidden_states[-1], output.logits
 
 
-def medusa2(config: Medusa2Config, stage: str = "joint") -> Iterator[Progress]:
+def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Iterator[Progress]:
     """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
     if config.head_warmup == "two-stage" and not config.start:
         start = ""
-        for progress in medusa1(first_stage(config), "first stage"):
+        for progress in medusa1(first_stage(config), "first stage", end):
             start = str(progress.folder)
             yield replace(progress, folder=None)
         config = replace(config, start=start)
-    yield from _joint(config, stage)
+    yield from _joint(config, stage, end)
 
 
-def _joint(config: Medusa2Config, stage: str) -> Iterator[Progress]:
+def _joint(config: Medusa2Config, stage: str, end: End) -> Iterator[Progress]:
     accelerator = make_accelerator(config)
     device = accelerator.device
     torch.manual_seed(config.seed)  # the adapter's first half starts random
     batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
     model = load_trainable(config, device)
-    heads = start_heads(config, causal_model(model)).to(device)
+    moves = config.lora_lm_head or not config.lora  # the LM head, so that no head can go on sharing it
+    heads = start_heads(config, causal_model(model), own_last=moves).to(device)
     if config.compile:
         compile_base(model, device)
     joint = JointLosses(model, heads, config.teacher == "self")
@@ -131,7 +142,7 @@ def _joint(config: Medusa2Config, stage: str) -> Iterator[Progress]:
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, joint.train(), [optimizer], schedule, accelerator)
     watch = Ceiling("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
-    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate)
+    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
     if accelerator.is_main_process:
         _save(model, heads, folder, config)
@@ -140,6 +151,7 @@ def _joint(config: Medusa2Config, stage: str) -> Iterator[Progress]:
     yield finished(run, config, stage, folder)
 
 
+@disk_errors()
 def _save(model: torch.nn.Module, heads: MedusaHeads, folder: Path, config: Medusa2Config) -> None:
     """Heads with the adapter beside them, or a whole model with the heads in its folder."""
     if folder.name == RESULT:

@@ -16,18 +16,29 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from medusa_core.checkpoints import disk_errors
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, Split, encode_source, load_recipe
 from medusa_core.training.data import Batch, PackedMixture, heldout_windows
+from medusa_core.training.divergence import Ceiling
 from medusa_core.training.encoding import Encoder
-from medusa_core.training.loop import Ceiling, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.loop import (
+    End,
+    Losses,
+    Metrics,
+    Progress,
+    Schedule,
+    TrainRun,
+    make_accelerator,
+    never,
+)
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
-def pretrain(config: PretrainConfig) -> Iterator[Progress]:
+def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
     Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
@@ -82,9 +93,10 @@ def pretrain(config: PretrainConfig) -> Iterator[Progress]:
     schedule = Schedule(steps, config.warmup_steps, config.decay_share)
     run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
     watch = Ceiling("loss", math.log(config.vocab_size))
-    yield from run.steps(losses_of, evaluate, "base", watch)
+    yield from run.steps(losses_of, evaluate, "base", watch, end=end)
     folder = out / "model"
-    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    with disk_errors():
+        model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
     save_tokenizer(tokenizer, folder, config.context)
     yield Progress("base", run.step, steps, run.step * config.batch_tokens, 0.0, folder=folder)
 

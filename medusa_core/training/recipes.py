@@ -5,7 +5,7 @@ Whoever trains (command line, app, experiments) reads the same stream of ``Progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,11 @@ RECIPES: dict[str, type[RunConfig]] = {
 }
 
 
-def train(config: RunConfig) -> Iterator[Progress]:
+def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[Progress]:
     """Run the recipe the settings belong to; the last record's ``folder`` is the result.
 
-    Closing the generator saves a checkpoint. Raises MedusaError for settings, data or
+    ``end`` is asked before the first step and after each: where it says yes, the result is what was learned
+    by then. Closing the generator saves a checkpoint and no result. Raises MedusaError for settings, data or
     a base that cannot be used.
     """
     # Imported when needed: peft and the data pipeline take a second.
@@ -46,7 +47,7 @@ def train(config: RunConfig) -> Iterator[Progress]:
         from medusa_core.training.medusa1 import medusa1 as recipe  # noqa: PLC0415
     else:
         from medusa_core.training.pretrain import pretrain as recipe  # noqa: PLC0415
-    yield from recipe(config)
+    yield from recipe(config) if end is None else recipe(config, end=end)
 
 
 def result_of(config: Medusa1Config, folder: Path) -> LoadConfig:

@@ -17,29 +17,29 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.answers import Writer
 from medusa_core.training.base_model import base_folder, load_frozen, load_tokenizer
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
-from medusa_core.training.loop import Progress, make_accelerator
+from medusa_core.training.loop import End, Progress, make_accelerator, never
 from medusa_core.training.medusa1 import medusa1
 from medusa_core.training.medusa2 import medusa2
 
 ANSWERS = "answers"  # folder of the answers inside the run folder
 
 
-def self_distill(config: SelfDistillConfig) -> Iterator[Progress]:
+def self_distill(config: SelfDistillConfig, end: End = never) -> Iterator[Progress]:
     """Run the recipe; the last record's ``folder`` holds what was trained, or the answers.
 
     Raises MedusaError for settings, prompts or a base that cannot be used.
     """
     answers = Path(config.out) / ANSWERS
-    yield from write_answers(config, answers)
+    yield from write_answers(config, answers, end)
     if config.train == "nothing":
         return
     recipe, settings = (medusa1, Medusa1Config) if config.train == "medusa1" else (medusa2, Medusa2Config)
     own = {field.name: getattr(config, field.name) for field in fields(settings)}
     own |= {"data": str(answers), "out": str(Path(config.out) / config.train)}
-    yield from recipe(settings(**own))
+    yield from recipe(settings(**own), end=end)
 
 
-def write_answers(config: SelfDistillConfig, folder: Path) -> Iterator[Progress]:
+def write_answers(config: SelfDistillConfig, folder: Path, end: End = never) -> Iterator[Progress]:
     """Write the answers that are missing; the last record's ``folder`` is theirs."""
     accelerator = make_accelerator(replace(config, track="none"))
     if accelerator.is_main_process:
@@ -51,6 +51,8 @@ def write_answers(config: SelfDistillConfig, folder: Path) -> Iterator[Progress]
             tokens += new
             rate = tokens / (time.perf_counter() - started)
             yield Progress("answers", step, writer.batches, tokens, rate)
+            if end():
+                break
         del writer, model  # the recipe loads the base its own way
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -1,0 +1,28 @@
+"""transformers' ``generate`` for the tests of ours, plain and by Medusa."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tiny
+import torch
+
+from medusa_core import medusa_generate
+
+IDS = torch.tensor([tiny.PROMPT])
+
+
+def plain(model, ids=IDS, **settings):
+    """Token 0 is a real token here, so nothing may be taken for padding."""
+    mask = {} if ids is None else {"attention_mask": torch.ones_like(ids)}
+    return model.generate(ids, **{"pad_token_id": 0, **mask, **settings})
+
+
+def by_medusa(model, heads) -> Callable[..., torch.Tensor]:
+    """``model.generate`` by Medusa on a small tree."""
+
+    def call(ids=IDS, **settings):
+        settings = {"medusa_heads": heads, "medusa_tree": "cartesian-4x2x2"} | settings
+        return plain(model, ids, custom_generate=medusa_generate, **settings)
+
+    return call

@@ -1,0 +1,87 @@
+"""Divergence: runs that are healthy go on wherever they begin, those that are lost are stopped."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from training_runs import settings_for
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import Medusa1Config
+from medusa_core.training.divergence import Ceiling, Course
+from medusa_core.training.recipes import train
+
+CHANCE = math.log(4096)  # 8.3
+WATCH = Ceiling("loss/1", CHANCE)
+
+# Measured on the embedded model with fresh heads and 1024 tokens a step, at these learning rates.
+HEALTHY = {
+    "0.002": [9.8, 9.8, 9.7, 8.8, 8.1, 7.7, 7.0, 6.0, 5.1, 5.2, 5.0, 4.0, 3.2, 2.9, 2.2, 2.2, 2.4],
+    "0.05, rough": [9.8, 6.9, 6.3, 5.1, 7.0, 7.7, 9.6, 7.6, 4.4, 7.9, 6.0, 5.1, 5.0, 2.7, 1.0, 1.8, 1.3],
+    # As if the base were surer of itself: with a larger vocabulary such a start is above 1.5 times chance.
+    "a high start": [14.0, 13.9, 13.8, 13.5, 13.0, 12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.0],
+    "one odd batch": [9.8, 7.0, 5.0, 4.0, 3.0, 3.0, 14.0, 3.0, 3.0, 3.0],
+    "a distillation": [0.0, 0.1, 0.2, 0.1, 0.3, 0.2],
+    "never below chance": [8.4, 8.35, 8.4, 8.35, 8.33, 8.34],
+}
+LOST = {
+    "0.2": [9.8, 11.3, 17.0, 38.8, 50.9, 64.3],
+    "1.0": [9.8, 130.3, 259.7],
+    "slowly": [9.8, 6.0, 4.0, 3.0, 3.0, 3.0, *[9.0] * 15],
+    "a base that forgets": [1.3, 1.1, 1.1, *[9.5] * 10],
+}
+
+
+def faults(losses):
+    course, found = None, []
+    for loss in losses:
+        course = Course.after(course, loss)
+        found.append(course.fault(WATCH))
+    return [fault for fault in found if fault]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_is_left_alone(name):
+    assert faults(HEALTHY[name]) == []
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_run_is_stopped(name):
+    assert faults(LOST[name])
+
+
+def test_what_is_said():
+    assert faults([9.8, 130.3])[0] == (
+        "loss/1 is 33.90 on average, it began at 9.80 and guessing at random gives 8.32"
+    )
+    assert faults([1.0, *[9.5] * 10])[0] == "loss/1 rose from 1.00 to 8.36, guessing at random gives 8.32"
+
+
+def test_the_course_outlives_a_checkpoint():
+    course = Course.after(Course.after(None, 9.8), 4.0)
+    assert Course.restored(course.to_save()) == course
+    assert Course.restored(None) is None
+
+
+def test_a_run_that_goes_on_remembers_its_beginning(trained_base, tmp_path):
+    """Else the first loss after a kill would count as the beginning, however high it is by then."""
+    config = Medusa1Config(**settings_for(trained_base, tmp_path))
+    records = train(config)
+    first = next(records).metrics["loss/1"]
+    records.close()
+    records = train(config)
+    assert next(records).step == 2
+    records.close()
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["course"]
+    assert saved["first"] == pytest.approx(first)
+    assert saved["mean"] != saved["first"]
+
+
+def test_fresh_heads_far_above_chance_learn(trained_base, tmp_path):
+    config = Medusa1Config(**settings_for(trained_base, tmp_path, warmup_steps=1))
+    *_, last = train(config)
+    assert last.folder is not None
+    with pytest.raises(MedusaError, match=r"at step \d+ loss/1 is .* the run has diverged; lower the"):
+        list(train(Medusa1Config(**settings_for(trained_base, tmp_path / "wild", learning_rate=5.0))))

@@ -1,0 +1,46 @@
+"""What the experiments are tried on: a tiny engine with prompts, variants of it, a file of prompts."""
+
+from __future__ import annotations
+
+import json
+
+import tiny
+import torch
+
+from medusa_core import checkpoints
+from medusa_core.config import LoadConfig
+from medusa_core.experiments import variants
+from medusa_core.experiments.setup import RunSettings, Setup
+from medusa_core.loading import load_engine
+
+PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
+NAMES = ["figure3", "figure4", "figure5", "table2", "table3"]
+
+
+def build_setup(engine_folder) -> Setup:
+    """Two short rounds on the tiny engine with accuracies of its own."""
+    load = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+    engine = variants.calibrated(load_engine(load), PROMPTS["Story"])
+    return Setup(engine=engine, load=load, prompts=PROMPTS, run=RunSettings(rounds=2, max_new_tokens=16))
+
+
+def write_variants(engine_folder, root) -> str:
+    """Folders of variants: poor heads, good heads, and a whole model whose base was harmed."""
+    engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+    model = engine.target.model
+    checkpoints.save_heads(tiny.random_heads(model), root / "medusa1", "tiny", torch.float32)
+    checkpoints.save_heads(engine.heads, root / "medusa2", "tiny", torch.float32)
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    model.save_pretrained(root / "direct")
+    engine.tokenizer.save_pretrained(root / "direct")
+    checkpoints.save_heads(engine.heads, root / "direct" / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
+    return ",".join(f"{name}={root / name}" for name in ("medusa1", "medusa2", "direct"))
+
+
+def write_prompts(folder):
+    """A file of three prompts."""
+    file = folder / "letters.jsonl"
+    file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh", "ka")), "utf-8")
+    return file
