@@ -16,23 +16,31 @@ from ui.decode_view import layout_key, message_begin, message_end, message_step
 from ui.updates import StopFlag, Update
 
 if TYPE_CHECKING:
+    from medusa_core.decoding import Step
     from medusa_core.engine import Engine
 
 SHOW_SECONDS = 0.025  # a step at least: a browser flooded with steps does not hear a click on Stop
 
 
 def decode_run(
-    engine: Engine, ids: Sequence[int], config: GenerationConfig, flag: StopFlag
+    engine: Engine,
+    ids: Sequence[int],
+    config: GenerationConfig,
+    flag: StopFlag,
+    steps: Generator[Step, None, None] | None = None,
 ) -> Generator[Update, None, None]:
-    """Decode after ``ids``: a begin, a step each and an end message; the last update has the trace."""
+    """Decode after ``ids``: a begin, a step each and an end message; the last update has the trace.
+
+    ``steps`` are those of a run after the same ids with the same settings, where the caller has made one.
+    """
     from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
     run, known, seq = uuid.uuid4().hex, set(), 0
     started = shown = perf_counter()
     builder = TraceBuilder(engine, config, ids)
     yield Update(message_begin(seq, run, builder.begin()), "Reading the prompt…")
-    with closing(engine.stream(ids, config)) as steps:
-        for step in steps:
+    with closing(steps or engine.stream(ids, config)) as made:
+        for step in made:
             record = builder.add(step)
             seq += 1
             message = message_step(seq, run, record, known)

@@ -1,0 +1,302 @@
+"""The chat mode of the Decode tab in a browser, with a tiny model that likes to say what looks like code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+import tiny
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from medusa_core import checkpoints
+from medusa_core.config import LoadConfig
+from medusa_core.target import Target
+from ui.layout import build_page, page_css
+from ui.session import Session
+from ui.theme import gradio_theme
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
+TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"  # no end of a turn: replies have full length
+PROMPTS = [
+    {"kind": "Story", "prompts": [{"label": "a fox", "text": "a fox went"}]},
+    {"kind": "Booking", "prompts": [{"label": "a table", "text": "User: a table please\nAssistant:"}]},
+]
+
+
+@pytest.fixture(scope="module")
+def base_folder(tmp_path_factory):
+    """A tiny model with a long context and no chat template; some of its words are markup."""
+    path = tmp_path_factory.mktemp("hostile") / "base"
+    model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=2048), seed=1)
+    words = [*HOSTILE, *(f" {letter * 3}" for letter in tiny.LETTERS)][: tiny.VOCABULARY]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[5]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.Fuse()
+    model.save_pretrained(path)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
+    heads = path / checkpoints.HEADS_FOLDER
+    checkpoints.save_heads(tiny.fitted_heads(model), heads, "tiny")
+    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0], [0, 1], [0, 0, 0]]), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def session_for(tmp_path_factory):
+    assets = tmp_path_factory.mktemp("assets")
+    (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
+    return lambda folder: Session(LoadConfig(str(folder), dtype="float32", device="cpu"), assets)
+
+
+@pytest.fixture(scope="module")
+def serve_session(serve):
+    return lambda session: serve(
+        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
+    )
+
+
+@pytest.fixture(scope="module")
+def session(base_folder, session_for):
+    """Of the model with a chat template."""
+    folder = base_folder.parent / "chat"
+    shutil.copytree(base_folder, folder)
+    (folder / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
+    return session_for(folder)
+
+
+@pytest.fixture(scope="module")
+def address(session, serve_session):
+    return serve_session(session)
+
+
+@pytest.fixture
+def chat(address, open_page):
+    page = turn_to_chat(open_page(address))
+    set_tokens(page, 24)
+    return page
+
+
+def turn_to_chat(page):
+    page.wait_for_selector("#decode-view .mdv", state="attached")
+    page.get_by_label("Chat", exact=True).click()
+    page.wait_for_selector("#chat-message textarea", state="visible")
+    return page
+
+
+def set_tokens(page, tokens):
+    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    field.fill(str(tokens))
+    field.press("Tab")
+
+
+def write(page, text):
+    page.locator("#chat-message textarea").fill(text)
+    page.locator("#chat-message textarea").press("Enter")
+
+
+def replies(page, count):
+    """Wait for so many finished replies; the lines with their figures."""
+    page.wait_for_function(
+        "count => document.querySelectorAll('.talk-figures').length === count", arg=count, timeout=60_000
+    )
+    return page.locator(".talk-figures").all_inner_texts()
+
+
+def words(page):
+    return page.locator(".talk-words").all_text_contents()
+
+
+def status(page, text):
+    page.wait_for_function(
+        "text => document.querySelector('#chat-status').innerText.includes(text)", arg=text, timeout=60_000
+    )
+
+
+def wait_for_step(page):
+    status(page, "Step ")
+    page.wait_for_function("document.querySelector('.talk-words.is-live').textContent !== ''")
+
+
+def seconds_until_idle(session):
+    started = time.perf_counter()
+    while session.busy and time.perf_counter() - started < 10:
+        time.sleep(0.01)
+    return time.perf_counter() - started
+
+
+def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat):
+    page = chat
+    write(page, "a fox <b>went</b> home")
+    first = replies(page, 1)
+    assert page.locator("#chat-message textarea").input_value() == ""
+    write(page, "and {{then}}?")
+    second = replies(page, 2)
+    assert "0 of 4 prompt tokens reused" in first[0]
+    reused, _, read = second[1].split(" · ")[2].split()[:3]
+    assert 4 <= int(reused) < int(read)  # this tokenizer does not find its own words again
+    assert page.locator(".talk-name").all_inner_texts() == ["You", "Model", "You", "Model"]
+    said = words(page)
+    assert (said[0], said[2]) == ("a fox <b>went</b> home", "and {{then}}?")
+    assert any(piece in said[1] + said[3] for piece in HOSTILE)
+    assert page.locator(".talk-drafted").count() > 0
+    assert page.locator("#chat-transcript :is(script, img, b:not(.talk-name))").count() == 0
+    assert page.title() != "broken"
+    # The view has the second reply, and the charts follow it.
+    page.wait_for_selector("#decode-view .mdv:not(.is-empty)")
+    steps = int(second[1].split(" tokens in ")[1].split()[0])
+    page.wait_for_function(f"document.querySelector('#decode-view').innerText.includes('of {steps}:')")
+    page.wait_for_function(
+        "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000
+    )
+
+
+def test_moving_epsilon_judges_a_reply_again(chat):
+    write(chat, "a fox")
+    replies(chat, 1)
+    field = chat.locator("#decode-settings input[type=number][aria-label*='ε']").first
+    field.fill("0.9")
+    field.press("Tab")
+    chat.wait_for_selector("#decode-view .mdv.is-hypothetical")
+
+
+def test_the_mode_can_be_changed_without_losing_prompt_or_conversation(chat):
+    page = chat
+    page.get_by_role("button", name="Booking: a table", exact=True).last.click()
+    page.wait_for_function("document.querySelector('#chat-message textarea').value === 'a table please'")
+    page.click("#chat-run")
+    replies(page, 1)
+    page.locator("#chat-message textarea").fill("not sent yet")
+    before = words(page)
+    page.get_by_label("Complete a text").click()
+    page.wait_for_selector("#chat-message", state="hidden")
+    page.locator("#decode-prompt textarea").fill("my own words")
+    page.click("#decode-run")
+    page.wait_for_function("document.querySelector('#decode-status').innerText.includes('24 tokens in')")
+    page.get_by_label("Chat", exact=True).click()
+    page.wait_for_selector("#decode-prompt", state="hidden")
+    assert words(page) == before
+    assert page.locator("#chat-message textarea").input_value() == "not sent yet"
+    page.get_by_label("Complete a text").click()
+    assert page.locator("#decode-prompt textarea").input_value() == "my own words"
+
+
+def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
+    box = chat.locator("#chat-message textarea")
+    set_tokens(chat, 200)
+    write(chat, "a fox")
+    wait_for_step(chat)
+    box.press_sequentially("line one", delay=20)
+    box.press("Shift+Enter")
+    box.press_sequentially("line two", delay=20)
+    replies(chat, 1)
+    assert box.input_value() == "line one\nline two"
+    assert len(words(chat)) == 2  # Shift+Enter sends nothing
+
+
+def test_stop_keeps_the_part_that_was_made(chat, session):
+    set_tokens(chat, 512)
+    write(chat, "a fox")
+    wait_for_step(chat)
+    chat.locator("#chat-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
+    assert seconds_until_idle(session) < 1
+    status(chat, "Stopped")
+    assert "stopped" in replies(chat, 1)[0]
+    part = words(chat)[1]
+    assert part
+    set_tokens(chat, 8)
+    write(chat, "go on")
+    assert "8 tokens in" in replies(chat, 2)[1]
+    assert words(chat)[1] == part
+
+
+def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
+    set_tokens(chat, 512)
+    write(chat, "a fox")
+    wait_for_step(chat)
+    chat.locator("#chat-new").dispatch_event("click")
+    assert seconds_until_idle(session) < 1
+    chat.locator("#decode-view").get_by_text(
+        "finished: cancelled"
+    ).wait_for()  # the run's last message is here
+    chat.wait_for_selector(".talk-empty", state="visible")
+    assert words(chat) == []
+    set_tokens(chat, 8)
+    write(chat, "a black dog")
+    assert "of 3 prompt tokens" in replies(chat, 1)[0]
+    assert words(chat)[0] == "a black dog"
+
+
+def test_a_message_that_cannot_be_sent_gets_a_hint_and_stays(chat):
+    write(chat, "a fox")
+    replies(chat, 1)
+    write(chat, "  ")
+    status(chat, "The message is empty")
+    too_much = "a " * 3000
+    write(chat, too_much)
+    status(chat, "the context holds 2048")
+    assert chat.locator("#chat-message textarea").input_value() == too_much
+    assert len(words(chat)) == 2
+    write(chat, "go on")
+    replies(chat, 2)
+
+
+def test_a_reply_that_fails_on_the_way_brings_the_message_back(chat, monkeypatch):
+    write(chat, "a fox")
+    replies(chat, 1)
+    verify, calls = Target.verify, []
+
+    def failing(self, *arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("secret detail")
+        return verify(self, *arguments)
+
+    monkeypatch.setattr(Target, "verify", failing)
+    write(chat, "go on")
+    status(chat, "The run failed (RuntimeError)")
+    chat.wait_for_function("document.querySelector('#chat-message textarea').value === 'go on'")
+    assert len(words(chat)) == 2
+    chat.locator("#chat-message textarea").press("Enter")
+    replies(chat, 2)
+
+
+def test_closing_the_page_ends_the_reply(chat, session):
+    set_tokens(chat, 512)
+    write(chat, "a fox")
+    wait_for_step(chat)
+    chat.close()
+    assert seconds_until_idle(session) < 1
+
+
+def test_two_visitors_have_conversations_of_their_own(address, open_page):
+    pages = [turn_to_chat(open_page(address)) for _ in range(2)]
+    for page in pages:
+        set_tokens(page, 12)
+    for round_ in (1, 2):
+        for number, page in enumerate(pages):
+            write(page, f"visitor {number} says {round_}")
+        for page in pages:
+            replies(page, round_)
+    for number, page in enumerate(pages):
+        assert words(page)[::2] == [f"visitor {number} says {round_}" for round_ in (1, 2)]
+
+
+def test_a_model_without_a_template_says_so_before_the_first_message(
+    base_folder, session_for, serve_session, open_page
+):
+    page = turn_to_chat(open_page(serve_session(session_for(base_folder))))
+    page.wait_for_function("document.querySelector('#chat-notice').innerText.includes('no chat template')")
+    assert words(page) == []
+    write(page, "a fox went")
+    replies(page, 1)
+
+
+def test_a_phone_needs_no_sideways_scrolling(address, open_page):
+    page = turn_to_chat(open_page(address, width=390, height=844))
+    write(page, "a fox went home " + "x" * 80)
+    replies(page, 1)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -1,0 +1,130 @@
+"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply.
+
+Knows the page's parts and the session; the engine stays behind the session.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from ui.chat_run import ChatUpdate
+from ui.chosen import Chosen
+from ui.controls import Controls, example_buttons
+from ui.decode_view import DecodeView
+from ui.run_settings import MAX_PROMPT_CHARACTERS
+from ui.session import Session
+from ui.shipped import example_prompts
+from ui.tabs.shared import QUIET, RunBar, connect_run, message_of, run_buttons, shown
+from ui.talk import Desk
+from ui.text_line import TextLine
+from ui.transcript import Transcript, message_show
+from ui.updates import StopFlag
+
+CHAT = "chat"  # the mode's value
+QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message
+
+
+@dataclass(frozen=True)
+class ChatPanel:
+    """The chat's parts, and where a visitor's conversation lies."""
+
+    bar: RunBar
+    system: gr.Textbox
+    transcript: Transcript
+    notice: TextLine
+    anew: gr.Button
+    desk: gr.State
+
+    @classmethod
+    def build(cls, session: Session) -> ChatPanel:
+        """Lay it out for a narrow column."""
+        with gr.Row(elem_classes="chat-head"):
+            gr.HTML("<h2>Conversation</h2>", apply_default_css=False)
+            anew = gr.Button("New conversation", size="sm", min_width=0, scale=0, elem_id="chat-new")
+        notice = TextLine(elem_id="chat-notice", elem_classes="status")
+        transcript = Transcript(elem_id="chat-transcript")
+        box = gr.Textbox(
+            label="Message", lines=1, max_lines=6, max_length=MAX_PROMPT_CHARACTERS, elem_id="chat-message",
+            placeholder="Enter sends, Shift+Enter: new line",
+        )  # fmt: skip
+        example_buttons(openers(example_prompts(session.assets)), box)
+        bar = replace(run_buttons("chat", "Send"), prompt=box)
+        with gr.Accordion("System prompt", open=False, elem_id="chat-system"):
+            system = gr.Textbox(
+                show_label=False, lines=2, max_lines=6, max_length=MAX_PROMPT_CHARACTERS, container=False,
+                placeholder="How the model should behave. Not every chat template has a place for it.",
+            )  # fmt: skip
+        return cls(bar, system, transcript, notice, anew, gr.State(Desk()))
+
+    def connect(
+        self, session: Session, controls: Controls, view: DecodeView, finished: gr.State
+    ) -> gr.events.Dependency:
+        """Send, Stop and New conversation. Returns the reply's event; `finished` gets its trace."""
+        self.anew.click(
+            _start_anew, [self.desk, self.bar.flag], [self.transcript, self.bar.status], queue=False, **QUIET
+        )
+        return connect_run(
+            self.bar,
+            partial(_replies, session, controls),
+            [self.bar.prompt, self.system, self.desk, *controls.inputs()],
+            [self.transcript, self.bar.prompt, view, finished],
+            controls.chosen,
+        )
+
+    def connect_notice(self, session: Session, mode: gr.Radio, chosen: gr.State) -> None:
+        """What to know about a model is said when the visitor turns to the chat, or chooses another one."""
+
+        def look(name: str, own: Chosen) -> Any:
+            return session.chat_notice(own) if name == CHAT else gr.skip()
+
+        gr.on([mode.input, chosen.change], look, [mode, chosen], self.notice, **QUIET)
+
+
+def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The example prompts that are a first message, without what makes them a text to be continued."""
+    found = []
+    for kind in kinds:
+        prompts = [
+            prompt | {"text": prompt["text"].removeprefix(QUESTION).removesuffix(ANSWER)}
+            for prompt in kind["prompts"]
+            if prompt["text"].startswith(QUESTION) and prompt["text"].endswith(ANSWER)
+        ]
+        if prompts:
+            found.append(kind | {"prompts": prompts})
+    return found
+
+
+def _replies(
+    session: Session, controls: Controls, flag: StopFlag, text: str, system: str, desk: Desk, *values: Any
+) -> Iterator[tuple[Any, ...]]:
+    """Values for status, badge, transcript, message box, view and trace while one reply is made."""
+    talk, sent = desk.talk, False
+    nothing = (gr.skip(),) * 5
+    yield *nothing, None
+    updates = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
+    with closing(updates):
+        for update in updates:
+            status, badge = shown(update)
+            words = box = gr.skip()
+            # A conversation that was put away meanwhile gets no more words; its run ends in the view.
+            here = desk.talk is talk
+            if isinstance(update, ChatUpdate) and here:
+                words, box, sent = update.transcript, gr.skip() if sent else "", update.talk is None
+                desk.talk = talk = update.talk or talk
+            status = status if here else gr.skip()
+            yield status, badge, words, box, message_of(update), update.trace or gr.skip()
+    if sent and desk.talk is talk:  # it failed on the way: as before the message was sent
+        yield *nothing[:2], message_show(uuid.uuid4().hex, talk.turns), text, *nothing[:2]
+
+
+def _start_anew(desk: Desk, flag: StopFlag) -> tuple[str, str]:
+    flag.stopped = True
+    desk.talk = desk.talk.anew()
+    return message_show(uuid.uuid4().hex, ()), ""
