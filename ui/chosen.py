@@ -1,13 +1,16 @@
-"""What one visitor has chosen in one tab for use in the others: heads they trained, a tree they made.
+"""What one visitor has chosen: a model, heads they trained for it, a tree they made for those.
 
-A frozen record in a `gr.State`, so it stays on the server and belongs to one visitor. It holds no weights: an
-engine is named by the id that the session gave it. Knows no component and no engine.
+A frozen record in a `gr.State`, so it stays on the server and belongs to one visitor. It holds no weights: a
+model is named by what it is loaded from, an engine by the id that the session gave it. Knows no component and
+no engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+from medusa_core.config import LoadConfig
 
 YOURS = "yours"  # the entry of the Tree and Heads menus that stands for this record
 DEFAULT = "default"
@@ -21,10 +24,15 @@ class Chosen:
     engine: str = ""
     label: str = ""  # what the visitor calls that engine's heads
     choices: tuple[tuple[int, ...], ...] = ()
+    model: LoadConfig | None = None  # None: the model that the app was started with
+
+    def with_model(self, model: LoadConfig | None) -> Chosen:
+        """Another model. Heads and tree go, since they were made for the model before it."""
+        return Chosen(model=model)
 
     def with_engine(self, engine: str, label: str) -> Chosen:
         """Other heads. The tree goes, since it was grown for the heads before them."""
-        return Chosen(engine, label)
+        return Chosen(engine, label, model=self.model)
 
     def with_tree(self, choices: Iterable[Sequence[int]]) -> Chosen:
         """Another tree for the same heads."""

@@ -1,4 +1,4 @@
-"""What the Trees tab knows and does: accuracies, step times, the tree of a size, files, and a measurement.
+"""What the Trees tab knows: accuracies, step times, the tree of a size, and files.
 
 A `Lab` is one visitor's record; every function makes a new one. Files that a visitor loads are bounded and
 read as data alone. Knows the session and the engine's records, but no component of the page.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency, unsteady
+from medusa_core.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency
 from medusa_core.comparison_trees import best_cartesian_trees, random_choices
+from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.tree import TOP_K, Choice, Topology
 from medusa_core.tree_search import (
@@ -29,8 +28,6 @@ from ui.chosen import Chosen
 from ui.figures.tree_charts import Growth, Speed, Timed
 from ui.figures.tree_drawing import DrawnTree
 from ui.session import Session
-from ui.shipped import example_prompts
-from ui.updates import StopFlag, Update
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -40,10 +37,12 @@ MOST_BYTES = 200_000  # of a file that a visitor loads
 MOST_HEADS = 16
 USUAL_HEADS = 5  # to begin with where no file says more; the paper's number
 RANDOM_TREES = 20
-ROUNDS = 5
-ROUND_TOKENS = 48
-COUNTED_TOKENS = 96  # a prompt, when the accuracies are counted again
 ASSUMED = "assumed: nobody has counted them for these heads"
+WITHOUT_HEADS = f"assumed, those of {USUAL_HEADS} usual heads: this model has none"
+REMARKS = {
+    ASSUMED: "Nobody has counted how often these heads are right, so this is a guess: measure to know.",
+    WITHOUT_HEADS: f"This model has no Medusa heads: these are the figures of {USUAL_HEADS} usual ones.",
+}
 log = logging.getLogger(__name__)
 
 
@@ -57,24 +56,33 @@ class Lab:
     machine: str = ""
     loaded: tuple[Choice, ...] = ()  # shown in place of a grown tree until the slider moves
     engine: str = ""  # id of the visitor's own engine that all this belongs to
+    model: LoadConfig | None = None  # and their model, as in `Chosen`
 
-
-@dataclass(frozen=True)
-class Measured:
-    """A note for the page on the way, and the new record at the end."""
-
-    update: Update
-    lab: Lab | None = None
+    def belongs_to(self, chosen: Chosen) -> bool:
+        """Whether it is about the heads that the visitor has chosen."""
+        return (self.engine, self.model) == (chosen.engine, chosen.model)
 
 
 # ---- where a record comes from ---------------------------------------------------------------------------
 
 
-def shipped_lab(session: Session) -> Lab:
-    """What lies beside the heads that the app loads, without loading them."""
-    assumed = Lab(_frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED)
+def lab_of(session: Session, chosen: Chosen) -> Lab:
+    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
+    if chosen.engine:
+        source = f"counted for your heads “{chosen.label}”"
+        return _engine_lab(session.own_engine(chosen), source, chosen)
+    return shipped_lab(session, chosen)
+
+
+def shipped_lab(session: Session, chosen: Chosen) -> Lab:
+    """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
+    assumed = Lab(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=chosen.model)
+    if (engine := session.model_at_hand(chosen)) is not None:
+        assumed = _engine_lab(engine, "shipped with the heads", chosen)
+        if engine.heads is None:
+            return assumed
     try:
-        file = session.accuracies_file()
+        file = session.accuracies_file(chosen)
         return (
             read_lab(file.read_text(encoding="utf-8"), assumed, "shipped with the heads") if file else assumed
         )
@@ -83,12 +91,12 @@ def shipped_lab(session: Session) -> Lab:
         return assumed
 
 
-def engine_lab(engine: Engine, chosen: Chosen) -> Lab:
-    """What a visitor's own engine knows of its heads."""
-    heads = engine.heads.count if engine.heads else 1
-    known = engine.accuracies
-    source = f"counted for your heads “{chosen.label}”" if known else ASSUMED
-    return Lab(_frozen(known or assumed_accuracies(heads)), source, engine=chosen.engine)
+def _engine_lab(engine: Engine, source: str, chosen: Chosen) -> Lab:
+    """What an engine knows of its heads; `source` is said where it knows their accuracies."""
+    heads, known = engine.heads.count if engine.heads else USUAL_HEADS, engine.accuracies
+    without = ASSUMED if engine.heads else WITHOUT_HEADS
+    rows = frozen(known or assumed_accuracies(heads))
+    return Lab(rows, source if known else without, engine=chosen.engine, model=chosen.model)
 
 
 def read_lab(text: str, lab: Lab, source: str) -> Lab:
@@ -119,10 +127,10 @@ def read_lab(text: str, lab: Lab, source: str) -> Lab:
     record = data if isinstance(data, dict) else {}
     return replace(
         lab,
-        accuracies=_frozen(row[:TOP_K] for row in rows),
+        accuracies=frozen(row[:TOP_K] for row in rows),
         source=_source(record, source),
         latency=tuple(parse_latency(record)),
-        machine=_machine(record.get("machine")),
+        machine=machine_line(record.get("machine")),
         loaded=(),
     )
 
@@ -201,76 +209,9 @@ def sentence(lab: Lab, nodes: int) -> str:
         words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:.0f} tokens/s;")
         plain = f", plain decoding gives {found[1].tokens_per_second:.0f}" if 1 in found else ""
         words.append(f"the best size here is {best.nodes} nodes with {best.tokens_per_second:.0f}{plain}.")
+    if lab.source in REMARKS:
+        words.append(REMARKS[lab.source])
     return " ".join(words)
-
-
-# ---- measuring -------------------------------------------------------------------------------------------
-
-
-def measure(
-    session: Session, lab: Lab, chosen: Chosen, count_again: bool, flag: StopFlag
-) -> Iterator[Measured]:
-    """Time steps of every size on this machine, and count the accuracies where asked or where unknown."""
-    texts = [prompt["text"] for kind in example_prompts(session.assets) for prompt in kind["prompts"]]
-
-    def work(engine: Engine) -> Iterator[Measured]:
-        yield from _measure(engine, lab, texts, count_again, flag)
-
-    for item in session.on_engine(work, chosen):
-        yield Measured(item) if isinstance(item, Update) else item
-
-
-def _measure(
-    engine: Engine, lab: Lab, texts: Sequence[str], count_again: bool, flag: StopFlag
-) -> Iterator[Measured]:
-    from medusa_core.bench import machine_record  # noqa: PLC0415 - these pull in transformers
-    from medusa_core.latency import measure_latency  # noqa: PLC0415
-
-    if engine.heads is None:
-        raise MedusaError(f"{engine.info.base} has no Medusa heads: name them with --heads")
-    prompts = [engine.encode(text) for text in texts]
-    if count_again or lab.source == ASSUMED or len(lab.accuracies) != engine.heads.count:
-        lab = yield from _count(engine, lab, prompts, flag)
-    # The trees to time are those that the page shows.
-    engine = replace(engine, accuracies=[list(row) for row in lab.accuracies])
-    points: list[LatencyPoint] = []
-    complete = 0
-    with closing(measure_latency(engine, prompts, rounds=ROUNDS, new_tokens=ROUND_TOKENS)) as runs:
-        for run in runs if not flag.stopped else ():
-            words = f"Timing trees of {run.nodes} nodes: run {run.done} of {run.total}"
-            yield Measured(Update(status=words))
-            sizes = run.total // ROUNDS
-            if run.done % sizes == 0:
-                complete, points = run.done // sizes, run.latency
-            if flag.stopped:
-                break
-    if not complete:
-        yield Measured(Update(status="Stopped before every size had its turn: the step times stay."), lab)
-        return
-    record = machine_record(engine) | {"device": engine.info.device, "dtype": engine.info.dtype}
-    lab = replace(lab, latency=tuple(points), machine=_machine(record))
-    best = best_size(lab)
-    rounds = f"{complete} of {ROUNDS} rounds" if complete < ROUNDS else f"{ROUNDS} rounds"
-    words = f"Measured in {rounds} on {lab.machine}."
-    if best is not None:
-        words += f" Best size: {best.nodes} nodes, {best.tokens_per_second:.0f} tokens/s expected."
-    if warning := unsteady(points):
-        words += f" But {warning}."
-    yield Measured(Update(status=words), lab)
-
-
-def _count(engine: Engine, lab: Lab, prompts: Sequence[Sequence[int]], flag: StopFlag) -> Iterator[Measured]:
-    """Count the accuracies on the model's own text; returns the record with them."""
-    from medusa_core.calibration import count_heads  # noqa: PLC0415 - pulls in transformers
-
-    shares, positions = [], 0
-    for number, found in enumerate(count_heads(engine, prompts, COUNTED_TOKENS), start=1):
-        yield Measured(Update(status=f"Counting right guesses: text {number} of {len(prompts)}"))
-        if flag.stopped:
-            return lab
-        shares, positions = found.shares, found.positions
-    source = f"counted here, over {positions} positions of texts that continue the examples"
-    return replace(lab, accuracies=_frozen(shares), source=source, loaded=())
 
 
 # ---- details ---------------------------------------------------------------------------------------------
@@ -284,7 +225,7 @@ def _is_tree(data: object) -> bool:
     return bool(rows) and all(isinstance(row, list) and all(type(v) is int for v in row) for row in rows)
 
 
-def _frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
+def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in rows)
 
 
@@ -294,7 +235,7 @@ def _source(record: dict[str, Any], source: str) -> str:
     return source + counted
 
 
-def _machine(record: object) -> str:
+def machine_line(record: object) -> str:
     """One short line from what a file says of its machine."""
     if isinstance(record, dict):
         names = ("processor", "device", "dtype")

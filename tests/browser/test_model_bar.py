@@ -1,0 +1,253 @@
+"""The model's bar in a browser: another model, giving a load up, errors, and what a public page offers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+import tiny
+import torch
+from slow_loading import close_gate
+
+from medusa_core import checkpoints
+from medusa_core.config import LoadConfig
+from ui.layout import build_page, page_css
+from ui.policy import Offer, Policy
+from ui.session import Session
+from ui.theme import gradio_theme
+
+pytestmark = pytest.mark.browser
+
+PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "abcda"}]}]
+MARKUP = "/<img src=x onerror=alert(1)>"
+SAYS = "([id, words]) => document.querySelector(id)?.innerText.includes(words)"
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    path = tmp_path_factory.mktemp("assets")
+    (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def other(engine_folder, tmp_path_factory):
+    """Another model with two heads."""
+    folder = tmp_path_factory.mktemp("models") / "other"
+    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
+    model = tiny.frequent_zero_model(kv_heads=2, seed=7)
+    model.save_pretrained(folder)
+    heads = folder / checkpoints.HEADS_FOLDER
+    checkpoints.save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def load(engine_folder):
+    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def show(serve):
+    """Serves the page of a session."""
+
+    def serve_session(session):
+        return serve(
+            build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
+        )
+
+    return serve_session
+
+
+@pytest.fixture(scope="module")
+def session(load, assets):
+    return Session(load, assets)
+
+
+@pytest.fixture(scope="module")
+def address(session, show):
+    return show(session)
+
+
+@pytest.fixture(scope="module")
+def own_name(engine_folder):
+    return engine_folder.name
+
+
+@pytest.fixture
+def page(address, open_page):
+    return ready(open_page(address))
+
+
+def ready(page):
+    says(page, "#model-line", "Medusa heads")
+    return page
+
+
+def come_back(open_page, address, page):
+    """The page as it is opened later with what the browser has kept."""
+    return ready(open_page(address, storage_state=page.context.storage_state()))
+
+
+def says(page, where: str, words: str) -> None:
+    page.wait_for_function(SAYS, arg=[where, words], timeout=60_000)
+
+
+def unfold(page):
+    page.locator("#model-picker button").first.click()
+    page.wait_for_selector("#model-load", state="visible")
+    return page
+
+
+def options(page) -> list[str]:
+    page.locator("#model-menu input").click()
+    found = [option.inner_text().strip("✓\n ") for option in page.locator("#model-menu [role=option]").all()]
+    page.locator("#model-line").click()  # folds the list again
+    return found
+
+
+def pick(page, label: str) -> None:
+    page.locator("#model-menu input").click()
+    page.locator("#model-menu [role=option]").filter(has_text=label).first.click()
+
+
+def menu_shows(page, label: str) -> None:
+    page.wait_for_function("label => document.querySelector('#model-menu input').value === label", arg=label)
+
+
+def name(page, folder: str, heads: str = "") -> None:
+    pick(page, "another one")
+    page.locator("#model-name").locator("input, textarea").fill(folder)
+    page.locator("#model-heads").locator("input, textarea").fill(heads)
+
+
+def run(page) -> None:
+    page.click("#decode-run")
+    says(page, "#decode-status", "tokens in")
+
+
+def test_a_folder_is_loaded_used_and_remembered_by_this_browser_alone(
+    address, page, open_page, other, own_name
+):
+    assert not page.locator("#model-load").is_visible()
+    name(unfold(page), str(other))
+    page.click("#model-check")
+    says(page, "#model-status", "other needs about")
+    page.click("#model-load")
+    says(page, "#model-status", "Now using other.")
+    says(page, "#model-line", "Model: other, 2 Medusa heads")
+    menu_shows(page, str(other))
+    run(page)
+    assert "other + 2 Medusa heads" in page.locator("#decode-view").inner_text()
+    page.get_by_role("tab", name="Trees").click()
+    says(page, "#trees-words", "Nobody has counted how often these heads are right")
+    again = come_back(open_page, address, page)
+    assert own_name in again.locator("#model-line").inner_text()
+    assert str(other) in options(unfold(again))
+    stranger = ready(open_page(address))
+    assert own_name in stranger.locator("#model-line").inner_text()
+    assert str(other) not in unfold(stranger).content()
+
+
+def test_a_remembered_model_is_loaded_with_two_clicks(address, page, open_page, other, own_name):
+    name(unfold(page), str(other), "none")
+    page.click("#model-load")
+    says(page, "#model-line", "other, no Medusa heads")
+    menu_shows(page, f"{other} + no heads")
+    again = come_back(open_page, address, page)
+    pick(unfold(again), "no heads")
+    again.click("#model-load")
+    says(again, "#model-line", "other, no Medusa heads")
+    run(again)
+    says(again, "#decode-badge", "plain decoding, one token a step")
+    pick(again, own_name)
+    again.click("#model-load")
+    again.wait_for_function("document.querySelector('#decode-badge').innerText === ''")
+    menu_shows(again, own_name)
+
+
+def test_the_way_back_to_the_apps_own_model(page, other, own_name):
+    name(unfold(page), str(other))
+    page.click("#model-load")
+    says(page, "#model-line", "other")
+    pick(page, own_name)
+    page.click("#model-load")
+    says(page, "#model-line", own_name)
+    menu_shows(page, own_name)
+    assert not page.locator("#model-name").is_visible()
+
+
+def test_a_name_that_is_no_model_is_said_as_text_and_changes_nothing(page, own_name):
+    name(unfold(page), MARKUP)
+    page.click("#model-load")
+    says(
+        page,
+        "#model-status",
+        f"Not loaded: there is no folder {MARKUP}: check the path. Still using {own_name}.",
+    )
+    assert page.locator("#model-status img, .toast-body img[src=x]").count() == 0
+    assert own_name in page.locator("#model-line").inner_text()
+    run(page)
+    name(page, "")
+    page.click("#model-load")
+    says(page, "#model-status", "there is no name: write a folder or a hub name")
+
+
+def test_cancel_gives_the_page_back_at_once(page, session, other, own_name, monkeypatch):
+    gate = close_gate(monkeypatch, "weights")
+    name(unfold(page), str(other), str(other / "heads"))  # named so, it is not on the shelf
+    assert page.locator("#model-cancel").is_disabled()
+    page.click("#model-load")
+    says(page, "#model-status", "Reading the weights")
+    run(page)  # on the model in use, while the other one is loaded
+    page.click("#model-cancel")
+    says(page, "#model-status", f"Cancelled; still using {own_name}.")
+    assert not gate.opened.is_set()
+    page.wait_for_function("document.querySelector('#model-cancel').disabled")
+    gate.opened.set()
+    page.click("#model-load")
+    says(page, "#model-status", "Now using other.")
+
+
+def test_closing_the_page_gives_a_load_up(page, session, other, monkeypatch):
+    gate = close_gate(monkeypatch, "weights")
+    name(unfold(page), str(other), f"{other / 'heads'}/")
+    page.click("#model-load")
+    says(page, "#model-status", "Reading the weights")
+    before = len(session._models._shelf._models)
+    page.close()
+    loader = session._models._loader
+    time.sleep(1.5)  # gradio notices a page that has gone by its silence
+    gate.opened.set()
+    loader._current.join(20)
+    assert not loader._current.is_alive()
+    assert len(session._models._shelf._models) == before
+
+
+def test_a_public_page_offers_the_owners_list_and_nothing_else(
+    load, assets, show, open_page, other, own_name
+):
+    policy = Policy(public=True, offers=(Offer(str(other)),), training=False, run_seconds=60)
+    page = unfold(ready(open_page(show(Session(load, assets, policy)))))
+    assert options(page) == [own_name, "other"]
+    assert page.locator("#model-name, #model-heads, #model-dtype, #model-quantize, #model-check").count() == 0
+    assert str(other) not in page.content()
+    pick(page, "other")
+    page.click("#model-load")
+    says(page, "#model-line", "other, 2 Medusa heads")
+    run(page)
+
+
+def test_a_public_page_without_a_list_only_says_what_runs(load, assets, show, open_page):
+    page = ready(open_page(show(Session(load, assets, Policy(public=True, training=False)))))
+    assert page.locator("#model-picker").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(address, open_page, scheme):
+    page = ready(open_page(address, width=390, height=844, color_scheme=scheme))
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    name(unfold(page), "x" * 200)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
