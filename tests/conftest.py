@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,10 +14,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import tiny
 import torch
+from bad_input import Workshop
 from hypothesis import settings
 from training_corpus import write_corpus
 
 from medusa_core import checkpoints
+from medusa_core.cli import main
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.pretrain import pretrain
 
@@ -82,3 +85,35 @@ def base(engine_folder, tmp_path):
     folder = tmp_path / "base"
     shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
     return folder
+
+
+@pytest.fixture(scope="session")
+def shop_engine(engine_folder, tmp_path_factory):
+    """The tiny engine with a tokenizer that ends its texts, as training needs it, and a text to train on."""
+    folder = tmp_path_factory.mktemp("shop") / "engine"
+    shutil.copytree(engine_folder, folder)
+    tiny.tiny_tokenizer(end_token=23).save_pretrained(folder)
+    (folder / "text.jsonl").write_text('{"text": "abcdefgh"}\n' * 200, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def shop(shop_engine, tmp_path):
+    """A place to build bad input in."""
+    return Workshop(shop_engine, tmp_path)
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """Run a command in this process; returns its exit code, standard output and standard error."""
+
+    def call(argv, typed=""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        try:
+            code = main([str(part) for part in argv])
+        except SystemExit as stop:  # argparse leaves this way
+            code = stop.code
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call

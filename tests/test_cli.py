@@ -161,7 +161,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
-        (["generate", "a", "--trace", "/nowhere/t.json"], "cannot write the trace"),
+        (["generate", "a", "--trace", "/nowhere/t.json"], "there is no folder /nowhere, make it first"),
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
         (["bench", "--methods", "none,magic"], "use each of medusa, none, hf at most once"),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
@@ -180,7 +180,7 @@ def test_bad_input_is_one_line_with_cause_and_fix(run, engine_folder, argv, word
 def test_a_folder_without_a_model_is_named(run, tmp_path):
     code, _, err = run("generate", "a", "--model", tmp_path)
     assert code == 2
-    assert err == f"error: {tmp_path} has no config.json: it is not a model folder\n"
+    assert err == f"error: {tmp_path} has no config.json: it is not a model folder, name another\n"
 
 
 def test_a_bad_prompt_line_is_numbered(run, engine_folder, tmp_path):

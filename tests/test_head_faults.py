@@ -136,7 +136,7 @@ def test_names_that_are_no_text_are_unknown_tensors(tmp_path):
 
 
 def test_folders_without_heads(tmp_path):
-    with pytest.raises(MedusaError, match=r"holds no heads: expected medusa_lm_head.safetensors"):
+    with pytest.raises(MedusaError, match=r"holds no heads: name a folder with medusa_lm_head"):
         read_heads(tmp_path)
     save_file({}, tmp_path / "medusa_lm_head.safetensors")
     with pytest.raises(MedusaError, match="holds no Medusa heads"):

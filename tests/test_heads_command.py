@@ -71,7 +71,7 @@ FAULTS = {
     "no hub": (["--model", "a/b"], "HF_HUB_OFFLINE is set"),
     "into the model": (["--out", "base"], "is where this comes from"),
     "into something": (["--out", "full"], "is not empty: name another folder, or use --force"),
-    "weights that are damaged": (["--model", "damaged"], "cannot read the LM head in"),
+    "weights that are damaged": (["--model", "damaged"], "model.safetensors is damaged or cut off"),
     "no weights": (["--model", "empty"], "error: "),
     "no config": (["--model", "full"], "has no config.json"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from time import sleep
 
 import pytest
 import tiny
@@ -11,8 +12,10 @@ import tiny
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.tree import Topology
+from ui import run_end
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.engine_shelf import EngineShelf
+from ui.policy import Policy
 from ui.run_settings import BY_BUDGET
 from ui.session import Session
 from ui.updates import StopFlag, Update
@@ -165,3 +168,47 @@ def test_new_heads_put_away_the_tree_that_was_made_for_others():
     assert MINE.tree_entries() == [("yours, from Trees: 6 nodes with the root", YOURS)]
     assert Chosen().tree_entries() == []
     assert [value for _, value in Chosen("id", "mine").head_entries()] == [DEFAULT, YOURS]
+
+
+# ---- runs that end early ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limited(load):
+    return Session(load, policy=Policy(run_seconds=0.3))
+
+
+def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
+    flag = StopFlag()
+    updates = list(limited.decode("abc", SETTINGS | {"max_new_tokens": 500}, flag))
+    assert any(update.trace for update in updates)
+    assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
+    assert updates[-1].status.endswith("Ended after 0.3 s, the longest that a run may take here.")
+    assert "tokens in" in updates[-1].status
+    assert flag.stopped
+    assert not limited.busy
+
+
+@pytest.mark.parametrize("flag", [None, StopFlag()])
+def test_a_run_that_does_not_heed_is_closed(limited, flag, monkeypatch):
+    monkeypatch.setattr(run_end, "GRACE_SECONDS", 0.2)
+    closed = []
+
+    def endless(engine):
+        try:
+            while True:
+                sleep(0.01)
+                yield "more"
+        finally:
+            closed.append(True)
+
+    items = list(limited.on_engine(endless, flag=flag))
+    assert items[-1].status == "Ended after 0.3 s, the longest that a run may take here."
+    assert closed == [True]
+    assert not limited.busy
+
+
+def test_a_run_within_its_time_says_nothing_of_it(limited, session):
+    words = [update.status for update in decode(limited, max_new_tokens=4)]
+    assert not any("Ended" in (status or "") for status in words)
+    assert session.policy.run_seconds is None

@@ -6,18 +6,25 @@ import json
 import shutil
 import tempfile
 from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from training_corpus import SENTENCES
 
-from medusa_core.config import LoadConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from ui import train_gain
+from medusa_core.loading import load_engine
+from medusa_core.training import divergence
+from ui import take_home, train_gain
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
+from ui.policy import Policy
 from ui.session import Session
-from ui.train_lab import ALLOW, History, train_heads, training_allowed
+from ui.take_home import FOLDER, write_zip
+from ui.train_history import History
+from ui.train_lab import train_heads
 from ui.train_plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
 from ui.updates import StopFlag
 
@@ -201,7 +208,6 @@ def test_a_file_is_read_and_a_bad_line_named_without_its_path(session, tmp_path)
         ({"heads": 99}, "the number of heads is 99"),
         ({"learning_rate": 0.0}, "the learning rate is 0.0"),
         ({"text": '{"text": "one"}\nnot json'}, "line 2 of data/your-text.jsonl is not valid JSON"),
-        ({"learning_rate": 1.0, "steps": 400}, "lower the learning rate"),
     ],
 )
 def test_what_cannot_be_trained_is_said_in_one_line(session, changes, words):
@@ -228,10 +234,62 @@ def test_leaving_the_page_ends_the_run(session):
     assert not session.busy
 
 
-def test_a_public_space_trains_only_when_its_owner_says_so():
-    assert training_allowed({})
-    assert not training_allowed({"SPACE_ID": "somebody/medusa"})
-    assert training_allowed({"SPACE_ID": "somebody/medusa", ALLOW: "1"})
+def text_of(engine):
+    """The tokens of a run and the steps it took."""
+    prompt = engine.encode("The cat saw a")
+    steps = list(engine.stream(prompt, GenerationConfig(max_new_tokens=30)))
+    return [token for step in steps for token in step.emitted], len(steps)
+
+
+@pytest.mark.parametrize("recipe", ["medusa1", "direct"])
+def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
+    """Unpacked and named with --heads alone they are the engine that was trained, adapter included."""
+    trained = trained_by(lessons_of(session, replace(PLAN, recipe=recipe, steps=20)))
+    own = session.own_engine(Chosen(trained.engine))
+    write_zip(own, trained.belongings, tmp_path / "heads.zip")
+    with ZipFile(tmp_path / "heads.zip") as packed:
+        names = {Path(name).name for name in packed.namelist()}
+        packed.extractall(tmp_path)
+    folder = tmp_path / FOLDER
+    assert names >= {"config.json", "tree.json", "accuracies.json", "README.md", "medusa_lm_head.safetensors"}
+    assert ("adapter_model.safetensors" in names) == (recipe == "direct")
+    home = load_engine(LoadConfig(heads=str(folder), dtype="float32", device="cpu"))
+    assert text_of(home) == text_of(own)
+    assert home.default_tree.choices == own.default_tree.choices
+    assert home.accuracies == own.accuracies
+    assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
+    session = Session(
+        LoadConfig(str(trained_base), dtype="float32", device="cpu"), assets, Policy(public=True)
+    )
+    trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
+    write_zip(session.own_engine(Chosen(trained.engine)), trained.belongings, tmp_path / "heads.zip")
+    with ZipFile(tmp_path / "heads.zip") as packed:
+        texts = [packed.read(name) for name in packed.namelist() if not name.endswith(".safetensors")]
+    assert texts
+    assert not any(str(trained_base.parent).encode() in text for text in texts)
+    assert not any(tempfile.gettempdir().encode() in text for text in texts)
+    assert any(b"--model WHERE_model_LIES" in text for text in texts)
+
+
+def test_heads_too_large_for_the_page_are_refused(session, tmp_path, monkeypatch):
+    trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
+    own, belongings = session.own_engine(Chosen(trained.engine)), trained.belongings
+    heads = 2 * sum(p.numel() for p in own.heads.parameters())
+    monkeypatch.setattr(take_home, "MOST_BYTES", heads + belongings.adapter.size - 1)
+    with pytest.raises(MedusaError, match="MB, the page hands out 0: train them with `python -m medusa_core"):
+        write_zip(own, belongings, tmp_path / "heads.zip")
+    assert not (tmp_path / "heads.zip").exists()
+
+
+def test_a_run_that_diverges_is_said(session, monkeypatch):
+    """The largest rate of the page does no such harm to the tiny model, so the bar is lowered."""
+    monkeypatch.setattr(divergence, "_FAR_ABOVE", 0.001)
+    said = problem_of(lessons_of(session, replace(PLAN, steps=80)))
+    assert "the run has diverged; lower the learning rate" in said
+    assert tempfile.gettempdir() not in said
 
 
 def test_plans_take_the_papers_weights():

@@ -23,6 +23,7 @@ from ui.figures.tree_drawing import tree_svg
 from ui.session import Session
 from ui.tabs import trees
 from ui.tree_lab import Lab
+from ui.tree_measuring import measure
 from ui.updates import StopFlag
 
 ROWS = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.05), (0.3, 0.1, 0.1))
@@ -60,7 +61,7 @@ def session(engine_folder, assets):
 
 def test_the_shipped_accuracies_are_there_without_loading_anything():
     session = Session(LoadConfig())
-    lab = tree_lab.shipped_lab(session)
+    lab = tree_lab.shipped_lab(session, Chosen())
     file = checkpoints.embedded_model() / "heads" / "accuracies.json"
     assert [list(row) for row in lab.accuracies] == read_accuracies(file)
     assert "counted over" in lab.source
@@ -68,13 +69,13 @@ def test_the_shipped_accuracies_are_there_without_loading_anything():
 
 
 def test_heads_without_accuracies_say_that_they_are_assumed(session):
-    assert tree_lab.shipped_lab(session).source == tree_lab.ASSUMED
+    assert tree_lab.shipped_lab(session, Chosen()).source == tree_lab.ASSUMED
 
 
 def test_bad_accuracies_beside_the_heads_keep_no_page_from_opening(engine_folder, tmp_path, caplog):
     (tmp_path / "medusa_lm_head.safetensors").touch()
     (tmp_path / "accuracies.json").write_text("[[2.0]]", "utf-8")
-    lab = tree_lab.shipped_lab(Session(LoadConfig(str(engine_folder), str(tmp_path))))
+    lab = tree_lab.shipped_lab(Session(LoadConfig(str(engine_folder), str(tmp_path))), Chosen())
     assert lab.source == tree_lab.ASSUMED
     assert "outside 0 to 1" in caplog.text
 
@@ -220,7 +221,7 @@ def test_what_a_file_says_of_its_machine_stays_short_text():
 
 
 def finished(session, lab, again=False, chosen=None, flag=None):
-    items = list(tree_lab.measure(session, lab, chosen or Chosen(), again, flag or StopFlag()))
+    items = list(measure(session, lab, chosen or Chosen(), again, flag or StopFlag()))
     assert not any(item.update.problem for item in items), items[-1]
     return items
 
@@ -236,7 +237,7 @@ def test_a_measurement_fills_the_charts(session):
 
 
 def test_assumed_accuracies_are_counted_first(session, engine):
-    lab = finished(session, tree_lab.shipped_lab(session))[-1].lab
+    lab = finished(session, tree_lab.shipped_lab(session, Chosen()))[-1].lab
     assert len(lab.accuracies) == engine.heads.count
     assert "counted here" in lab.source
     assert lab.latency
@@ -245,7 +246,7 @@ def test_assumed_accuracies_are_counted_first(session, engine):
 def test_stop_keeps_complete_rounds_only(session):
     flag = StopFlag()
     items = []
-    for item in tree_lab.measure(session, LAB, Chosen(), False, flag):
+    for item in measure(session, LAB, Chosen(), False, flag):
         items.append(item)
         if "run 12 of 40" in (item.update.status or ""):
             flag.stopped = True

@@ -1,17 +1,17 @@
-"""The page: a header and a table of contents of its tabs. Knows the tabs by name, not what they do."""
+"""The page: a header, the model's bar and a table of contents of its tabs. Knows names, not what they do."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import gradio as gr
 
+from ui import model_bar
 from ui.chosen import Chosen
+from ui.http_guard import WAITING_EVENTS
 from ui.race_view import race_css
 from ui.session import Session
 from ui.tabs import decode, experiments, side_by_side, train, trees
-from ui.train_lab import training_allowed
 
 TITLE = "Medusa decoding, step by step"
 HEADER = f"""
@@ -26,14 +26,16 @@ FOLD_ON_PHONES = """() => {
   const fold = document.querySelector("#decode-settings button");
   if (fold && window.innerWidth < 700) fold.click();
 }"""
-QUEUE_SIZE = 20
+OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 
 
 def build_page(session: Session) -> gr.Blocks:
-    """The Blocks page with its queue: one run at a time, at most `QUEUE_SIZE` visitors waiting."""
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    """The Blocks page with its queue: one run at a time; `ui.http_guard` says who may wait for one."""
+    cleaning = (OLD_SECONDS, OLD_SECONDS)
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning) as page:
         gr.HTML(HEADER, apply_default_css=False)
-        chosen = gr.State(Chosen())  # one visitor's own heads and tree, made in one tab and used in others
+        chosen = gr.State(Chosen())  # one visitor's model, and heads and tree made in one tab, used in others
+        model_bar.build(session, chosen)
         with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
             with gr.Tab("Decode", id="decode"):
                 decode.build(session, chosen)
@@ -41,13 +43,13 @@ def build_page(session: Session) -> gr.Blocks:
                 side_by_side.build(session, chosen)
             with gr.Tab("Trees", id="trees") as tab:
                 trees.build(session, chosen, tabs, tab)
-            if training_allowed(os.environ):
+            if session.policy.training:
                 with gr.Tab("Train", id="train") as tab:
                     train.build(session, chosen, tabs, tab)
             with gr.Tab("Experiments", id="experiments"):
                 experiments.build(session.assets)
         page.load(None, None, None, js=FOLD_ON_PHONES)
-    return page.queue(max_size=QUEUE_SIZE, default_concurrency_limit=4, api_open=False)
+    return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
 
 
 def page_css() -> str:

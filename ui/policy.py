@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from medusa_core.errors import MedusaError
 
 SPACE = "SPACE_ID"  # set by Hugging Face in every Space
+ZERO_GPU = "SPACES_ZERO_GPU"  # set to true where a Space borrows its GPU from run to run
 MODELS = "MEDUSA_MODELS"  # the owner's list on a Space: entries parted by commas or new lines
 TRAINING = "MEDUSA_TRAINING"  # the owner's word on a public page: 1 switches the Train tab on
+# gradio reads these where the flags say nothing.
+SHARE, HOST, ROOT_PATH = "GRADIO_SHARE", "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 PUBLIC_RUN_SECONDS = 120.0
-_LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,29 @@ class Policy:
             raise MedusaError(f"{offer.label} is not offered here: choose one of the list")
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Where gradio is to listen: an address, None for this machine alone, and whether to open a link."""
+
+    host: str | None
+    share: bool
+    hosted: bool  # on a Space, or behind a proxy that gives the page a path of its own
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], *, share: bool = False, host: str | None = None) -> Reach:
+        """What the flags say, and what gradio's own variables say where they are silent."""
+        return cls(
+            host=host or environment.get(HOST) or None,
+            share=share or environment.get(SHARE, "").lower() == "true",
+            hosted=SPACE in environment or bool(environment.get(ROOT_PATH)),
+        )
+
+    @property
+    def public(self) -> bool:
+        """Whether others than the person at this machine can open the page."""
+        return self.hosted or self.share or not _is_loopback(self.host)
+
+
 def policy_of(
     environment: Mapping[str, str],
     *,
@@ -68,12 +94,45 @@ def policy_of(
     offers: Sequence[str] = (),
 ) -> Policy:
     """The policy of a page started with these flags in this environment. Raises MedusaError."""
-    space = SPACE in environment
+    public = Reach.of(environment, share=share, host=host).public
     listed = [*offers, *environment.get(MODELS, "").replace("\n", ",").split(",")]
-    public = space or share or host not in _LOOPBACK
+    allowed = environment.get(TRAINING) == "1"
+    if allowed and borrows_gpu(environment):
+        raise MedusaError(
+            f"{TRAINING}=1 on a ZeroGPU Space, which lends a GPU for less than two minutes: "
+            f"take {TRAINING} away, or use hardware of its own"
+        )
     return Policy(
         public=public,
         offers=tuple(dict.fromkeys(Offer.parse(text) for text in listed if text.strip())),
-        training=not public or environment.get(TRAINING) == "1",
+        training=(not public or allowed) and not borrows_gpu(environment),
         run_seconds=PUBLIC_RUN_SECONDS if public else None,
     )
+
+
+def borrows_gpu(environment: Mapping[str, str]) -> bool:
+    """Whether this is a ZeroGPU Space, by the values that its own library takes for yes."""
+    return environment.get(ZERO_GPU, "").lower() in ("1", "t", "true")
+
+
+def announcement(policy: Policy) -> str:
+    """For the owner's terminal: who can reach the page, and what they may do."""
+    if not policy.public:
+        return ""
+    models = "the model it starts with"
+    if policy.offers:
+        models += f" and {', '.join(offer.label for offer in policy.offers)}"
+    training = "on" if policy.training else "off"
+    return (
+        f"Others can reach this page. Models: {models}; training: {training}; "
+        f"a run ends after {policy.run_seconds:g} seconds."
+    )
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host is None or host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False  # a name, which may stand for any address

@@ -9,6 +9,7 @@ from typing import Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
+from medusa_core.prompt_text import check_characters
 from medusa_core.tree import Topology, published_trees
 from ui.chosen import DEFAULT, YOURS, Chosen
 
@@ -46,10 +47,11 @@ def own_tree(chosen: Chosen) -> Topology:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises MedusaError for a prompt that is empty or too long for the page."""
+    """Raises MedusaError for a prompt that is empty, too long for the page or not to be read."""
     if not prompt or not prompt.strip():
         raise MedusaError("The prompt is empty: write a few words, or choose one of the examples.")
     if len(prompt) > MAX_PROMPT_CHARACTERS:
         raise MedusaError(
             f"The prompt has {len(prompt)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
         )
+    check_characters(prompt, "the prompt")  # before a model is loaded for it

@@ -1,69 +1,80 @@
-"""The only bridge between page and engine: loads it once, runs it for one visitor at a time.
+"""The only bridge between page and engine: runs the model of one visitor at a time.
 
-What all visitors share is here (the loaded weights, the thread that computes, a lock); what belongs to a
-run lives in the generator that serves it. Knows the messages of the views, but no component and no event of
-the page.
+What all visitors share is here (the models, the place of the runs); what belongs to a run lives in the
+generator that serves it. Knows the messages of the views, but no component and no event of the page.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import LoadConfig
+from medusa_core.config import NO_HEADS, GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.tree import published_trees
+from ui.chat_run import chat_notice, chat_run
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.decode_run import decode_run
 from ui.engine_shelf import EngineShelf
-from ui.engine_thread import EngineThread
 from ui.measure import Contest
+from ui.models import Models, badge_of
+from ui.policy import Policy
+from ui.read_shelf import ReadShelf
+from ui.run_place import RunPlace
 from ui.run_settings import BY_BUDGET, check_prompt, make_config, own_tree
 from ui.shipped import ASSETS
-from ui.updates import StopFlag, Update
+from ui.talk import Talk, check_message
+from ui.updates import StopFlag, Update, told
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
+PLAIN = "This model has no Medusa heads: plain decoding, one token a step."
 
 
 class Session:
-    """One app's engine: what to load, the weights once they are loaded, and the lock of the runs."""
+    """One app's engines: the models, the heads that visitors trained, and the lock of the runs."""
 
-    def __init__(self, load: LoadConfig, assets: Path = ASSETS):
+    def __init__(
+        self,
+        load: LoadConfig,
+        assets: Path = ASSETS,
+        policy: Policy | None = None,
+        gpu: Callable[..., Any] | None = None,
+    ):
+        """`gpu` is what `ui.zero_gpu.claim` gave: where it is something, runs borrow their GPU through it."""
         self.assets = assets
+        self.policy = policy or Policy()
         self._load = load
-        self._engine: Engine | None = None
+        self._models = Models(load, self.policy, elsewhere=gpu is not None)
         self._own = EngineShelf()
-        self._thread = EngineThread()
-        self._running = threading.Lock()
+        self._read = ReadShelf()
+        self._place = RunPlace(self._begun, self.policy.run_seconds, gpu)
 
     @property
     def busy(self) -> bool:
         """Whether a run has the engine now."""
-        return self._running.locked()
+        return self._place.busy
 
     @property
     def load_config(self) -> LoadConfig:
-        """What the shared engine is loaded from."""
+        """What the app's own model is loaded from."""
         return self._load
+
+    def load_config_of(self, chosen: Chosen) -> LoadConfig:
+        """What the visitor's model is loaded from."""
+        return self._models.config_of(chosen)
 
     # ---- what the page offers --------------------------------------------------------------------------
 
-    def badge(self) -> str:
-        """Model, size, device and dtype of the shared engine, or what will be loaded."""
-        if self._engine is None:
-            name = Path(self._load.model).name if self._load.model else "embedded model"
-            return f"{name} · not loaded yet"
-        return _badge(self._engine)
+    def badge(self, chosen: Chosen | None = None) -> str:
+        """The visitor's model in one line: name, heads, size, device and dtype, or what will be loaded."""
+        return self._models.badge(chosen or Chosen())
 
     def rule_names(self) -> list[str]:
         """The acceptance rules there are."""
@@ -74,47 +85,114 @@ class Session:
         published = [(f"published: {name}", name) for name in published_trees()]
         return [("shipped with the heads", DEFAULT), ("by node budget", BY_BUDGET), *published]
 
-    def accuracies_file(self) -> Path | None:
-        """The accuracies that lie beside the heads to be loaded, when both are on this disk."""
+    def accuracies_file(self, chosen: Chosen) -> Path | None:
+        """The accuracies that lie beside the heads of the visitor's model, when both are on this disk."""
         from medusa_core import checkpoints  # noqa: PLC0415 - takes a while, and the page should be up before
 
-        folder = Path(self._load.model) if self._load.model else checkpoints.embedded_model()
-        heads = Path(self._load.heads) if self._load.heads else checkpoints.heads_folder(folder)
+        load = self.load_config_of(chosen)
+        if load.heads == NO_HEADS:
+            return None
+        folder = Path(load.model) if load.model else checkpoints.embedded_model()
+        heads = Path(load.heads) if load.heads else checkpoints.heads_folder(folder)
         return checkpoints.beside_heads(heads, checkpoints.ACCURACIES_NAME) if heads else None
+
+    def model_at_hand(self, chosen: Chosen) -> Engine | None:
+        """The visitor's model, unless it would have to be loaded."""
+        return self._models.at_hand(chosen)
 
     def own_engine(self, chosen: Chosen) -> Engine:
         """The engine that a visitor made. Raises MedusaError when it is gone."""
-        return self._thread.call(self._own.get, chosen.engine).engine
+        return self._place.call(self._own.get, chosen.engine).engine
+
+    # ---- choosing a model ------------------------------------------------------------------------------
+
+    def choose_model(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
+        """Load what a visitor wishes for, beside the runs of others; a last `ModelUpdate` has their choice.
+
+        An error is said, and like the flag it leaves what they have `chosen` in place.
+        """
+        yield from self._models.choose(wish, chosen, flag)
+
+    def estimate_model(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
+        """Say how much memory a visitor's wish would take, and load nothing large."""
+        yield from self._models.estimate(wish, flag)
 
     # ---- running ---------------------------------------------------------------------------------------
 
     def load(self) -> str:
         """Load the engine, if that has not happened yet, and say what it is; an error is said as well."""
+        if self._place.borrows:
+            return self.badge()  # loaded at the start, or by each run that finds it missing
+        return self._badge_after(lambda: self._place.call(self._models.own))
+
+    def load_at_start(self) -> str:
+        """As `load`, but on the caller's thread: only the one that claimed the GPUs can load for them."""
+        return self._badge_after(self._models.own)
+
+    def _badge_after(self, load: Callable[[], Engine]) -> str:
         try:
-            self._thread.call(self._loaded)
+            load()
         except MedusaError as error:
             return f"not loaded: {error}"
         return self.badge()
 
     def decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Iterator[Update]:
         """One run for the Decode tab: a begin, a step each and an end message."""
-        yield from self._guarded(self._decode(prompt, settings, flag))
+
+        def tokens() -> int:
+            check_prompt(prompt)
+            return make_config(settings).max_new_tokens
+
+        yield from self._run("_decode", (prompt, settings, flag), chosen_in(settings), flag, tokens)
+
+    def chat(self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag) -> Iterator[Update]:
+        """One reply for the Decode tab's chat: as ``decode``, and the last update has the new ``talk``."""
+
+        def tokens() -> int:
+            check_message(text, talk)
+            return make_config(settings).max_new_tokens
+
+        yield from self._run("_chat", (text, talk, settings, flag), chosen_in(settings), flag, tokens)
+
+    def chat_notice(self, chosen: Chosen) -> str:
+        """What a visitor should know before chatting with their model; nothing while it is put away."""
+
+        def look() -> str:
+            there = chosen.model is not None or self._place.borrows
+            engine = self._models.at_hand(chosen) if there else self._models.own()
+            return chat_notice(engine) if engine else ""
+
+        try:
+            return self._place.call(look)
+        except MedusaError as error:
+            return str(error)
 
     def compare(
         self, prompt: str, settings: dict[str, Any], repetitions: int, flag: StopFlag
     ) -> Iterator[Update]:
         """Medusa and plain decoding in turn, `repetitions` times each, then the race message."""
-        yield from self._guarded(self._compare(prompt, settings, repetitions, flag))
+
+        def tokens() -> int:
+            check_prompt(prompt)
+            return 2 * repetitions * make_config(settings).max_new_tokens
+
+        arguments = (prompt, settings, repetitions, flag)
+        yield from self._run("_compare", arguments, chosen_in(settings), flag, tokens)
 
     def on_engine(
-        self, work: Callable[[Engine], Generator[T, None, None]], chosen: Chosen | None = None
+        self,
+        work: Callable[[Engine], Generator[T, None, None]],
+        chosen: Chosen | None = None,
+        flag: StopFlag | None = None,
     ) -> Iterator[T | Update]:
         """Any other run: what `work(engine)` yields, computed on the engine's thread while no other run is.
 
-        The engine is loaded first where that has not happened; it is the visitor's own where `chosen` names
-        one. Errors end the run with an `Update` that says so, exactly as in `decode`.
+        The engine is loaded first where that has not happened; it has the visitor's own heads where `chosen`
+        names some. Errors end the run with an `Update` that says so, exactly as in `decode`; where runs have
+        an end, `flag` is raised for it. On a borrowed GPU `work` has to be a function that can be pickled.
         """
-        yield from self._guarded(self._with_engine(work, chosen or Chosen()))
+        chosen = chosen or Chosen()
+        yield from self._run("_with_engine", (work, chosen), chosen, flag or StopFlag(), lambda: math.inf)
 
     def add_engine(self, label: str, source: LoadConfig | Engine) -> str:
         """Keep one more engine beside the shared one and return its id, for `Chosen.with_engine`.
@@ -123,10 +201,7 @@ class Session:
         is there already, such as a `dataclasses.replace` of another one, which shares the weights. Waits for
         a run that is going on, unless called from within one. Raises MedusaError when loading fails.
         """
-        if self._thread.is_current:
-            return self._add_engine(label, source)
-        with self._running:
-            return self._thread.call(self._add_engine, label, source)
+        return self._place.call_between(self._add_engine, label, source)
 
     def _add_engine(self, label: str, source: LoadConfig | Engine) -> str:
         if isinstance(source, LoadConfig):
@@ -135,32 +210,46 @@ class Session:
             source = load_engine(source)
         return self._own.add(label, source)
 
-    def _guarded(self, updates: Generator[T, None, None]) -> Iterator[T | Update]:
-        """One run at a time, on the engine's thread; errors become a visible line, and the app goes on."""
-        with self._running, closing(self._thread.iterate(updates)) as pulled:
-            try:
-                yield from pulled
-            except MedusaError as error:
-                yield Update(status=str(error), problem=True)
-            except Exception as error:
-                log.exception("a run failed")
-                words = f"The run failed ({type(error).__name__}); the terminal has the details."
-                yield Update(status=words, problem=True)
+    def _run(
+        self, name: str, arguments: Sequence[Any], chosen: Chosen, flag: StopFlag, tokens: Callable[[], float]
+    ) -> Iterator[Any]:
+        """A run of one of the methods below; errors become a visible line, and the app goes on.
+
+        `tokens` looks at what was asked for, before any waiting, and says how many tokens that is at most.
+        """
+
+        def items() -> Generator[Any, None, None]:
+            most, loaded = tokens(), self._models.at_hand(chosen) is not None
+            with self._models.in_use(chosen):
+                yield from self._place.run(name, arguments, flag, most, loaded=loaded)
+
+        yield from told(items())
+
+    def _begun(self, name: str, arguments: Sequence[Any]) -> Generator[Any, None, None]:
+        return getattr(self, name)(*arguments)
 
     def _decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Generator[Update, None, None]:
         config = make_config(settings)
-        check_prompt(prompt)
         engine = yield from self._ready(settings)
-        yield from decode_run(engine, engine.encode(prompt), config, flag)
+        yield from decode_run(engine, engine.encode(prompt), fitting(config, engine), flag)
+
+    def _chat(
+        self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag
+    ) -> Generator[Update, None, None]:
+        config = make_config(settings)
+        engine = yield from self._ready(settings)
+        yield from chat_run(engine, self._read, text, talk, fitting(config, engine), flag)
 
     def _compare(
         self, prompt: str, settings: dict[str, Any], repetitions: int, flag: StopFlag
     ) -> Generator[Update, None, None]:
         ours = make_config(settings)
-        check_prompt(prompt)
         engine = yield from self._ready(settings)
         if engine.heads is None:
-            raise MedusaError(f"{engine.info.base} has no Medusa heads: name them with --heads")
+            raise MedusaError(
+                f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
+                "decoding: choose a model with heads"
+            )
         yield from Contest.of(engine, engine.encode(prompt), ours).run(repetitions, flag)
 
     def _with_engine(
@@ -170,7 +259,7 @@ class Session:
 
     def _ready(self, settings: dict[str, Any]) -> Generator[Update, None, Engine]:
         """The engine for these settings; what the visitor should know while the model loads is yielded."""
-        chosen = settings.get("chosen") or Chosen()
+        chosen = chosen_in(settings)
         engine = yield from self._chosen_engine(settings.get("heads", DEFAULT), chosen)
         if engine.heads is None:
             return engine
@@ -189,26 +278,18 @@ class Session:
             raise MedusaError("there are no heads of yours: train some, or choose those shipped")
         if heads == YOURS:
             own = self._own.get(chosen.engine)
-            yield Update(badge=f"your heads “{own.label}” · {_badge(own.engine)}")
+            yield Update(badge=f"your heads “{own.label}” · {badge_of(own.engine)}")
             return own.engine
-        if self._engine is None:
-            yield Update(status="Loading the model…")
-        engine = self._loaded()
-        yield Update(badge=self.badge())
+        engine = yield from self._models.ready(chosen)
+        yield Update(badge="" if engine.heads else PLAIN)
         return engine
 
-    def _loaded(self) -> Engine:
-        """The engine; called on the engine's thread alone, which also keeps two from loading at once."""
-        if self._engine is None:
-            # Imported here: transformers takes seconds, and the page should be up before it.
-            from medusa_core.loading import load_engine  # noqa: PLC0415
 
-            self._engine = load_engine(self._load)
-        return self._engine
+def fitting(config: GenerationConfig, engine: Engine) -> GenerationConfig:
+    """The settings of a run on this model: plain decoding where there are no heads, which accepts nothing."""
+    return config if engine.heads else replace(config, method="none", acceptance="match")
 
 
-def _badge(engine: Engine) -> str:
-    info = engine.info
-    heads = f"{info.head_count} Medusa heads" if info.head_count else "no Medusa heads"
-    name = "embedded model" if info.base == "embedded" else Path(info.base).name
-    return f"{name}, {heads} · {info.parameters / 1e6:.1f} M parameters · {info.device} · {info.dtype}"
+def chosen_in(settings: dict[str, Any]) -> Chosen:
+    """What the visitor has chosen, by the settings of their run."""
+    return settings.get("chosen") or Chosen()

@@ -91,8 +91,9 @@ def _race(engine: Engine, prompts: Sequence[list[int]], flag: StopFlag) -> Gener
     """Plain decoding, fresh heads and the new ones in turn on every prompt; returns the gain."""
     from medusa_core.bench import Measurement, measure_run  # noqa: PLC0415
     from medusa_core.heads import MedusaHeads  # noqa: PLC0415
+    from medusa_core.quantised import lm_head_weight  # noqa: PLC0415
 
-    lm_head = engine.target.model.get_output_embeddings().weight
+    lm_head = lm_head_weight(engine.target.model)
     fresh = MedusaHeads.fresh(lm_head, engine.heads.count, 1).requires_grad_(False).eval()
     plain = GenerationConfig(method="none", max_new_tokens=RACE_TOKENS)
     ours = replace(plain, method="medusa")

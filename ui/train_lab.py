@@ -7,12 +7,11 @@ for. Knows the session and the recipes' stream of records, but no component of t
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,31 +22,35 @@ from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.recipes import result_of, train
-from ui.figures.training import Curves, LossPoint, ScorePoint
+from ui.chosen import Chosen
+from ui.figures.training import Curves
 from ui.session import Session
+from ui.take_home import Adapter, Belongings, base_name, card
 from ui.train_gain import Gain, measure_gain
-from ui.train_plan import NAMES, WRITING_SHARE, Plan, save_text, stage_config, writing_config
+from ui.train_history import History
+from ui.train_plan import NAMES, SOURCES, WRITING_SHARE, Plan, save_text, stage_config, writing_config
 from ui.updates import StopFlag, Update
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.training.loop import Metrics, Progress
+    from medusa_core.training.loop import Progress
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
 LOOK_SECONDS = 15.0  # between two looks at held-out text
 TIMED_STEPS = 4  # of which the first is not counted
 GRACE = 1.25  # times its share a stage may take before it is ended early
-ALLOW = "MEDUSA_TRAINING"  # the owner's word on a public Space: 1 switches the tab on
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Heads that are ready to be used: the id of their engine, and what they are worth."""
+    """Heads that are ready to be used: the id of their engine, what they are worth, what goes with them."""
 
     engine: str
     label: str
     gain: Gain | None  # None: stopped before anything was measured
+    belongings: Belongings
+    model: LoadConfig | None = None  # they were trained for, as in `Chosen`
 
 
 @dataclass(frozen=True)
@@ -69,38 +72,58 @@ class _Stage:
     deadline: float
 
 
-def training_allowed(environment: Mapping[str, str]) -> bool:
-    """Whether to offer training: on one's own machine always, on a public Space when its owner says so."""
-    return "SPACE_ID" not in environment or environment.get(ALLOW) == "1"
+class _Limit:
+    """Where a stage ends before its last step: Stop, or its time. Says so from the first time it did."""
+
+    def __init__(self, flag: StopFlag, deadline: float) -> None:
+        self.why = ""
+        self._flag = flag
+        self._deadline = deadline
+
+    def reached(self) -> bool:
+        """Whether the stage ends here."""
+        if not self.why and self._flag.stopped:
+            self.why = "Stopped"
+        elif not self.why and perf_counter() > self._deadline:
+            self.why = "The time is up"
+        return bool(self.why)
 
 
-def train_heads(session: Session, plan: Plan, flag: StopFlag) -> Iterator[Lesson]:
-    """Run the plan. Errors end it with a lesson whose update says what is wrong."""
+def train_heads(
+    session: Session, plan: Plan, flag: StopFlag, chosen: Chosen | None = None
+) -> Iterator[Lesson]:
+    """Run the plan on the visitor's model. Errors end it with a lesson whose update says what is wrong."""
+    model = Chosen(model=chosen.model) if chosen else Chosen()  # fresh heads, whatever heads are in use
 
     def work(engine: Engine) -> Generator[Lesson, None, None]:
         plan.check()
         with TemporaryDirectory(prefix="medusa-train-", ignore_cleanup_errors=True) as name:
             try:
-                yield from _Run(session, engine, plan, flag, Path(name)).lessons()
+                yield from _Run(session, engine, model, plan, flag, Path(name)).lessons()
             except MedusaError as error:
                 # The folder's name is nobody's business.
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
-    for item in session.on_engine(work):
+    for item in session.on_engine(work, model, flag):
         yield Lesson(item) if isinstance(item, Update) else item
 
 
 class _Run:
     """One training run, on the engine's thread."""
 
-    def __init__(self, session: Session, engine: Engine, plan: Plan, flag: StopFlag, folder: Path) -> None:
+    def __init__(
+        self, session: Session, engine: Engine, model: Chosen, plan: Plan, flag: StopFlag, folder: Path
+    ) -> None:
         self._session = session
         self._engine = engine
         self._plan = plan
         self._flag = flag
         self._folder = folder
         self._context = engine.target.context
-        self._base = _base_of(session.load_config)
+        self._model = model
+        self._load = session.load_config_of(model)
+        self._base = _base_of(self._load)
+        self._name = base_name(engine, self._base, public=session.policy.public)
         self._history = History()
         self._started = perf_counter()
 
@@ -114,8 +137,7 @@ class _Run:
                 break
             folder = self._folder / f"stage{number + 1}"
             config = stage_config(self._plan, settings, self._base, data, folder, self._context)
-            if result is not None:
-                config = replace(config, start=str(result[1]))
+            config = replace(config, base_name=self._name, start=str(result[1]) if result else "")
             stage = yield from self._timed(name, config, last=len(stages) - number)
             self._history.begin(name if len(stages) > 1 else "")
             result = (yield from self._train(stage)) or result
@@ -167,27 +189,23 @@ class _Run:
     def _train(self, stage: _Stage) -> Generator[Lesson, None, tuple[Medusa1Config, Path] | None]:
         """Run a stage; its settings and the folder of its heads, or None when no step was taken."""
         noted = drawn = 0.0
-        progress: Progress | None = None
-        early = False
-        with closing(train(stage.config)) as records:
+        step, limit = 0, _Limit(self._flag, stage.deadline)
+        with closing(train(stage.config, limit.reached)) as records:
             for progress in records:
                 if progress.folder is not None:
-                    return stage.config, progress.folder
-                self._history.add(progress.step, progress.metrics)
+                    return (stage.config, progress.folder) if step else None
+                step = progress.step
+                self._history.add(step, progress.metrics)
                 now = perf_counter()
-                early = self._flag.stopped or now > stage.deadline
-                if early:
-                    break
-                if now - noted > NOTE_SECONDS:
+                if limit.why and step < progress.steps:
+                    words = f"{limit.why} at step {step}: keeping what was learned so far…"
+                    yield Lesson(Update(status=words))
+                elif now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
                     curves = self._history.curves() if draws else None
                     yield Lesson(Update(status=_training_words(stage, progress)), curves)
-        if progress is None or not early:
-            return None
-        why = "Stopped" if self._flag.stopped else "The time is up"
-        yield Lesson(Update(status=f"{why} at step {progress.step}: keeping what was learned so far…"))
-        return stage.config, finish_early(stage.config, progress)
+        return None
 
     def _measured(self, config: Medusa1Config, folder: Path) -> Generator[Lesson, None, None]:
         """Put the heads on the session's shelf, with a tree that fits them and this machine."""
@@ -203,7 +221,10 @@ class _Run:
             else:
                 engine, gain = item
         label = f"{NAMES[self._plan.recipe]}, {_time(seconds)}"
-        trained = Trained(self._session.add_engine(label, engine), label, gain)
+        what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
+        belongings = Belongings(self._name, card(self._name, what, engine, gain), Adapter.beside(folder))
+        number = self._session.add_engine(label, engine)
+        trained = Trained(number, label, gain, belongings, self._model.model)
         writing = ", writing included" if self._plan.writes else ""
         words = f"Trained in {_time(seconds)}{writing}. The heads are ready to be used."
         yield Lesson(Update(status=words), trained=trained)
@@ -211,62 +232,12 @@ class _Run:
     def _new_engine(self, config: Medusa1Config, folder: Path) -> Engine:
         from medusa_core.loading import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-        load = self._session.load_config
-        source: LoadConfig = replace(result_of(config, folder), dtype=load.dtype, device=load.device)
-        engine = load_engine(source)
+        result = result_of(config, folder)
+        engine = load_engine(replace(self._load, model=result.model, heads=result.heads))
         base = self._engine.info.base  # the name people know, not that of the folder it was found in
         name = f"{base} + {engine.info.head_count} Medusa heads"
         info = replace(engine.info, base=base, name=name, heads="trained in the app")
         return replace(_sharing(engine, self._engine), info=info)
-
-
-class History:
-    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
-
-    def __init__(self) -> None:
-        self._losses: list[LossPoint] = []
-        self._scores: list[ScorePoint] = []
-        self._stages: list[tuple[int, str]] = []
-        self._offset = 0
-
-    def begin(self, stage: str) -> None:
-        """Another stage starts; an empty name leaves no mark."""
-        self._offset = self._losses[-1].step if self._losses else 0
-        if stage:
-            self._stages.append((self._offset, stage))
-
-    def add(self, step: int, metrics: Metrics) -> None:
-        """What a step measured."""
-        step += self._offset
-        losses = _row(metrics, "loss")
-        if losses:
-            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
-        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
-        if kinds:
-            top1, top5 = (
-                _means([_row(metrics, f"heldout/{kind}/{name}") for kind in kinds])
-                for name in ("top1", "top5")
-            )
-            self._scores.append(ScorePoint(step, top1, top5))
-
-    def curves(self) -> Curves:
-        """What there is so far."""
-        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
-
-
-def finish_early(config: Medusa1Config, progress: Progress) -> Path:
-    """The result of a run that was closed after ``progress``: its folder of heads or its merged model.
-
-    The run goes on from its checkpoint with a length that leaves no step to take. Its folder says how long
-    it was meant to be, so that is changed first.
-    """
-    shorter = replace(config, tokens=progress.tokens)
-    folder = Path(config.out)
-    result = {"step": progress.step, "tokens": progress.tokens, **progress.metrics}
-    for name, record in (("config.json", asdict(shorter)), ("result.json", result)):
-        (folder / name).write_text(json.dumps(record, default=str) + "\n", encoding="utf-8")
-    *_, last = train(shorter)
-    return last.folder
 
 
 def _base_of(load: LoadConfig) -> str:
@@ -285,20 +256,6 @@ def _sharing(engine: Engine, other: Engine) -> Engine:
         ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name]) for name in ours
     )
     return replace(engine, target=other.target) if same else engine
-
-
-def _row(metrics: Metrics, name: str) -> tuple[float, ...]:
-    """The values `name/1`, `name/2` … of the heads."""
-    found = [
-        value
-        for key, value in metrics.items()
-        if key.startswith(f"{name}/") and key[len(name) + 1 :].isdigit()
-    ]
-    return tuple(found)
-
-
-def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
-    return tuple(sum(values) / len(values) for values in zip(*rows, strict=True))
 
 
 def _training_words(stage: _Stage, progress: Progress) -> str:

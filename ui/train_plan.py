@@ -22,6 +22,12 @@ OWN, EXAMPLES, PASTE, FILE = "own", "examples", "paste", "file"
 RECIPES: dict[str, type[Medusa1Config]] = {
     "medusa1": Medusa1Config, "medusa2": Medusa2Config, "direct": DirectConfig,
 }  # fmt: skip
+SOURCES = {  # as a card says it
+    OWN: "text that the model made up",
+    EXAMPLES: "the examples, continued by the model",
+    PASTE: "pasted text",
+    FILE: "a file of text",
+}
 NAMES = {"medusa1": "Medusa-1", "medusa2": "Medusa-2", "direct": "Direct"}
 MOST_MINUTES = 30  # of one run: everybody else waits for it
 MOST_STEPS = 20_000

@@ -1,16 +1,56 @@
-"""The records that pass between a run and the page. Plain data: no engine, no component."""
+"""The records that pass between a run and the page, and the one place where an error becomes one.
+
+Plain data: no engine, no component.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from medusa_core.errors import MedusaError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
-@dataclass
 class StopFlag:
     """Raised by the Stop button of one visitor, seen by that visitor's run between two steps."""
 
-    stopped: bool = False
+    def __init__(self, stopped: bool = False) -> None:
+        self._stopped = stopped
+        self._file: Path | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is raised, here or in a process that has a copy of it."""
+        return self._stopped or (self._file is not None and self._file.exists())
+
+    @stopped.setter
+    def stopped(self, value: bool) -> None:
+        self._stopped = value
+        if self._file is not None:
+            with suppress(FileNotFoundError):  # the run has just ended and taken the folder away
+                self._file.touch() if value else self._file.unlink()
+
+    @contextmanager
+    def crossing(self) -> Iterator[None]:
+        """Within it, a copy that is pickled into another process is raised together with this one.
+
+        What both see is a file, in a private folder that goes with the run.
+        """
+        with TemporaryDirectory(prefix="medusa-stop-", ignore_cleanup_errors=True) as folder:
+            self._file = Path(folder) / "stop"
+            self.stopped = self._stopped
+            try:
+                yield
+            finally:
+                self._stopped, self._file = self.stopped, None
 
 
 @dataclass(frozen=True)
@@ -22,3 +62,16 @@ class Update:
     badge: str | None = None
     trace: dict[str, Any] | None = None
     problem: bool = False
+
+
+def told(items: Generator[T, None, None]) -> Generator[T | Update, None, None]:
+    """The items; an error ends them with an update that says it, and the app goes on."""
+    with closing(items):
+        try:
+            yield from items
+        except MedusaError as error:
+            yield Update(status=str(error), problem=True)
+        except Exception as error:
+            log.exception("a run failed")
+            words = f"The run failed ({type(error).__name__}); the terminal has the details."
+            yield Update(status=words, problem=True)

@@ -112,7 +112,7 @@ def test_a_recorded_run_is_on_screen_before_any_run(decode_tab):
     page.wait_for_function(
         "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000
     )
-    page.wait_for_function("document.querySelector('#decode-badge').innerText.includes('Medusa heads')")
+    page.wait_for_function("document.querySelector('#model-line').innerText.includes('Medusa heads')")
 
 
 def test_an_example_fills_the_prompt_unchanged(decode_tab):

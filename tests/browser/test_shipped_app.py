@@ -42,7 +42,7 @@ def test_one_click_runs_the_first_example(address, open_page):
     page.wait_for_selector(".mdv-node")
     page.click("#decode-run")
     page.wait_for_function(STATUS_HAS, arg=["#decode-status", "tokens in"], timeout=90_000)
-    assert "5 Medusa heads" in page.locator("#decode-badge").inner_text()
+    assert "5 Medusa heads" in page.locator("#model-line").inner_text()
     text = page.locator("#decode-view .mdv-strip").inner_text()
     prompts = json.loads((Session(LoadConfig()).assets / "prompts.json").read_text(encoding="utf-8"))
     assert text.startswith(prompts[0]["prompts"][0]["text"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from zipfile import ZipFile
 
 import pytest
 from training_corpus import SENTENCES
@@ -10,9 +11,10 @@ from training_corpus import SENTENCES
 from medusa_core.config import LoadConfig
 from ui import train_gain
 from ui.layout import build_page, page_css
+from ui.policy import Policy
 from ui.session import Session
 from ui.theme import gradio_theme
-from ui.train_lab import ALLOW
+from ui.updates import StopFlag
 
 pytestmark = pytest.mark.browser
 
@@ -103,6 +105,27 @@ def test_a_run_trains_draws_and_its_heads_are_used(train_tab, session):
     assert not session.busy
 
 
+def test_the_heads_are_downloaded_and_work_at_home(train_tab, session, tmp_path):
+    page = train_tab
+    assert page.locator("#train-download").is_disabled()
+    paste(page, TEXT, 8)
+    page.click("#train-run")
+    says(page, "#train-status", "ready to be used")
+    with page.expect_download(timeout=60_000) as coming:
+        page.click("#train-download")
+    assert coming.value.suggested_filename == "medusa-heads.zip"
+    says(page, "#train-status", "medusa-heads.zip, 0.")
+    with ZipFile(coming.value.path()) as packed:
+        packed.extractall(tmp_path)
+    home = Session(LoadConfig(heads=str(tmp_path / "medusa-heads"), dtype="float32"), session.assets)
+    settings = {
+        "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
+        "tree": "default", "budget": 6, "seed": 0,
+    }  # fmt: skip
+    updates = list(home.decode("The cat saw a", settings, StopFlag()))
+    assert updates[-1].trace["output"]["new_tokens"] == 8
+
+
 def test_stop_keeps_what_was_learned(train_tab, session):
     page = train_tab
     paste(page, TEXT, 20_000)
@@ -139,16 +162,14 @@ def test_the_settings_follow_the_recipe(train_tab):
     says(page, "#train-recipe-note", "as the paper warns")
 
 
-def test_a_public_space_has_no_train_tab(session, monkeypatch):
-    def tabs():
-        page = build_page(session)
+def test_the_policy_decides_whether_there_is_a_train_tab(session):
+    def tabs(policy):
+        page = build_page(Session(session.load_config, session.assets, policy))
         return [block.label for block in page.blocks.values() if type(block).__name__ == "Tab"]
 
-    assert "Train" in tabs()
-    monkeypatch.setenv("SPACE_ID", "somebody/medusa")
-    assert "Train" not in tabs()
-    monkeypatch.setenv(ALLOW, "1")
-    assert "Train" in tabs()
+    assert "Train" in tabs(Policy())
+    assert "Train" in tabs(Policy(public=True))
+    assert "Train" not in tabs(Policy(public=True, training=False))
 
 
 def test_a_phone_needs_no_sideways_scrolling(address, open_page):

@@ -1,4 +1,4 @@
-"""The Decode tab: a prompt, its settings, the linked view of every step, and charts of the finished run.
+"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run.
 
 Knows the page's parts and the session; the engine stays behind the session.
 """
@@ -15,9 +15,12 @@ from ui.controls import build_controls
 from ui.decode_view import DecodeView, message_trace
 from ui.session import Session
 from ui.shipped import Recording, recordings
+from ui.tabs.chat import CHAT, ChatPanel
 from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, message_of, run_bar, shown
 from ui.updates import StopFlag
 
+COMPLETE = "complete"
+MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]
 # Moves of ε and δ re-judge the shown step in the browser; the server is not asked.
 WHAT_IF = """(epsilon, delta) => {
   const view = document.querySelector("#decode-view");
@@ -30,8 +33,12 @@ def build(session: Session, chosen: gr.State) -> None:
     recorded = recordings(session.assets)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            bar = run_bar(session, "decode", "Run")
-            picker = _picker(recorded)
+            mode = gr.Radio(MODES, value=COMPLETE, show_label=False, container=False, elem_id="decode-mode")
+            with gr.Column(elem_classes=["mode", "when-complete"]):
+                bar = run_bar(session, "decode", "Run")
+                picker = _picker(recorded)
+            with gr.Column(elem_classes=["mode", "when-chat"]):
+                chat = ChatPanel.build(session)
             with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
                 controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
         with gr.Column(elem_classes="stage"):
@@ -45,8 +52,11 @@ def build(session: Session, chosen: gr.State) -> None:
 
     # The charts are no outputs of the stream: gradio touches every output at every step.
     finished = gr.State()
-    run = connect_run(bar, work, [bar.prompt, *controls.inputs()], [view, finished])
-    run.then(charts.updates, [finished, charts.dark], list(charts.plots), **QUIET)
+    run = connect_run(bar, work, [bar.prompt, *controls.inputs()], [view, finished], chosen)
+    reply = chat.connect(session, controls, view, finished)
+    chat.connect_notice(session, mode, chosen)
+    for event in (run, reply):
+        event.then(charts.updates, [finished, charts.dark], list(charts.plots), **QUIET)
     gr.on(
         [controls.epsilon.input, controls.delta.input],
         None, [controls.epsilon, controls.delta], None, js=WHAT_IF,

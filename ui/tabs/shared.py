@@ -23,6 +23,7 @@ from ui.updates import StopFlag, Update
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 WAITING = "Waiting for the engine: it does one run at a time…"
+REFUSED = "Not run: the notice says why."  # by the queue or by the check of a value, so there was no run
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,31 @@ def run_bar(session: Session, name: str, verb: str) -> RunBar:
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
     example_buttons(examples, prompt)
-    return replace(run_buttons(session, name, verb), prompt=prompt)
+    return replace(run_buttons(name, verb), prompt=prompt)
 
 
-def run_buttons(session: Session, name: str, verb: str) -> RunBar:
+def run_buttons(name: str, verb: str) -> RunBar:
     """The bar of a tab without a prompt: Run and Stop, badge and status line."""
     with gr.Row(elem_classes="run-row"):
         run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
         stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
-    badge = TextLine(session.badge(), elem_id=f"{name}-badge", elem_classes="badge")
+    # Empty unless there is more to say than the line above the tabs does, as of a visitor's own heads.
+    badge = TextLine(elem_id=f"{name}-badge", elem_classes="badge")
     status = TextLine(elem_id=f"{name}-status", elem_classes="status")
-    # After the first paint, since loading competes with the page for the machine.
-    gr.context.Context.root_block.load(
-        session.load, None, badge, show_progress="hidden", api_visibility="private"
-    )
     return RunBar(None, run, stop, badge, status, gr.State(StopFlag()))
 
 
 def connect_run(
-    bar: RunBar, work: Callable[..., Iterator[tuple[Any, ...]]], inputs: Sequence[Any], outputs: Sequence[Any]
+    bar: RunBar,
+    work: Callable[..., Iterator[tuple[Any, ...]]],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    chosen: gr.State,
 ) -> gr.events.Dependency:
     """Run starts `work(flag, *inputs)` in the engine's queue; Stop raises the flag.
 
-    `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it.
+    `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
+    choice takes the badge away, since it tells of the one before.
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
     triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
@@ -77,7 +80,9 @@ def connect_run(
         work, [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id="engine", concurrency_limit=1, **QUIET,
     )  # fmt: skip
+    run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
     bar.stop.click(_halt, bar.flag, None, queue=False, **QUIET)
+    chosen.change(lambda: "", None, bar.badge, queue=False, **QUIET)
     return run
 
 

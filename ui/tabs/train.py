@@ -14,6 +14,7 @@ import gradio as gr
 from ui.chosen import Chosen
 from ui.figures.training import Curves, all_curves
 from ui.session import Session
+from ui.tabs.head_download import connect_download, download_buttons
 from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, run_buttons, shown
 from ui.text_line import TextLine
 from ui.train_gain import Gain
@@ -107,32 +108,34 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
     """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`; `tabs` are turned on use."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            form = _form(session)
-            bar = run_buttons(session, "train", "Train")
+            form = _form()
+            bar = run_buttons("train", "Train")
             use = [
                 gr.Button("Use these heads in Decode", interactive=False, elem_id="train-use-decode"),
                 gr.Button("Use them in Side by side", interactive=False, elem_id="train-use-race"),
             ]
+            take, packed = download_buttons()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             gain = gr.HTML(NO_GAIN, apply_default_css=False, elem_id="train-gain")
             plots = _plots()
     curves, trained, dark = gr.State(Curves()), gr.State(), gr.Checkbox(visible=False)
 
-    def work(flag: StopFlag, *values: Any) -> Iterator[tuple[Any, ...]]:
+    def work(flag: StopFlag, own: Chosen, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, *_buttons(None)
-        for lesson in train_heads(session, plan_of(values), flag):
+        for lesson in train_heads(session, plan_of(values), flag, own):
             done = lesson.trained
             yield (
                 *shown(lesson.update),
                 gr.skip() if lesson.curves is None else lesson.curves,
                 done or gr.skip(),
                 gain_table(done.gain) if done else gr.skip(),
-                *(_buttons(done) if done else (gr.skip(), gr.skip())),
+                *(_buttons(done) if done else (gr.skip(), gr.skip(), gr.skip())),
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
-    connect_run(bar, work, form.inputs(), [curves, trained, gain, *use])
+    connect_run(bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
+    connect_download(session, take, packed, trained, bar.status)
     gr.on(
         [tab.select, curves.change], all_curves, [curves, dark], plots,
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
@@ -170,12 +173,7 @@ def gain_table(gain: Gain | None) -> str:
     )
 
 
-def _form(session: Session) -> Form:
-    name = session.badge().split(",")[0].split(" · ")[0]
-    gr.Dropdown(
-        [name], value=name, label="Base model", interactive=False, elem_id="train-base",
-        info="the one this app has loaded; start it with --model for another",
-    )  # fmt: skip
+def _form() -> Form:
     recipe = gr.Radio(
         [(f"{name}: {RECIPE_WORDS[key]}", key) for key, name in NAMES.items()],
         value="medusa1", label="Recipe", elem_id="train-recipe",
@@ -263,10 +261,11 @@ def _plots() -> list[gr.Plot]:
     return [loss, top1, top5]
 
 
-def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button]:
+def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     ready = trained is not None
     return (
         gr.Button(interactive=ready, variant="primary" if ready else "secondary"),
+        gr.Button(interactive=ready),
         gr.Button(interactive=ready),
     )
 
@@ -274,4 +273,6 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button]:
 def _use(trained: Trained | None, chosen: Chosen, tab: str) -> tuple[Any, Any]:
     if trained is None:
         return gr.skip(), gr.skip()
-    return chosen.with_engine(trained.engine, trained.label), gr.Tabs(selected=tab)
+    # The visitor may have turned to another model since: the heads take theirs along.
+    mine = chosen if chosen.model == trained.model else chosen.with_model(trained.model)
+    return mine.with_engine(trained.engine, trained.label), gr.Tabs(selected=tab)

@@ -22,6 +22,7 @@ from ui.session import Session
 from ui.tabs.shared import QUIET, SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
 from ui.text_line import TextLine
 from ui.tree_lab import MOST_NODES, Lab
+from ui.tree_measuring import measure
 from ui.updates import StopFlag
 
 START_NODES = 16
@@ -79,14 +80,14 @@ class Desk:
 
 def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
     """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`; `tabs` are turned to show it."""
-    first = tree_lab.shipped_lab(session)
+    first = tree_lab.shipped_lab(session, Chosen())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             use = [
                 gr.Button("Use in Decode", variant="primary", elem_id="trees-use-decode"),
                 gr.Button("Use in Side by side", elem_id="trees-use-race"),
             ]
-            bar, again = _measuring(session)
+            bar, again = _measuring()
             files = _files()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
@@ -121,13 +122,13 @@ def draw_size(lab: Lab, nodes: int, dark: bool) -> tuple[Any, ...]:
     )
 
 
-def _measuring(session: Session) -> tuple[RunBar, gr.Checkbox]:
+def _measuring() -> tuple[RunBar, gr.Checkbox]:
     with gr.Group():
         again = gr.Checkbox(
             False, label="Count the accuracies again too", elem_id="trees-again",
             info="on a few short texts; the shipped ones rest on many more",
         )  # fmt: skip
-    return run_buttons(session, "trees", "Measure on this machine"), again
+    return run_buttons("trees", "Measure on this machine"), again
 
 
 def _files() -> dict[str, Any]:
@@ -196,11 +197,13 @@ def _connect_measuring(
     session: Session, desk: Desk, bar: RunBar, again: gr.Checkbox, chosen: gr.State
 ) -> None:
     def work(flag: StopFlag, count: bool, lab: Lab, own: Chosen) -> Iterator[tuple[Any, ...]]:
-        for measured in tree_lab.measure(session, lab, own, count, flag):
+        for measured in measure(session, lab, own, count, flag):
             yield *shown(measured.update), measured.lab or gr.skip()
 
     # The new record's change draws it; the charts are no outputs of the stream.
-    connect_run(bar, work, [again, desk.lab, chosen], [desk.lab])
+    run = connect_run(bar, work, [again, desk.lab, chosen], [desk.lab], chosen)
+    # The visitor may have turned to another model meanwhile.
+    run.then(lambda new, lab: _follow(session, new, lab), [chosen, desk.lab], desk.lab, **QUIET)
 
 
 def _connect_files(desk: Desk, files: dict[str, Any], status: TextLine) -> None:
@@ -244,12 +247,10 @@ def _connect_use(desk: Desk, buttons: list[gr.Button], chosen: gr.State, tabs: g
 
 def _follow(session: Session, chosen: Chosen, lab: Lab) -> Any:
     """Other heads have other accuracies; a new tree for the same heads changes nothing here."""
-    if chosen.engine == lab.engine:
+    if lab.belongs_to(chosen):
         return gr.skip()
-    if not chosen.engine:
-        return tree_lab.shipped_lab(session)
     try:
-        return tree_lab.engine_lab(session.own_engine(chosen), chosen)
+        return tree_lab.lab_of(session, chosen)
     except MedusaError:
         return gr.skip()
 

@@ -1,0 +1,131 @@
+"""The page as visitors of a Space see it: what is not there, what is offered, and how a refusal reads."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from app import launch_options
+from medusa_core.config import LoadConfig
+from ui.layout import build_page
+from ui.policy import Reach, policy_of
+from ui.session import Session
+
+pytestmark = pytest.mark.browser
+
+PATIENCE = 60
+TEXT_HAS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
+SPACE = {"SPACE_ID": "me/space"}
+
+
+@pytest.fixture(scope="module")
+def offered(engine_folder, tmp_path_factory):
+    """A second model, which the owner of the Space lists."""
+    return shutil.copytree(engine_folder, tmp_path_factory.mktemp("models") / "second")
+
+
+@pytest.fixture(scope="module")
+def public(serve, engine_folder, offered):
+    """A public page with one model on offer: its address and its session."""
+    return open_to_all(serve, LoadConfig(str(engine_folder), dtype="float32", device="cpu"), [str(offered)])
+
+
+def open_to_all(serve, load, offers=()):
+    policy = policy_of(SPACE, offers=offers)
+    session = Session(load, policy=policy)
+    page = build_page(session)
+    options = launch_options(page, policy, Reach(None, share=False, hosted=True))
+    fixed = ("server_name", "server_port", "ssr_mode")
+    return serve(page, **{name: value for name, value in options.items() if name not in fixed}), session
+
+
+@contextmanager
+def engine_taken(session):
+    """Another visitor's run has the engine until this is left."""
+    begun, over = threading.Event(), threading.Event()
+
+    def hold(engine):
+        begun.set()
+        yield over.wait(PATIENCE)
+
+    seen = []
+    thread = threading.Thread(target=lambda: seen.extend(session.on_engine(hold)))
+    thread.start()
+    assert begun.wait(PATIENCE), seen
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def says(page, where, words):
+    page.wait_for_function(TEXT_HAS, arg=[where, words])
+
+
+def write(page, tab, text="abc"):
+    page.locator(f"#{tab}-prompt textarea").fill(text)
+
+
+def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open_page):
+    page = open_page(public[0])
+    page.wait_for_selector("#decode-view .mdv")
+    tabs = page.get_by_role("tab").all_inner_texts()
+    assert "Decode" in tabs
+    assert "Train" not in tabs
+    assert page.locator("#model-name, #model-heads, #model-dtype, #model-check").count() == 0
+    assert page.locator("footer a, footer button").count() == 0
+
+
+def test_a_model_on_offer_can_be_chosen_and_run(public, open_page, offered):
+    page = open_page(public[0])
+    says(page, "#model-line", "3 Medusa heads")
+    page.get_by_role("button", name="Change model").click()
+    page.get_by_label("Model", exact=True).click()
+    options = page.get_by_role("listbox").get_by_role("option")
+    assert options.count() == 2  # the app's own and the one on the list
+    options.nth(1).click()
+    page.locator("#model-load").click()
+    says(page, "#model-line", "second")
+    write(page, "decode")
+    page.locator("#decode-run").click()
+    says(page, "#decode-status", "tokens in")
+
+
+def test_a_third_run_of_one_page_is_refused_in_words(public, chromium):
+    address, session = public
+    page = chromium.new_page()  # not `open_page`: the browser notes the refusal as an error
+    page.goto(address)
+    with engine_taken(session):
+        write(page, "decode")
+        page.locator("#decode-run").click()
+        says(page, "#decode-status", "Waiting for the engine")
+        page.get_by_role("tab", name="Side by side").click()
+        write(page, "race")
+        page.locator("#race-run").click()
+        says(page, "#race-status", "Waiting for the engine")
+        page.get_by_role("tab", name="Trees").click()
+        page.locator("#trees-run").click()
+        says(page, "#trees-status", "Not run: the notice says why.")
+        says(page, ".toast-body", "You already have 2 runs: wait for one to end, or stop it.")
+    page.get_by_role("tab", name="Side by side").click()
+    says(page, "#race-status", "Measured.")
+    page.close()
+
+
+def test_a_model_that_cannot_be_loaded_is_said_on_the_page(serve, open_page):
+    address, _ = open_to_all(serve, LoadConfig("/no/such/folder"))
+    page = open_page(address)
+    says(page, "#model-line", "not loaded: ")
+    write(page, "decode")
+    page.locator("#decode-run").click()
+    says(page, "#decode-status", "/no/such/folder")
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(public, open_page):
+    page = open_page(public[0], width=390, height=844)
+    page.wait_for_selector("#decode-view .mdv")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -1,0 +1,48 @@
+"""Files made for one visitor, in a folder that gradio serves, and gone again after a while.
+
+The name of each is the app's, in a folder whose name nobody can guess. Knows nothing of what is in them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock, Timer
+from uuid import uuid4
+
+KEEP_SECONDS = 600.0  # long enough for a slow connection to begin; a file that is being sent stays open
+MOST_FILES = 6  # at a time, so that repeated clicks do not fill the disk
+
+
+class Handout:
+    """Hands out files; each has a folder of its own, which goes with it. For any thread."""
+
+    def __init__(self, place: Path, seconds: float = KEEP_SECONDS, most: int = MOST_FILES) -> None:
+        """`place` is a folder that gradio serves files from."""
+        self._place = place
+        self._seconds = seconds
+        self._most = most
+        self._folders: deque[TemporaryDirectory[str]] = deque()
+        self._lock = Lock()
+
+    def make(self, name: str, write: Callable[[Path], None]) -> Path:
+        """The file `name`, written by `write` to the path it is given; where that raises, nothing stays."""
+        self._place.mkdir(parents=True, exist_ok=True)
+        # Whatever still lies there when the app ends goes with it.
+        folder = TemporaryDirectory(prefix=f"{uuid4().hex}-", dir=self._place, ignore_cleanup_errors=True)
+        try:
+            write(Path(folder.name) / name)
+        except BaseException:
+            folder.cleanup()
+            raise
+        with self._lock:
+            self._folders.append(folder)
+            old = [self._folders.popleft() for _ in range(len(self._folders) - self._most)]
+        for each in old:
+            each.cleanup()
+        timer = Timer(self._seconds, folder.cleanup)
+        timer.daemon = True
+        timer.start()
+        return Path(folder.name) / name
