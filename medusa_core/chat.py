@@ -176,7 +176,7 @@ class Conversation:
             kept, dropped = kept[2:], dropped + 2  # a question goes with its answer
         if len(prompt) >= context:
             raise MedusaError(
-                f"the message makes {len(prompt)} tokens, the context holds {context}: shorten it"
+                f"the message makes {len(prompt)} tokens, {self.engine.target.context_words}: shorten it"
             )
         ends = self.turn_end.stop if not config.ignore_eos else ()
         config = replace(config, stop=(*config.stop, *ends))

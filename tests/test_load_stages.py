@@ -124,13 +124,14 @@ def test_what_the_watcher_raises_ends_the_load_and_leaves_nothing(engine_folder,
         if now.name == stage and (now.done is None or now.done > 0.5):
             raise refusal
 
+    gc.collect()
     before, previous = models(), transformers_logging.set_tqdm_hook(hook)
     try:
         with pytest.raises(kind) as caught:
             load_engine(config_of(engine_folder), watch)
         assert caught.value is refusal
         # The exception is still held, as by a program that shows it.
-        assert models() == before
+        assert models() <= before  # those of earlier tests may go in the meantime
         assert transformers_logging.set_tqdm_hook(hook) is hook
     finally:
         transformers_logging.set_tqdm_hook(previous)

@@ -164,6 +164,7 @@ def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender
     assert updates[-1].trace["model"]["base"] == "other"
     assert lender.asked[-1] == seconds_for(40, loaded=False)
     assert away.model_at_hand(chosen) is None
+    assert away.badge(chosen) == "other · each run loads it anew"
     assert away.chat_notice(chosen) == ""
     # And what is not on offer is refused there as well.
     secret = chosen.with_model(LoadConfig("/home/me/secret"))

@@ -55,7 +55,8 @@ class Models:
         """The visitor's model in one line: name, heads, size, device and dtype, as far as it is loaded."""
         if (engine := self.at_hand(chosen)) is not None:
             return badge_of(engine)
-        state = "not loaded yet" if chosen.model is None else "put away; the next run loads it again"
+        later = "each run loads it anew" if self._elsewhere else "put away; the next run loads it again"
+        state = "not loaded yet" if chosen.model is None else later
         return f"{name_of(self.config_of(chosen))} · {state}"
 
     def at_hand(self, chosen: Chosen) -> Engine | None:
