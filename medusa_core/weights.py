@@ -60,8 +60,10 @@ def weights_watched(progress: Share) -> Iterator[None]:
     try:
         yield
     finally:
-        active = False  # where two loads overlap, the end of the other one puts this hook back
-        transformers_logging.set_tqdm_hook(before)
+        active = False  # where two loads overlap, the end of the other one may put this hook back
+        current = transformers_logging.set_tqdm_hook(before)
+        if current is not hook:  # another load began later and still listens
+            transformers_logging.set_tqdm_hook(current)
 
 
 def _counted(tensors: Iterable[Any], progress: Share) -> Iterator[Any]:

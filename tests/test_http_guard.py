@@ -187,6 +187,7 @@ def test_no_file_of_the_server_can_be_fetched(site, engine_folder, path):
     [
         ("GET", "/gradio_api/file=http://127.0.0.1/"),
         ("GET", "/gradio_api/file=https://example.com/a.png"),
+        ("GET", "/gradio_api/file=HTTPS://example.com/a.png"),
         ("GET", "/gradio_api/proxy=https://example.hf.space/x"),
         ("GET", "/gradio_api/deep_link?session_hash=x"),
         ("GET", "/gradio_api/openapi.json"),

@@ -90,7 +90,7 @@ class HttpGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["path"].startswith(_CLOSED):
+        elif scope["path"].lower().startswith(_CLOSED):
             await _refuse(404, "This page has no such service.", scope, receive, send)
         elif int(Headers(scope=scope).get("content-length", "0")) > self._most_bytes:
             await self._too_large(scope, receive, send)

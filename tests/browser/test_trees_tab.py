@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import gradio as gr
@@ -118,6 +119,10 @@ def test_stop_ends_a_measurement(trees_tab, session):
     says(trees_tab, "#trees-status", "run 2 of")
     trees_tab.click("#trees-stop")
     says(trees_tab, "#trees-status", "Stopped before")
+    # The words are sent before the run has let go of the engine.
+    ended = time.monotonic() + 5
+    while session.busy and time.monotonic() < ended:
+        time.sleep(0.05)
     assert not session.busy
 
 
