@@ -26,16 +26,18 @@ class ForkGpu:
         self.refusal: gr.Error | None = None
         self.forks = 0
         self._idle: list[_Worker] = []
+        self._alive: list[_Worker] = []  # also those whose run was broken off
 
     def __call__(self, *, duration: Callable[..., int]) -> Callable[[Any], Any]:
         return lambda task: self._wrapped(task, duration)
 
     def forget(self) -> None:
         """The next run gets a new process."""
-        for worker in self._idle:
-            worker.process.terminate()
+        for worker in self._alive:
+            # One that stayed would hold open the pipes of whatever ran at its fork, such as a browser's.
+            worker.process.kill()
             worker.process.join()
-        self._idle = []
+        self._idle, self._alive = [], []
 
     def _wrapped(self, task: Any, duration: Callable[..., int]) -> Any:
         assert inspect.isgeneratorfunction(task)
@@ -54,7 +56,8 @@ class ForkGpu:
 
     def _fork(self, task: Any) -> _Worker:
         self.forks += 1
-        return _Worker(task)
+        self._alive.append(_Worker(task))
+        return self._alive[-1]
 
 
 class _Worker:
