@@ -21,10 +21,6 @@ from medusa_core.quantised import bitsandbytes_config, packing_for, packing_of
 
 _BAR = "Loading weights"  # as transformers calls the bar that moves with each tensor
 
-# transformers changes its own classes while it reads a model (how weights are tied, for one) and changes them
-# back: two at once would leave them changed for the whole process.
-_ONE_AT_A_TIME = threading.Lock()
-
 Share = Callable[[float], None]  # hears how much of the weights is there
 
 
@@ -44,8 +40,7 @@ def read_model(
     options = _options(placement, packed=bool(packed or wanted)) | {"trust_remote_code": code}
     if wanted:
         options["quantization_config"] = bitsandbytes_config(quantize, placement.dtype)
-    reading = checkpoints.reading_base(folder)
-    with _ONE_AT_A_TIME, reading, _needing_packages(folder), weights_watched(progress):
+    with checkpoints.reading_base(folder), _needing_packages(folder), weights_watched(progress):
         model, report = _read(checkpoints.model_class(config), folder, options)
     checkpoints.require_all_tensors(folder, report)
     return model if options["device_map"] else model.to(placement.device)

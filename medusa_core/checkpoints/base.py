@@ -6,6 +6,7 @@ their headers, and what it stumbles over all the same becomes one line. Knows no
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
         PreTrainedModel,
         PreTrainedTokenizerBase,
     )
+
+# transformers switches the tying of weights off in its classes while it reads a model, and then on again: two
+# threads at once would leave it off for the whole process. Counts the calls of a thread, since they nest.
+_ONE_AT_A_TIME = threading.RLock()
 
 # from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
 # place or end in a riddle; require_all_tensors reads the report.
@@ -92,9 +97,13 @@ def _look_into(file: Path, pickled: bool) -> None:
 
 @contextmanager
 def reading_base(folder: Path) -> Iterator[None]:
-    """What transformers raises within becomes a MedusaError, unless memory is short, no fault of files."""
+    """For one thread at a time; what transformers raises within becomes a MedusaError.
+
+    Unless memory is short, which is no fault of files.
+    """
     try:
-        yield
+        with _ONE_AT_A_TIME:
+            yield
     except MedusaError:
         raise
     except Exception as error:  # as in read_base_config: a config's values go through all of a model's code
