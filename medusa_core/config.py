@@ -12,6 +12,8 @@ from typing import Any
 from medusa_core.errors import MedusaError
 
 NO_HEADS = "none"
+TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
+TIMED_ROUNDS = 8  # timed runs of each size
 
 
 def setting(

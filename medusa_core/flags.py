@@ -26,6 +26,17 @@ def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> 
     return config(**values | changes)
 
 
+def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that name prompt files and choose a part of each."""
+    parser.add_argument(
+        "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
+    )
+    parser.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="prompts left out at the start of a file"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
+
+
 def check_output_file(file: Path, flag: str, *, folder_is_made: bool = False) -> None:
     """Raise MedusaError for a file that cannot be written, before the work whose result it is to hold."""
     if file.is_dir():

@@ -1,4 +1,4 @@
-"""Prompts from files, as token ids, and the flags that choose them.
+"""Prompts from files, as token ids.
 
 Knows the common JSONL shapes of prompt sets and nothing about runs.
 """
@@ -24,17 +24,6 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
     """The example prompts of the app."""
     kinds = json.loads((embedded_model().parent / "prompts.json").read_text(encoding="utf-8"))
     return [engine.encode(prompt["text"]) for kind in kinds for prompt in kind["prompts"]]
-
-
-def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags that name prompt files and choose a part of each."""
-    parser.add_argument(
-        "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
-    )
-    parser.add_argument(
-        "--skip", type=int, default=0, metavar="N", help="prompts left out at the start of a file"
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
 
 
 def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:

@@ -1,8 +1,4 @@
-"""``train``: the recipes, each a run folder with config, metrics, checkpoints, a card and the result.
-
-A run that was broken off goes on when the same command is given again. Several GPUs or processes:
-``accelerate launch -m medusa_core train ...``.
-"""
+"""What ``train`` does; its flags are in the package."""
 
 from __future__ import annotations
 
@@ -11,26 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from medusa_core.flags import add_settings, check_output_folder, read_settings
+from medusa_core.flags import check_output_folder, read_settings
+from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import RECIPES, train
-
-if TYPE_CHECKING:
-    from medusa_core.training.loop import Progress
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add one subcommand a recipe."""
-    parser = subparsers.add_parser("train", help="train a base model or heads", description=__doc__)
-    recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
-    for name, config in RECIPES.items():
-        summary = config.__doc__.splitlines()[0]
-        recipe = recipes.add_parser(name, help=summary, description=summary)
-        add_settings(recipe, config)
-        recipe.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``generate``: decode one prompt; text streams to the terminal with accepted drafts marked."""
+"""What ``generate`` does; its flags are in the package."""
 
 from __future__ import annotations
 
@@ -10,42 +10,16 @@ from pathlib import Path
 from typing import TextIO
 
 from medusa_core.acceptance import rule_names
+from medusa_core.commands.generate import MARKS
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import drafter_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, check_output_file, read_settings
+from medusa_core.flags import check_output_file, read_settings
 from medusa_core.load_line import load_with_line
 from medusa_core.marked_text import MarkedText, Piece
 from medusa_core.trace import TraceBuilder, write_trace
-
-MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser("generate", help="decode a prompt", description=__doc__)
-    parser.add_argument("prompt", nargs="?", help='text to continue; "-" reads standard input')
-    parser.add_argument("--prompt-ids", help="token ids instead of text: 1,2,3")
-    add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig)
-    parser.add_argument("--trace", help="write the run as a trace file")
-    parser.add_argument(
-        "--json", action="store_true", help="print the trace's output object as the last line"
-    )
-    add_marks_flag(parser)
-    parser.set_defaults(run=run)
-
-
-def add_marks_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that says how accepted drafts are marked."""
-    parser.add_argument(
-        "--marks",
-        choices=("auto", *MARKS),
-        default="auto",
-        help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
-    )
 
 
 def run(args: argparse.Namespace) -> None:

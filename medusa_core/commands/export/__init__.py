@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from medusa_core.hub_export import export_custom_generate
-
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's actions."""
@@ -19,13 +17,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "come with an adapter of their base want it in the model: call model.load_adapter(HEADS) first.",
     )
     folder.add_argument("folder", type=Path, help="where to; it must be new or empty")
-    folder.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Write the folder. Raises MedusaError when that cannot be done."""
-    written = export_custom_generate(args.folder)
-    print(f"{len(written)} files in {args.folder}; use it as")
-    print(
-        f'model.generate(ids, custom_generate="{args.folder}", trust_remote_code=True, medusa_heads="HEADS")'
-    )
+    folder.set_defaults(run="medusa_core.commands.export.run:run")
