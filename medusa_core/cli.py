@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from medusa_core import commands
+from medusa_core.commands import flags
 from medusa_core.errors import MedusaError, is_out_of_memory, one_line, reason_of
 from medusa_core.library_messages import quiet_libraries
 
@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in pkgutil.iter_modules(commands.__path__):
-        importlib.import_module(f"{commands.__name__}.{module.name}").register(subparsers)
+    for module in pkgutil.iter_modules(flags.__path__):
+        importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
     args = parser.parse_args(argv)
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.

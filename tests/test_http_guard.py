@@ -15,7 +15,6 @@ import httpx
 import pytest
 from gradio.route_utils import delete_files_created_by_app
 
-from app import launch_options
 from medusa_core.config import LoadConfig
 from ui.http_guard import (
     LONG,
@@ -28,6 +27,7 @@ from ui.http_guard import (
     address_of,
     refusal,
 )
+from ui.launch import launch_options
 from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
+from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.training.config import (
     DirectConfig,
     Medusa1Config,
@@ -38,6 +39,7 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[
     by then. Closing the generator saves a checkpoint and no result. Raises MedusaError for settings, data or
     a base that cannot be used.
     """
+    quiet_bitsandbytes()
     # Imported when needed: peft and the data pipeline take a second.
     if isinstance(config, SelfDistillConfig):
         from medusa_core.training.self_distill import self_distill as recipe  # noqa: PLC0415

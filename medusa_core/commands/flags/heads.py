@@ -30,7 +30,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="heads that use the model's LM head: small files, and format v2",
     )
     init.add_argument("--force", action="store_true", help="replace heads that DIR holds")
-    init.set_defaults(run="medusa_core.commands.heads.run:run_init")
+    init.set_defaults(run="medusa_core.commands.heads:run_init")
     check = actions.add_parser(
         "check", help="whether heads and base belong together",
         description="Compare each head's best guess on a short text with what can be guessed without heads.",
@@ -38,4 +38,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_settings(check, LoadConfig)
     check.add_argument("--text", default="", help="text to guess; default: what the base itself writes")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
-    check.set_defaults(run="medusa_core.commands.heads.run:run_check")
+    check.set_defaults(run="medusa_core.commands.heads:run_check")

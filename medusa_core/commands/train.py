@@ -1,4 +1,4 @@
-"""What ``train`` does; its flags are in the package."""
+"""What ``train`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

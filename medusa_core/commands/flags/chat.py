@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from medusa_core.commands.generate import add_marks_flag
+from medusa_core.commands.flags.generate import add_marks_flag
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.flags import add_settings
 
@@ -20,4 +20,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_settings(parser, LoadConfig)
     add_settings(parser, GenerationConfig)
     add_marks_flag(parser)
-    parser.set_defaults(run="medusa_core.commands.chat.run:run")
+    parser.set_defaults(run="medusa_core.commands.chat:run")

@@ -1,4 +1,4 @@
-"""What ``chat`` does; its flags are in the package."""
+"""What ``chat`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medusa_core.chat import Conversation, Reply
-from medusa_core.commands.generate.run import TextPrinter, generation_config, headline
+from medusa_core.commands.generate import TextPrinter, generation_config, headline
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.flags import read_settings

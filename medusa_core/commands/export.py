@@ -1,4 +1,4 @@
-"""What ``export`` does; its flags are in the package."""
+"""What ``export`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         add_settings(one, RunSettings)
         add_settings(one, module.Settings)
         add_settings(one, LoadConfig)
-        one.set_defaults(run="medusa_core.commands.reproduce.run:run")
+        one.set_defaults(run="medusa_core.commands.reproduce:run")
 
 
 def _add_common_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""What ``reproduce`` does; its flags are in the package."""
+"""What ``reproduce`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rich.table import Table
 
 from medusa_core.bench import machine_record
 from medusa_core.checkpoints import embedded_model
-from medusa_core.commands.reproduce import SHIPPED
-from medusa_core.commands.train.run import show_progress
+from medusa_core.commands.flags.reproduce import SHIPPED
+from medusa_core.commands.train import show_progress
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError

@@ -16,7 +16,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     show.add_argument(
         "--json", action="store_true", help="print nodes, choices, parents, depths, mask and paths"
     )
-    show.set_defaults(run="medusa_core.commands.tree.show:run")
+    show.set_defaults(run="medusa_core.commands.tree_show:run")
     search = actions.add_parser("search", help="the best tree for a node budget")
     search.add_argument("--accuracies", required=True, metavar="FILE.json", help="as `calibrate` writes them")
     search.add_argument(
@@ -30,4 +30,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     search.add_argument("--max-depth", type=int, help="deepest node (default: the number of heads)")
     search.add_argument("--json", action="store_true", help="print choices and expected length")
-    search.set_defaults(run="medusa_core.commands.tree.search:run")
+    search.set_defaults(run="medusa_core.commands.tree:run")

@@ -31,4 +31,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--rounds", type=int, default=TIMED_ROUNDS, help="timed runs of each size (default: %(default)s)"
     )
     parser.add_argument("--out", default="accuracies.json", help="file to write (default: accuracies.json)")
-    parser.set_defaults(run="medusa_core.commands.calibrate.run:run")
+    parser.set_defaults(run="medusa_core.commands.calibrate:run")

@@ -1,4 +1,4 @@
-"""What ``fit`` does; its flags are in the package."""
+"""What ``fit`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

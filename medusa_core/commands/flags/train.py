@@ -20,4 +20,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         summary = config.__doc__.splitlines()[0]
         recipe = recipes.add_parser(name, help=summary, description=summary)
         add_settings(recipe, config)
-        recipe.set_defaults(run="medusa_core.commands.train.run:run")
+        recipe.set_defaults(run="medusa_core.commands.train:run")

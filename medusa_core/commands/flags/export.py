@@ -17,4 +17,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "come with an adapter of their base want it in the model: call model.load_adapter(HEADS) first.",
     )
     folder.add_argument("folder", type=Path, help="where to; it must be new or empty")
-    folder.set_defaults(run="medusa_core.commands.export.run:run")
+    folder.set_defaults(run="medusa_core.commands.export:run")

@@ -1,4 +1,4 @@
-"""What ``calibrate`` does; its flags are in the package."""
+"""What ``calibrate`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

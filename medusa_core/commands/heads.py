@@ -1,4 +1,4 @@
-"""What ``heads`` does; its flags are in the package."""
+"""What ``heads`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

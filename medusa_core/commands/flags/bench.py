@@ -19,4 +19,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_settings(parser, LoadConfig)
     add_settings(parser, GenerationConfig, leave_out=("method",))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
-    parser.set_defaults(run="medusa_core.commands.bench.run:run")
+    parser.set_defaults(run="medusa_core.commands.bench:run")

@@ -1,4 +1,4 @@
-"""What ``bench`` does; its flags are in the package."""
+"""What ``bench`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

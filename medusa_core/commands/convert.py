@@ -1,4 +1,4 @@
-"""What ``convert`` does; its flags are in the package."""
+"""What ``convert`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 

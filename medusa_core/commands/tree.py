@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from medusa_core.budget import Budget, best_budget, budgets, plain_budget, read_latency
-from medusa_core.commands.tree import AUTO
-from medusa_core.commands.tree.show import drawing
+from medusa_core.commands.flags.tree import AUTO
+from medusa_core.commands.tree_show import drawing
 from medusa_core.errors import MedusaError
 from medusa_core.tree import Topology
 from medusa_core.tree_search import read_accuracies, search_tree

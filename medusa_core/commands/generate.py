@@ -1,4 +1,4 @@
-"""What ``generate`` does; its flags are in the package."""
+"""What ``generate`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from medusa_core.acceptance import rule_names
-from medusa_core.commands.generate import MARKS
+from medusa_core.commands.flags.generate import MARKS
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import drafter_names

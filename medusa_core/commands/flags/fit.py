@@ -19,4 +19,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     add_settings(parser, FitConfig)
     parser.add_argument("--plan", action="store_true", help="print the estimate of time and memory, and stop")
-    parser.set_defaults(run="medusa_core.commands.fit.run:run")
+    parser.set_defaults(run="medusa_core.commands.fit:run")

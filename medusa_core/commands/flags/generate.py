@@ -22,7 +22,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--json", action="store_true", help="print the trace's output object as the last line"
     )
     add_marks_flag(parser)
-    parser.set_defaults(run="medusa_core.commands.generate.run:run")
+    parser.set_defaults(run="medusa_core.commands.generate:run")
 
 
 def add_marks_flag(parser: argparse.ArgumentParser) -> None:

@@ -53,4 +53,4 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace heads that DST holds")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
-    parser.set_defaults(run="medusa_core.commands.convert.run:run")
+    parser.set_defaults(run="medusa_core.commands.convert:run")
