@@ -1,4 +1,6 @@
-"""The command line: one subcommand a file in ``commands/``; bad input ends in one line and exit code 2.
+"""The command line; bad input ends in one line and exit code 2.
+
+Each subcommand is a file in ``commands/``, its flags are one in ``commands/flags``.
 
 Knows the commands only by their modules.
 """
@@ -31,13 +33,18 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(EXIT_BAD_INPUT, f"error: {message}; see {self.prog} --help\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code."""
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of all commands; ``run`` of what is parsed names the function that does the work."""
     parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in pkgutil.iter_modules(flags.__path__):
         importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code."""
+    args = build_parser().parse_args(argv)
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
         sys.stdin.reconfigure(errors="surrogateescape")

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import tiny
@@ -134,3 +139,37 @@ def test_layers_that_hold_no_plain_numbers_are_peft_s(tmp_path):
     assert lora.PlainLora(("q_proj",), 4, 1.0).layers_of(model) is None
     assert lora.PlainLora(("embed_tokens",), 4, 1.0).layers_of(model) is None
     assert lora.PlainLora(("nothing",), 4, 1.0).layers_of(model) is None
+
+
+APPLY = """
+import sys
+from pathlib import Path
+from transformers import LlamaForCausalLM
+from medusa_core.adapters import apply_adapter
+apply_adapter(LlamaForCausalLM.from_pretrained(sys.argv[1]), Path(sys.argv[2]))
+print("peft" in sys.modules, "bitsandbytes" in sys.modules)
+"""
+TRAIN = """
+import sys
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import Medusa1Config
+from medusa_core.training.recipes import train
+try:
+    next(train(Medusa1Config(data=sys.argv[1], out=sys.argv[2])))
+except MedusaError:
+    print("peft" in sys.modules, "bitsandbytes" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+@pytest.mark.parametrize("script", [APPLY, TRAIN], ids=["an adapter for peft", "training"])
+def test_where_peft_imports_bitsandbytes_nothing_is_said_of_kernels(script, tmp_path):
+    base().save_pretrained(tmp_path / "base")
+    folder = write_adapter(tmp_path / "heads", FOREIGN["DoRA"])
+    first = tmp_path / ("base" if script is APPLY else "no such text")
+    done = subprocess.run(
+        [sys.executable, "-c", script, first, folder], capture_output=True, text=True, timeout=300,
+        cwd=Path(__file__).parent.parent, env=os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", "True"]
+    assert "kernel" not in done.stderr
