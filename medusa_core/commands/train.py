@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -19,12 +23,35 @@ def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
     check_output_folder(Path(config.out), "--out")
-    last = show_progress(train(config))
-    print(f"finished: {last.folder}", file=sys.stderr)
+    with ended_by_signal() as asked:
+        last = show_progress(train(config), asked)
+    if last.folder is None:
+        print(f"stopped at step {last.step}, the same command goes on from there", file=sys.stderr)
+    else:
+        print(f"finished: {last.folder}", file=sys.stderr)
 
 
-def show_progress(records: Iterator[Progress]) -> Progress:
-    """A bar a stage, with throughput, loss and the time left; returns the last record."""
+@contextmanager
+def ended_by_signal() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM has asked the run to end: it does after its step, so that the step is not lost."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def show_progress(records: Iterator[Progress], asked_to_end: Callable[[], bool] = lambda: False) -> Progress:
+    """A bar a stage, with throughput, loss and the time left; returns the last record.
+
+    Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
+    """
     bar, last = None, None
     for record in records:
         if last is None or record.stage != last.stage:
@@ -37,6 +64,9 @@ def show_progress(records: Iterator[Progress]) -> Progress:
             words["loss"] = f"{record.metrics['loss']:.3f}"
         bar.set_postfix(words, refresh=record.step == record.steps)
         last = record
+        if record.folder is None and asked_to_end():
+            records.close()
+            break
     bar.close()
     return last
 

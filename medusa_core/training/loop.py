@@ -32,7 +32,9 @@ Losses = dict[str, torch.Tensor]
 End = Callable[[], bool]  # asked before the first step and after each: whether the run ends here
 LOG_EVERY = 10
 # What may differ between the two parts of a run that was broken off.
-_FREE_TO_CHANGE = {"evaluate_every", "checkpoint_every", "track", "out", "compile"}
+_FREE_TO_CHANGE = {
+    "evaluate_every", "checkpoint_every", "checkpoint_minutes", "track", "out", "compile", "data_root",
+}  # fmt: skip
 
 
 def never() -> bool:
@@ -114,6 +116,7 @@ class TrainRun:
         """
         parameters = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
         started, first = time.perf_counter(), self.step
+        saved = started
         done = self.step >= self._schedule.steps
         if not done and end():
             done = True
@@ -130,13 +133,18 @@ class TrainRun:
                     self._log(metrics)
                 if done:
                     self._finish(metrics)
-                elif self.step % self._config.checkpoint_every == 0:
+                elif self._checkpoint_due(saved):
                     self.save()
+                    saved = time.perf_counter()
                 rate = (self.step - first) * self._config.batch_tokens / (time.perf_counter() - started)
                 yield Progress(stage, self.step, self._schedule.steps, self._tokens, rate, metrics)
         except GeneratorExit:
             self.save()
             raise
+
+    def _checkpoint_due(self, saved: float) -> bool:
+        minutes = (time.perf_counter() - saved) / 60
+        return self.step % self._config.checkpoint_every == 0 or minutes >= self._config.checkpoint_minutes
 
     def _finish(self, metrics: Metrics) -> None:
         self._write_json("result.json", {"step": self.step, "tokens": self._tokens, **metrics})

@@ -19,9 +19,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from medusa_core.checkpoints import disk_errors
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import PretrainConfig
-from medusa_core.training.corpus import END_OF_TEXT, Source, Split, encode_source, load_recipe
-from medusa_core.training.data import Batch, PackedMixture, heldout_windows
+from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
+from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import Ceiling
+from medusa_core.training.dropout import Dropout
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import (
     End,
@@ -33,8 +34,10 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
+from medusa_core.training.phases import PhasedText, load_phases
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
+PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
@@ -52,18 +55,17 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
         raise MedusaError("pretrain runs on one process: start it without accelerate launch")
     out = Path(config.out)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
+    phases = load_phases(config, sources)
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
     torch.manual_seed(config.seed)
-    # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short windows.
     model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
-    model.set_attn_implementation("eager" if config.compile and device.type == "cpu" else "sdpa")
-    body = torch.compile(model.model) if config.compile else model.model
-    steps = config.tokens // config.batch_tokens
+    dropout = Dropout(model)
+    # Phases differ in their windows: a graph for each shape is faster than one for all.
+    body = torch.compile(model.model, dynamic=False) if config.compile else model.model
     encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT))
     splits = {source.kind: encode_source(source, encoder, out / "tokens") for source in sources}
-    windows = _windows(sources, splits, config, encoder.end)
-    long_from = round(steps * (1 - config.long_share))
+    text = PhasedText(phases, {kind: split.train for kind, split in splits.items()}, config, encoder.end)
 
     def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -73,8 +75,13 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
     def losses_of(step: int, number: int) -> Losses:
-        length = config.context if step >= long_from else config.sequence_length
-        batch = windows[length].batch(step, config.batch_tokens // length)
+        phase = text.phase(step)
+        dropout.rate = phase.dropout
+        # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short
+        # windows; on long ones its scores alone would take gigabytes.
+        plain = config.compile and device.type == "cpu" and phase.window <= PLAIN_ATTENTION
+        model.set_attn_implementation("eager" if plain else "sdpa")
+        batch = text.batch(step, number)
         return {"loss": loss_of(batch.tokens, batch.trained)}
 
     heldout = {
@@ -85,24 +92,29 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     @torch.inference_mode()
     def evaluate() -> Metrics:
         # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
-        return {
+        model.eval()
+        losses = {
             f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
             for kind, batch in heldout.items()
         }
+        model.train()
+        return losses
 
-    schedule = Schedule(steps, config.warmup_steps, config.decay_share)
+    schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
     run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
-    watch = Ceiling("loss", math.log(config.vocab_size))
-    yield from run.steps(losses_of, evaluate, "base", watch, end=end)
+    watch = Ceiling("loss", math.log(tokenizer.get_vocab_size()))
+    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
     folder = out / "model"
     with disk_errors():
         model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
     save_tokenizer(tokenizer, folder, config.context)
-    yield Progress("base", run.step, steps, run.step * config.batch_tokens, 0.0, folder=folder)
+    yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
 
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
-    file = out / "tokenizer.json"
+    file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
+    if config.tokenizer:
+        return _kept_tokenizer(file)
     if not file.is_file():
         out.mkdir(parents=True, exist_ok=True)
         documents = (doc for source in sources for doc in source.documents(heldout=False))
@@ -110,16 +122,16 @@ def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Toke
     return Tokenizer.from_file(str(file))
 
 
-def _windows(
-    sources: list[Source], splits: dict[str, Split], config: PretrainConfig, end: int
-) -> dict[int, PackedMixture]:
-    """Short windows for most of the run, windows of the whole context for its end."""
-    arrays = [splits[source.kind].train for source in sources]
-    weights = [source.weight or len(splits[source.kind].train) for source in sources]
-    return {
-        length: PackedMixture(arrays, weights, length, config.max_tokens // length, config.seed + length, end)
-        for length in {config.sequence_length, config.context}
-    }
+def _kept_tokenizer(file: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises plain Exception for what it cannot read
+        raise MedusaError(f"cannot read the tokenizer {file}: {error}") from error
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        raise MedusaError(
+            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretrain, or leave it out"
+        )
+    return tokenizer
 
 
 def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -136,6 +148,7 @@ def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:
         num_attention_heads=config.attention_heads,
         num_key_value_heads=config.kv_heads,
         max_position_embeddings=config.context,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rotary_base},
         tie_word_embeddings=True,
         bos_token_id=end,
         eos_token_id=end,

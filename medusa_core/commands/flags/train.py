@@ -1,6 +1,7 @@
 """``train``: the recipes, each a run folder with config, metrics, checkpoints, a card and the result.
 
-A run that was broken off goes on when the same command is given again. Several GPUs or processes:
+A run that was broken off goes on when the same command is given again; SIGTERM ends it after its step, with
+a checkpoint. Several GPUs or processes:
 ``accelerate launch -m medusa_core train ...``.
 """
 
