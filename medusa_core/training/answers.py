@@ -22,6 +22,7 @@ from medusa_core.sampling import refusing_nan
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.examples import Example, data_files, read_examples
+from medusa_core.training.run_folder import cut_lines, read_record, replace_file, write_record
 
 SHORTEST, LONGEST = 8, 96  # tokens of a text's beginning that is handed to the model
 INVENTED = "invented"  # the kind of text whose beginnings the model makes up
@@ -197,17 +198,21 @@ class Writer:
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""
         note = self._folder / PROGRESS
-        done = json.loads(note.read_text(encoding="utf-8"))["batches"] if note.is_file() else 0
-        for file in self._folder.glob("*.jsonl"):
-            lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-            kept = [line for line in lines if json.loads(line)["batch"] < done]
-            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        done = self._batches_in(note) if note.exists() else 0
+        for file in sorted(self._folder.glob("*.jsonl")):
+            kept = cut_lines(file, "batch", done - 1, f"take the line out, or delete {self._folder}")
+            replace_file(file, kept)
+        return done
+
+    def _batches_in(self, note: Path) -> int:
+        way_out = f"delete {self._folder}, and the answers are written anew"
+        done = read_record(note, way_out).get("batches")
+        if type(done) is not int or done < 0:
+            raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         return done
 
     def _note(self, batches: int) -> None:
-        partial = self._folder / f"{PROGRESS}.partial"
-        partial.write_text(json.dumps({"batches": batches}), encoding="utf-8")
-        partial.replace(self._folder / PROGRESS)
+        write_record(self._folder / PROGRESS, {"batches": batches})
 
 
 def _kind(file: Path) -> str:

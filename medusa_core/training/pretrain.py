@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints import disk_errors
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, Split, encode_source, load_recipe
 from medusa_core.training.data import Batch, PackedMixture, heldout_windows
@@ -33,6 +34,7 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
+from medusa_core.training.run_folder import replace_file
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
 IGNORED = -100  # cross_entropy's mark for a target that does not count
@@ -51,6 +53,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     if accelerator.num_processes > 1:
         raise MedusaError("pretrain runs on one process: start it without accelerate launch")
     out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
@@ -103,11 +106,15 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
     file = out / "tokenizer.json"
-    if not file.is_file():
-        out.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
-        build_tokenizer(documents, config.vocab_size).save(str(file))
-    return Tokenizer.from_file(str(file))
+        replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
+    try:
+        return Tokenizer.from_str(read_text(file))
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise MedusaError(
+            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
+        ) from error
 
 
 def _windows(
