@@ -9,8 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
-from jinja2 import TemplateError
-
+from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.checkpoints import embedded_model
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
@@ -124,9 +123,9 @@ def _string(entry: dict, name: str) -> str:
 def _in_template(turn: str, engine: Engine) -> str:
     message = {"role": "user", "content": turn}
     try:
-        return engine.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
-    except (TemplateError, ValueError, TypeError) as error:
+        return render_chat(engine.tokenizer, [message], answer_next=True)
+    except ChatTemplateError as error:
         raise MedusaError(
-            f"the chat template of {engine.info.base} cannot write this ({reason_of(error)}): "
+            f"the chat template of {engine.info.base} cannot write this ({error}): "
             'give it as {"prompt": "…"}'
         ) from error

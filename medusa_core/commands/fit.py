@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from medusa_core.fit.settings import FitConfig
 from medusa_core.flags import add_settings, check_output_folder, read_settings
+from medusa_core.folder_lock import locked_folder
 
 if TYPE_CHECKING:
     from medusa_core.fit.run import Prepared
@@ -48,13 +49,14 @@ def run(args: argparse.Namespace) -> None:
 
     bars = Bars()
     try:
-        with bars:
-            prepared = prepare(config, bars.update)
-        _print_estimate(config, prepared)
-        if args.plan:
-            return
-        with bars:
-            report = run_fit(config, prepared, bars.update)
+        with locked_folder(Path(config.out)):
+            with bars:
+                prepared = prepare(config, bars.update)
+            _print_estimate(config, prepared)
+            if args.plan:
+                return
+            with bars:
+                report = run_fit(config, prepared, bars.update)
     except KeyboardInterrupt:
         print(f"{config.out} keeps what is done: the same command goes on from there", file=sys.stderr)
         raise

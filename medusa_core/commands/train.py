@@ -44,18 +44,21 @@ def run(args: argparse.Namespace) -> None:
 def show_progress(records: Iterator[Progress]) -> Progress:
     """A bar a stage, with throughput, loss and the time left; returns the last record."""
     bar, last = None, None
-    for record in records:
-        if last is None or record.stage != last.stage:
-            if bar is not None:
-                bar.close()
-            bar = _bar(record)
-        bar.update(record.step - bar.n)
-        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-        if "loss" in record.metrics:
-            words["loss"] = f"{record.metrics['loss']:.3f}"
-        bar.set_postfix(words, refresh=record.step == record.steps)
-        last = record
-    bar.close()
+    try:
+        for record in records:
+            if last is None or record.stage != last.stage:
+                if bar is not None:
+                    bar.close()
+                bar = _bar(record)
+            bar.update(record.step - bar.n)
+            words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+            if "loss" in record.metrics:
+                words["loss"] = f"{record.metrics['loss']:.3f}"
+            bar.set_postfix(words, refresh=record.step == record.steps)
+            last = record
+    finally:
+        if bar is not None:
+            bar.close()  # ends its line, so that an error stands on the next
     return last
 
 

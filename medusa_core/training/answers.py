@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from medusa_core.chat_template import ChatTemplateError, chat_ids
 from medusa_core.errors import MedusaError
 from medusa_core.sampling import refusing_nan
 from medusa_core.training.config import SelfDistillConfig
@@ -137,12 +138,7 @@ class Writer:
             open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
             for i in open_ones:
                 dialogues[i].append({"role": "user", "content": turns[i][number]})
-            rows = [
-                self._tokenizer.apply_chat_template(
-                    dialogues[i], add_generation_prompt=True, return_dict=False
-                )
-                for i in open_ones
-            ]
+            rows = [self._asked(dialogues[i]) for i in open_ones]
             for i, new in zip(
                 open_ones,
                 self._generate(rows, self._config.answer_tokens, self._config.temperature),
@@ -151,6 +147,14 @@ class Writer:
                 dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
                 tokens += len(new)
         return [{"messages": dialogue} for dialogue in dialogues], tokens
+
+    def _asked(self, dialogue: list[dict]) -> list[int]:
+        try:
+            return chat_ids(self._tokenizer, dialogue)
+        except ChatTemplateError as error:
+            raise MedusaError(
+                f"the tokenizer's chat template cannot write the prompts ({error}): give plain texts"
+            ) from error
 
     @torch.inference_mode()
     def _generate(self, rows: Sequence[list[int]], limit: int, temperature: float) -> list[list[int]]:
