@@ -31,10 +31,15 @@ def special_kind(path: str | Path) -> str | None:
     return next((words for is_kind, words in _KINDS if is_kind(mode)), None)
 
 
-def open_file(path: Path) -> BinaryIO:
-    """The file, opened for reading its bytes. Raises OSError, also for a pipe, a device or a socket."""
+def require_file(path: Path) -> None:
+    """Raise OSError for a pipe, a device or a socket."""
     if kind := special_kind(path):
         raise OSError(errno.EINVAL, f"It is {kind} and no file", str(path))
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The file, opened for reading its bytes. Raises OSError, also for a pipe, a device or a socket."""
+    require_file(path)
     return path.open("rb")
 
 

@@ -14,6 +14,7 @@ from medusa_core.checkpoints import embedded_model
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.prompt_text import check_text
 
 _SHAPES = '{"prompt": "…"} or {"turns": ["…"]}'
@@ -61,7 +62,7 @@ def read_prompts(file: Path, engine: Engine) -> list[list[int]]:
     """
     engine.require_tokenizer()
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file, "utf-8-sig")
     except (OSError, ValueError) as error:
         raise MedusaError(
             f"cannot read the prompts {file} ({reason_of(error)}): name a file of JSON lines in UTF-8"

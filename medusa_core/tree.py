@@ -24,6 +24,7 @@ import networkx as nx
 import torch
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 
 Choice = tuple[int, ...]
 
@@ -209,7 +210,7 @@ def _widths(name: str) -> list[int]:
 
 def _read_choices(path: Path) -> list[Sequence[int]]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except OSError as error:
         raise MedusaError(f"cannot read the tree {path}: {error.strerror}: check the path") from error
     except (ValueError, RecursionError) as error:

@@ -68,7 +68,7 @@ class Writer:
         tokenizer: PreTrainedTokenizerBase,
         folder: Path,
     ) -> None:
-        """Raises MedusaError when the seeds cannot be read or the tokenizer cannot hold dialogues."""
+        """Raises MedusaError when seeds cannot be read, or model and tokenizer have no room for answers."""
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -79,6 +79,12 @@ class Writer:
         if chats and not tokenizer.chat_template:
             raise MedusaError(
                 "the prompts are for dialogues, but the tokenizer has no chat template: give plain texts"
+            )
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if context and config.answer_tokens >= context:
+            raise MedusaError(
+                f"answers of {config.answer_tokens} tokens leave no room for a prompt, the model's context "
+                f"holds {context}: lower --answer-tokens"
             )
         folder.mkdir(parents=True, exist_ok=True)
         self.batches = -(-config.answers // config.answer_batch)

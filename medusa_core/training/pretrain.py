@@ -52,6 +52,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
         raise MedusaError("pretrain runs on one process: start it without accelerate launch")
+    _check_sizes(config)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
@@ -102,6 +103,24 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
         model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
     save_tokenizer(tokenizer, folder, config.context)
     yield Progress("base", run.step, steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+def _check_sizes(config: PretrainConfig) -> None:
+    """Raise MedusaError for sizes that fit no model, or a batch that holds no window."""
+    for whole, part in (("hidden_size", "attention_heads"), ("attention_heads", "kv_heads")):
+        sizes = getattr(config, whole), getattr(config, part)
+        if sizes[0] % sizes[1]:
+            raise MedusaError(f"{whole} is {sizes[0]}, no multiple of {part} {sizes[1]}: make it one")
+    if config.hidden_size // config.attention_heads % 2:
+        raise MedusaError(
+            f"{config.attention_heads} heads share a width of {config.hidden_size} in odd parts, rotary "
+            "positions need even ones: make hidden_size a multiple of twice the attention_heads"
+        )
+    longest = max(config.sequence_length, config.context)
+    if config.batch_tokens < longest:
+        raise MedusaError(
+            f"a step of {config.batch_tokens} tokens holds no window of {longest}: raise --batch-tokens"
+        )
 
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
