@@ -1,4 +1,4 @@
-"""Named pipes and devices where a file is expected: refused at once, where reading would wait or never end."""
+"""Named pipes and devices where a file is expected: refused, where reading would wait or never end."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ def test_special_training_text_is_refused(command, shop, pipe, path, kind):
     refused(command(argv), row)
 
 
-FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
-         "chat_template.jinja", "vocab.json", "pytorch_model.bin", "model.safetensors.index.json"]  # fmt: skip
+FILES = [
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+    "chat_template.jinja", "vocab.json", "pytorch_model.bin", "model.safetensors.index.json",
+]  # fmt: skip
 HEADS = ["config.json", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "tree.json", "accuracies.json",
          "adapter_config.json", "adapter_model.safetensors"]  # fmt: skip
 
@@ -133,7 +135,7 @@ def test_a_link_to_a_device_is_a_device(tmp_path):
     (tmp_path / "link.json").symlink_to("/dev/zero")
     with pytest.raises(OSError, match="It is a device and no file"):
         open_file(tmp_path / "link.json")
-    with pytest.raises(MedusaError, match="cannot read the trace .*It is a device"):
+    with pytest.raises(MedusaError, match=r"cannot read the trace .*It is a device"):
         read_trace(tmp_path / "link.json")
 
 
