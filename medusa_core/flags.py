@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
+from medusa_core.files import special_kind
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ def check_output_file(file: Path, flag: str, *, folder_is_made: bool = False) ->
     """Raise MedusaError for a file that cannot be written, before the work whose result it is to hold."""
     if file.is_dir():
         raise MedusaError(f"{flag} {file} is a folder: name a file in it")
+    if kind := special_kind(file):
+        raise MedusaError(f"{flag} {file} is {kind} and no file: name a file")
     if folder_is_made:
         check_output_folder(file.parent, flag)
     elif not file.parent.is_dir():

@@ -20,6 +20,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
+from medusa_core.files import read_bytes
 from medusa_core.stopping import text_before_stop
 
 SCHEMA_VERSION = 1
@@ -269,7 +270,7 @@ def _reasons(step: Step) -> list[str]:
 def read_trace(path: Path) -> RunTrace:
     """Read and check a trace file. Raises MedusaError that says where it is wrong."""
     try:
-        return RunTrace.model_validate_json(path.read_bytes())
+        return RunTrace.model_validate_json(read_bytes(path))
     except OSError as error:
         raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:

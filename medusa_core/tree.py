@@ -24,6 +24,7 @@ from pathlib import Path
 import networkx as nx
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 
 Choice = tuple[int, ...]
 
@@ -187,7 +188,7 @@ def _widths(name: str) -> list[int]:
 
 def _read_choices(path: Path) -> list[Sequence[int]]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except OSError as error:
         raise MedusaError(f"cannot read the tree {path}: {error.strerror}: check the path") from error
     except (ValueError, RecursionError) as error:

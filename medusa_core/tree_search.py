@@ -16,6 +16,7 @@ from math import prod
 from pathlib import Path
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.tree import MAX_NODES, TOP_K, Choice
 
 
@@ -85,7 +86,7 @@ def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:
     Raises MedusaError when they cannot be used, or are those of more than the given number of heads.
     """
     try:
-        accuracies = parse_accuracies(json.loads(path.read_text(encoding="utf-8")))
+        accuracies = parse_accuracies(json.loads(read_text(path)))
         check_accuracies(accuracies)
     except MedusaError as error:
         raise MedusaError(f"cannot read accuracies from {path}: {error}") from error

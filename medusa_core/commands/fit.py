@@ -17,6 +17,7 @@ from medusa_core.fit.report import equality
 from medusa_core.fit.run import FITTED, Prepared, prepare, run_fit
 from medusa_core.fit.settings import FitConfig
 from medusa_core.flags import check_output_folder, read_settings
+from medusa_core.folder_lock import locked_folder
 from medusa_core.training.loop import Progress
 
 _GIB = 2**30
@@ -30,13 +31,14 @@ def run(args: argparse.Namespace) -> None:
         os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
     bars = Bars()
     try:
-        with bars:
-            prepared = prepare(config, bars.update)
-        _print_estimate(config, prepared)
-        if args.plan:
-            return
-        with bars:
-            report = run_fit(config, prepared, bars.update)
+        with locked_folder(Path(config.out)):
+            with bars:
+                prepared = prepare(config, bars.update)
+            _print_estimate(config, prepared)
+            if args.plan:
+                return
+            with bars:
+                report = run_fit(config, prepared, bars.update)
     except KeyboardInterrupt:
         print(f"{config.out} keeps what is done: the same command goes on from there", file=sys.stderr)
         raise

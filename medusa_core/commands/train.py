@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -53,21 +52,24 @@ def show_progress(records: Iterator[Progress], asked_to_end: Callable[[], bool] 
     Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
     """
     bar, last = None, None
-    for record in records:
-        if last is None or record.stage != last.stage:
-            if bar is not None:
-                bar.close()
-            bar = _bar(record)
-        bar.update(record.step - bar.n)
-        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-        if "loss" in record.metrics:
-            words["loss"] = f"{record.metrics['loss']:.3f}"
-        bar.set_postfix(words, refresh=record.step == record.steps)
-        last = record
-        if record.folder is None and asked_to_end():
-            records.close()
-            break
-    bar.close()
+    try:
+        for record in records:
+            if last is None or record.stage != last.stage:
+                if bar is not None:
+                    bar.close()
+                bar = _bar(record)
+            bar.update(record.step - bar.n)
+            words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+            if "loss" in record.metrics:
+                words["loss"] = f"{record.metrics['loss']:.3f}"
+            bar.set_postfix(words, refresh=record.step == record.steps)
+            last = record
+            if record.folder is None and asked_to_end():
+                records.close()
+                break
+    finally:
+        if bar is not None:
+            bar.close()  # ends its line, so that an error stands on the next
     return last
 
 

@@ -18,6 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.encoding import Encoder, TokenArrays
 
+MOST_WINDOWS = 2**22  # laid out before their order repeats: 64 MiB of places
 HELDOUT_WINDOWS = 64  # of each kind of text; enough for a second decimal of the loss
 
 
@@ -114,6 +115,7 @@ class PackedMixture:
         self._length = length
         self._pad = pad
         rng = np.random.default_rng(seed)
+        windows = min(windows, MOST_WINDOWS)
         share = np.asarray(weights) / np.sum(weights)
         counts = np.ceil(share * max(windows, 1)).astype(int)
         # Only which array comes next is shuffled: shuffling the windows of several epochs would show some of

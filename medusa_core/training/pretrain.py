@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints import disk_errors
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
@@ -35,6 +36,7 @@ from medusa_core.training.loop import (
     never,
 )
 from medusa_core.training.phases import PhasedText, load_phases
+from medusa_core.training.run_folder import replace_file
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
 PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
@@ -53,7 +55,9 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
         raise MedusaError("pretrain runs on one process: start it without accelerate launch")
+    _check_sizes(config)
     out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     phases = load_phases(config, sources)
     tokenizer = _tokenizer(sources, config, out)
@@ -111,22 +115,44 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
 
 
+def _check_sizes(config: PretrainConfig) -> None:
+    """Raise MedusaError for sizes that fit no model, or a batch that holds no window."""
+    for whole, part in (("hidden_size", "attention_heads"), ("attention_heads", "kv_heads")):
+        sizes = getattr(config, whole), getattr(config, part)
+        if sizes[0] % sizes[1]:
+            raise MedusaError(f"{whole} is {sizes[0]}, no multiple of {part} {sizes[1]}: make it one")
+    if config.hidden_size // config.attention_heads % 2:
+        raise MedusaError(
+            f"{config.attention_heads} heads share a width of {config.hidden_size} in odd parts, rotary "
+            "positions need even ones: make hidden_size a multiple of twice the attention_heads"
+        )
+    longest = max(config.sequence_length, config.context)
+    if config.batch_tokens < longest:
+        raise MedusaError(
+            f"a step of {config.batch_tokens} tokens holds no window of {longest}: raise --batch-tokens"
+        )
+
+
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
     file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
     if config.tokenizer:
         return _kept_tokenizer(file)
-    if not file.is_file():
-        out.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
-        build_tokenizer(documents, config.vocab_size).save(str(file))
-    return Tokenizer.from_file(str(file))
+        replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
+    try:
+        return Tokenizer.from_str(read_text(file))
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise MedusaError(
+            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
+        ) from error
 
 
 def _kept_tokenizer(file: Path) -> Tokenizer:
     try:
-        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        tokenizer = Tokenizer.from_str(read_text(file))
     except Exception as error:  # tokenizers raises plain Exception for what it cannot read
-        raise MedusaError(f"cannot read the tokenizer {file}: {error}") from error
+        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise MedusaError(
             f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretrain, or leave it out"
