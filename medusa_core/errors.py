@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 
-LONGEST_LINE = 290  # characters; with what a front sets before it, a message stays within 300
+LONGEST_LINE = 260  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
 _LONGEST_WORD = 60  # characters of a word in a line that is too long: only a name or a path has more
 _CUT = " … "
