@@ -111,7 +111,7 @@ def parse_accuracies(data: object) -> list[list[float]]:
         return [[float(value) for value in row] for row in rows]
     except OverflowError as error:
         raise MedusaError(
-            "it holds a number of more than 300 digits: accuracies are shares of 1, write it anew with calibrate"
+            "it holds a number of more than 300 digits: give shares of 1, or write it anew with calibrate"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A temperature that float32 rounds to zero is the limit of the softmax: the argmax, and no fault of weights."""
+"""A temperature that float32 rounds to zero means the argmax, and is no fault of the weights."""
 
 from __future__ import annotations
 

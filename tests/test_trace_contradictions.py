@@ -105,7 +105,8 @@ CONTRADICTIONS = {
         lambda steps, _: steps[1]["path"].pop(), "of step 1 is off the path, but accepted is True"
     ),
     "a node of the path that is not accepted": (
-        lambda steps, _: _last_of_path(steps[1]).update(accepted=False), "is on the path, but accepted is False"
+        lambda steps, _: _last_of_path(steps[1]).update(accepted=False),
+        "is on the path, but accepted is False",
     ),
     "a node of the path that does not pass": (
         lambda steps, _: _last_of_path(steps[1]).update(passes=False), "accepted is True and passes False"
