@@ -6,7 +6,7 @@ peft reads and merges them; only safetensors are read, since other adapter files
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError, safe_open
 
+from medusa_core.adapter_patterns import check_patterns
 from medusa_core.checkpoints import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
@@ -34,7 +35,7 @@ def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     file = folder / ADAPTER_NAME
     if not file.is_file():
         raise MedusaError(f"{folder} has an adapter's config but no {ADAPTER_NAME}: fetch or save it again")
-    config = _read_config(folder)
+    config = _read_config(folder, [name for name, _ in model.named_modules()])
     try:
         with safe_open(file, framework="pt") as opened:
             brought = set(opened.keys())
@@ -61,11 +62,11 @@ def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
         ) from error
 
 
-def _read_config(folder: Path) -> LoraConfig:
+def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
     from peft import LoraConfig  # noqa: PLC0415 - as above
 
     try:
-        read_json(folder / ADAPTER_CONFIG)
+        check_patterns(read_json(folder / ADAPTER_CONFIG), modules, str(folder / ADAPTER_CONFIG))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
             return LoraConfig.from_pretrained(folder)

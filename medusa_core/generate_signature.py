@@ -1,8 +1,8 @@
 """The tokenizer for a decoding loop of transformers' ``generate``, which stop strings need.
 
 ``generate`` (transformers 5.23) takes ``tokenizer`` out of its arguments before it looks which of them a
-function wants that is given as the loop. So it has none left when it makes a criterion of ``stop_strings``, and
-fails. In between it asks for the function's parameters, and then what it took out is put back.
+function wants that is given as the loop. So it has none left when it makes a criterion of ``stop_strings``,
+and fails. In between it asks for the function's parameters, and then what it took out is put back.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import add_settings, check_output_folder, read_settings
 
 _MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
 
@@ -51,6 +52,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run_init(args: argparse.Namespace) -> None:
     """Write fresh heads. Raises MedusaError for numbers or a base that cannot be used."""
+    check_output_folder(os.path.expanduser(args.out), "--out")
     size = write_fresh_heads(
         args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
     )

@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
@@ -36,7 +35,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
-    check_output_folder(Path(config.out), "--out")
+    check_output_folder(config.out, "--out")
     last = show_progress(train(config))
     print(f"finished: {last.folder}", file=sys.stderr)
 
