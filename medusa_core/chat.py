@@ -167,7 +167,7 @@ class Conversation:
         Raises MedusaError when the text is empty or does not fit the context even alone; the conversation is
         then as it was.
         """
-        kept = [*self.messages, Message("user", check_text(text, "the message"))]
+        kept = [*self.messages, Message("user", check_text(text if text.strip() else "", "the message"))]
         dropped = 0
         context = self.engine.target.context
         room = min(config.max_new_tokens, context // _ROOM)

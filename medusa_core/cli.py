@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from medusa_core.commands import flags
-from medusa_core.errors import MedusaError, is_out_of_memory, one_line, reason_of
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
 from medusa_core.library_messages import quiet_libraries
 
 EXIT_BAD_INPUT = 2
@@ -30,7 +30,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
-        self.exit(EXIT_BAD_INPUT, f"error: {message}; see {self.prog} --help\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(text: str) -> int:
-    print("error:", one_line(text), file=sys.stderr)
+    print("error:", short_line(text), file=sys.stderr)
     return EXIT_BAD_INPUT
 
 

@@ -6,7 +6,7 @@ Only safetensors are read, since other adapter files are pickles. Paper §2.2.2.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 
+from medusa_core.adapter_patterns import check_patterns
 from medusa_core.checkpoints import ADAPTER_CONFIG, ADAPTER_NAME
-from medusa_core.checkpoints.files import AGAIN, file_fault
+from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.lora import untie
 
@@ -28,7 +29,7 @@ def apply_with_peft(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     Raises MedusaError when the adapter cannot be read or belongs to another model.
     """
     file = folder / ADAPTER_NAME
-    config = _read_config(folder)
+    config = _read_config(folder, [name for name, _ in model.named_modules()])
     try:
         with safe_open(file, framework="pt") as opened:
             brought = set(opened.keys())
@@ -55,11 +56,14 @@ def apply_with_peft(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
         ) from error
 
 
-def _read_config(folder: Path) -> LoraConfig:
+def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
     try:
+        check_patterns(read_json(folder / ADAPTER_CONFIG), modules, str(folder / ADAPTER_CONFIG))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
             return LoraConfig.from_pretrained(folder)
+    except MedusaError:
+        raise
     except Exception as error:  # peft checks little of what somebody's file says
         raise MedusaError(
             f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"

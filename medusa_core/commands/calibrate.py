@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -27,11 +26,11 @@ from medusa_core.prompts import chosen_prompts
 
 def run(args: argparse.Namespace) -> None:
     """Measure and write. Raises MedusaError for bad input."""
-    sizes, out = read_sizes(args.sizes), Path(args.out)
+    sizes = read_sizes(args.sizes)
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
-    check_output_file(out, "--out")
+    out = check_output_file(args.out, "--out")
     engine = load_with_line(read_settings(LoadConfig, args))
     if engine.heads is None:
         raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")

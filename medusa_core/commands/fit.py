@@ -26,7 +26,7 @@ _GIB = 2**30
 def run(args: argparse.Namespace) -> None:
     """Plan, fit, and print what was gained. Raises MedusaError for bad input."""
     config = read_settings(FitConfig, args)
-    check_output_folder(Path(config.out), "--out")
+    check_output_folder(config.out, "--out")
     if config.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
     bars = Bars()

@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> None:
     config = generation_config(args)
     if (args.prompt is None) == (args.prompt_ids is None):
         raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
-    if args.trace:
-        check_output_file(Path(args.trace), "--trace")
+    if args.trace is not None:
+        check_output_file(args.trace, "--trace")
     engine = load_with_line(read_settings(LoadConfig, args))
     prompt = _prompt_ids(args, engine)
     builder = TraceBuilder(engine, config, prompt)

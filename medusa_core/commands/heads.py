@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -15,7 +16,7 @@ from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
 from medusa_core.conversion import check_target, staged
 from medusa_core.errors import MedusaError
-from medusa_core.flags import read_settings
+from medusa_core.flags import check_output_folder, read_settings
 from medusa_core.health import check_heads
 from medusa_core.load_line import load_with_line
 
@@ -24,6 +25,7 @@ _MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
 
 def run_init(args: argparse.Namespace) -> None:
     """Write fresh heads. Raises MedusaError for numbers or a base that cannot be used."""
+    check_output_folder(os.path.expanduser(args.out), "--out")
     size = write_fresh_heads(
         args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
     )

@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
-    if args.out:
-        check_output_file(Path(args.out), "--out", folder_is_made=True)
+    if args.out is not None:
+        check_output_file(args.out, "--out", folder_is_made=True)
+    if args.store:
+        check_output_file(str(_stored(name)), "--store", folder_is_made=True)
     command = command_line(name, module, args)
     if args.quick:
         make_quick(module, args)

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from tqdm import tqdm
@@ -21,7 +20,7 @@ from medusa_core.training.recipes import RECIPES, train
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
-    check_output_folder(Path(config.out), "--out")
+    check_output_folder(config.out, "--out")
     with ended_by_signal() as asked:
         last = show_progress(train(config), asked)
     if last.folder is None:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from medusa_core.chat_template import ChatTemplateError, chat_ids
 from medusa_core.errors import MedusaError
-from medusa_core.sampling import refusing_nan
+from medusa_core.sampling import COLDEST, refusing_nan
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.examples import Example, data_files, read_examples
@@ -176,7 +176,7 @@ class Writer:
             ids[number, width - len(kept) :] = torch.tensor(kept)
             mask[number, width - len(kept) :] = 1
         device = self._model.device
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         with refusing_nan():
             output = self._model.generate(
                 ids.to(device),
