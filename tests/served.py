@@ -63,8 +63,10 @@ class Site:
 
     def join(self, page, number, values, **headers):
         """Ask for an event; the page's code would do so after a click."""
-        body = {"fn_index": number, "session_hash": page, "data": values}
-        return httpx.post(f"{self.url}/gradio_api/queue/join", json=body, headers=headers, timeout=PATIENCE)
+        body = json.dumps({"fn_index": number, "session_hash": page, "data": values}).encode()
+        headers |= {"content-type": "application/json"}
+        url = f"{self.url}/gradio_api/queue/join"
+        return httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
 
     @contextmanager
     def listen(self, page) -> Iterator[Iterator[dict]]:
@@ -92,7 +94,7 @@ class Site:
 
 @contextmanager
 def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
-    """A page as `app.py` would serve it; a public one as on a Space, behind a proxy, unless told otherwise."""
+    """A page as `app.py` would serve it; a public one as on a Space, behind a proxy, unless told so."""
     session = Session(LoadConfig(str(folder), dtype="float32", device="cpu"), policy=policy)
     page = build_page(session)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"

@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 from gradio.utils import get_upload_folder
+from recording_server import recording_server
 from served import PRIVATE, PUBLIC, file_at, launched, terminal, words_of
 
 META = {"_type": "gradio.FileData"}
-
-
-@contextmanager
-def recording_server():
-    """(address, the paths it was asked for) of a server that says yes to everything."""
-    asked = []
-
-    class Recorder(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"[[0], [1]]")
-
-        do_HEAD = do_POST = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture(scope="module")

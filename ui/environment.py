@@ -34,6 +34,8 @@ def check_environment(environment: Mapping[str, str]) -> None:
     """Raises MedusaError for a variable that gradio cannot use, or that opens what the page keeps closed."""
     for name, (low, high) in _INTEGERS.items():
         text = environment.get(name)
+        if name == "GRADIO_DEFAULT_CONCURRENCY_LIMIT" and text in ("", "none"):
+            continue  # gradio's words for its default and for no limit
         if text is not None and not (_is_integer(text) and low <= int(text) <= high):
             wanted = f"{low}" if low == high else f"a whole number from {low} to {high}"
             raise MedusaError(f"the environment variable {name} is {text!r}: set it to {wanted}, or unset it")
