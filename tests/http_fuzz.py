@@ -54,15 +54,15 @@ def sentence_in(answer: httpx.Response) -> str:
 def fuzz(site, elsewhere: str, rng: random.Random, share: float = 1.0) -> Findings:
     """Send a share of all wrong requests; then a good run has to work, with nothing on the terminal."""
     found = Findings()
-    with terminal() as printed, httpx.Client(timeout=60) as client:
+    with terminal() as printed:
         for what, method, path, options in requests_for(site, elsewhere, rng):
             if rng.random() >= share:
                 continue
             try:
-                found.judge(what, client.request(method, site.url + path, **options))
+                found.judge(what, site.client.request(method, site.url + path, **options))
             except httpx.TransportError as error:
                 found.faults.append(f"{what}: {type(error).__name__} {error}")
-        finish(site, client)
+        finish(site)
         good = site.values(site.event("work", "Textbox"), Prompt="abc", **{"New tokens at most": 4})
         if DONE not in words_of(site.outcome("good", site.event("work", "Textbox"), good)):
             found.faults.append("a good run does not work any more")
@@ -72,10 +72,10 @@ def fuzz(site, elsewhere: str, rng: random.Random, share: float = 1.0) -> Findin
     return found
 
 
-def finish(site, client) -> None:
+def finish(site) -> None:
     """End what the wrong requests began: close their pages, as a browser does."""
     for session in list(site.page._queue.pending_messages_per_session):
-        with client.stream("GET", f"{site.url}/gradio_api/queue/data", params={"session_hash": session}):
+        with site.client.stream("GET", f"{site.url}/gradio_api/queue/data", params={"session_hash": session}):
             pass
     site.idle()
 

@@ -33,6 +33,7 @@ class Site:
         self.page = page
         self.session = session
         self.url = page.local_url.rstrip("/")
+        self.client = httpx.Client(timeout=PATIENCE)
 
     def event(self, name, component=None):
         """Number of the queued event with this function, fed by such a component."""
@@ -66,14 +67,13 @@ class Site:
         body = json.dumps({"fn_index": number, "session_hash": page, "data": values}).encode()
         headers |= {"content-type": "application/json"}
         url = f"{self.url}/gradio_api/queue/join"
-        return httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
+        return self.client.post(url, content=body, headers=headers)
 
     @contextmanager
     def listen(self, page) -> Iterator[Iterator[dict]]:
         """The messages of one page's events; leaving this closes the page."""
-        with httpx.stream(
-            "GET", f"{self.url}/gradio_api/queue/data", params={"session_hash": page}, timeout=PATIENCE
-        ) as stream:
+        url = f"{self.url}/gradio_api/queue/data"
+        with self.client.stream("GET", url, params={"session_hash": page}) as stream:
             yield (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:"))
 
     def outcome(self, page, number, values):

@@ -6,7 +6,6 @@ import inspect
 import threading
 import time
 
-import httpx
 import pytest
 from served import PATIENCE, PUBLIC, engine_taken, launched, wait_until
 
@@ -97,7 +96,7 @@ def test_one_address_does_not_take_every_thread(site):
         body = {"fn_index": number, "session_hash": name, "data": site.values(number)}
         headers = {"x-forwarded-for": address}
         url = f"{site.url}/gradio_api/run/predict"
-        answers.append(httpx.post(url, json=body, headers=headers, timeout=PATIENCE).status_code)
+        answers.append(site.client.post(url, json=body, headers=headers).status_code)
 
     function.fn = slow
     threads = [threading.Thread(target=ask, args=(f"p{i}",)) for i in range(UNQUEUED_OF_AN_ADDRESS)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 
-import httpx
 import pytest
 from served import DONE, PRIVATE, PUBLIC, launched, terminal, words_of
 
@@ -32,7 +31,7 @@ def quiet(site):
 def post(site, door, body):
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    return httpx.post(f"{site.url}/gradio_api/{door}", content=body, headers=JSON)
+    return site.client.post(f"{site.url}/gradio_api/{door}", content=body, headers=JSON)
 
 
 def event_of(site, door):
@@ -98,7 +97,7 @@ def test_fields_that_the_page_does_not_send_are_dropped(site, quiet):
 
 
 def test_listening_to_a_page_that_asked_for_nothing_ends_with_a_message(site, quiet):
-    answer = httpx.get(f"{site.url}/gradio_api/queue/data", params={"session_hash": "nobody"})
+    answer = site.client.get(f"{site.url}/gradio_api/queue/data", params={"session_hash": "nobody"})
     assert answer.status_code == 200
     [line] = [line for line in answer.text.splitlines() if line]
     assert json.loads(line.removeprefix("data: "))["session_not_found"] is True
@@ -116,7 +115,7 @@ def test_listening_to_a_page_that_asked_for_nothing_ends_with_a_message(site, qu
 )  # fmt: skip
 def test_a_header_that_names_no_host(site, quiet, headers):
     for path in ("/", "/config", "/gradio_api/info"):
-        answer = httpx.get(site.url + path, headers=headers)
+        answer = site.client.get(site.url + path, headers=headers)
         assert answer.status_code in (400, 421), answer.text
 
 
@@ -152,7 +151,9 @@ def test_a_length_that_is_none(site, quiet, length):
 )
 @pytest.mark.parametrize("query", ["", "?upload_id=abc"])
 def test_an_upload_that_is_none(site, quiet, kind, body, query):
-    answer = httpx.post(f"{site.url}/gradio_api/upload{query}", content=body, headers={"content-type": kind})
+    answer = site.client.post(
+        f"{site.url}/gradio_api/upload{query}", content=body, headers={"content-type": kind}
+    )
     assert answer.status_code in (400, 415), answer.text
     assert answer.json()["detail"].endswith(".")
 
@@ -161,7 +162,7 @@ def test_an_upload_that_is_none(site, quiet, kind, body, query):
     "name", ["a" * 250, "../../../x.json", "a\tb.json", "ü.json", "C:\\x.json", ".", "..", "con", " ", "%00"]
 )
 def test_an_upload_with_an_odd_name_is_kept_or_refused(site, quiet, name):
-    answer = httpx.post(f"{site.url}/gradio_api/upload", files={"files": (name, b"[[0], [1]]")})
+    answer = site.client.post(f"{site.url}/gradio_api/upload", files={"files": (name, b"[[0], [1]]")})
     assert answer.status_code in (200, 400), answer.text
 
 
@@ -170,4 +171,4 @@ def test_a_socket_is_refused(site, quiet):
         "upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13",
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
     }  # fmt: skip
-    assert 400 <= httpx.get(f"{site.url}/gradio_api/queue/join", headers=headers).status_code < 500
+    assert 400 <= site.client.get(f"{site.url}/gradio_api/queue/join", headers=headers).status_code < 500

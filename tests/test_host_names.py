@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 from served import PRIVATE, PUBLIC, launched
 from starlette.datastructures import Headers
@@ -66,20 +65,20 @@ def test_a_public_page_answers_under_any_name():
 def test_the_served_pages_obey(engine_folder):
     rebound = {"host": "evil.example:7860"}
     with launched(engine_folder, PRIVATE) as site:
-        assert httpx.get(f"{site.url}/config").status_code == 200
-        answer = httpx.get(f"{site.url}/config", headers=rebound)
+        assert site.client.get(f"{site.url}/config").status_code == 200
+        answer = site.client.get(f"{site.url}/config", headers=rebound)
         assert answer.status_code == 421
         assert (
             "not open under the name evil.example:7860: use 127.0.0.1 or localhost" in answer.json()["detail"]
         )
-        answer = httpx.post(
+        answer = site.client.post(
             f"{site.url}/gradio_api/upload",
             files={"files": ("a.json", b"1")},
             headers={"origin": "http://evil.example"},
         )
         assert answer.status_code == 403
     with launched(engine_folder, PUBLIC) as site:
-        assert httpx.get(f"{site.url}/config", headers=rebound).status_code == 200
+        assert site.client.get(f"{site.url}/config", headers=rebound).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 from gradio.route_utils import delete_files_created_by_app
 from served import DONE, PUBLIC, file_at, launched, words_of
@@ -47,9 +46,9 @@ def run(site):
 )
 def test_no_file_of_the_server_can_be_fetched(site, engine_folder, path):
     for prefix in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/", "/svelte/"):
-        answer = httpx.get(f"{site.url}{prefix}{path}")
+        answer = site.client.get(f"{site.url}{prefix}{path}")
         assert answer.status_code in (403, 404), f"{prefix}{path}: {answer.status_code}"
-    weights = httpx.get(f"{site.url}/gradio_api/file={engine_folder}/model.safetensors")
+    weights = site.client.get(f"{site.url}/gradio_api/file={engine_folder}/model.safetensors")
     assert weights.status_code == 403
 
 
@@ -75,20 +74,20 @@ def test_no_file_of_the_server_can_be_fetched(site, engine_folder, path):
     ],
 )
 def test_services_that_the_page_does_not_use_are_closed(site, method, path):
-    assert httpx.request(method, site.url + path).status_code in (403, 404)
+    assert site.client.request(method, site.url + path).status_code in (403, 404)
 
 
 def test_the_page_offers_no_interface_for_programs(site):
-    info = httpx.get(f"{site.url}/gradio_api/info").json()
+    info = site.client.get(f"{site.url}/gradio_api/info").json()
     assert info["named_endpoints"] == {}
     assert info["unnamed_endpoints"] == {}
 
 
 def test_an_upload_is_bounded_and_its_path_is_not_another_file(site, tmp_path):
     url = f"{site.url}/gradio_api/upload"
-    assert httpx.post(url, files={"files": ("big.json", b"1" * 700_000)}).status_code == 413
+    assert site.client.post(url, files={"files": ("big.json", b"1" * 700_000)}).status_code == 413
     many = [("files", (f"{number}.json", b"1" * 300_000)) for number in range(6)]
-    assert httpx.post(url, files=many).status_code == 413
+    assert site.client.post(url, files=many).status_code == 413
     outside = tmp_path / "tree.json"
     outside.write_text("[[0], [1]]", encoding="utf-8")
     load = site.event("_load", "UploadButton")
@@ -96,7 +95,7 @@ def test_an_upload_is_bounded_and_its_path_is_not_another_file(site, tmp_path):
         answer = site.join("thief", load, [file_at(path), None])
         assert answer.status_code == 400
         assert "was not uploaded to this page" in answer.json()["detail"]
-    [path] = httpx.post(url, files={"files": ("tree.json", b"[[0], [1]]")}).json()
+    [path] = site.client.post(url, files={"files": ("tree.json", b"[[0], [1]]")}).json()
     assert "Loaded" in words_of(site.outcome("visitor", load, [file_at(path), None]))
     # What gradio does by itself every now and then: `build_page` asks for it.
     delete_files_created_by_app(site.page, age=0)
@@ -166,15 +165,15 @@ def test_a_run_with_too_few_values_or_of_no_event_is_an_error(site, run):
     assert site.join("none", 10**6, []).status_code == 400
     assert site.join("none", "work", []).status_code == 400
     headers = {"content-type": "application/json"}
-    answer = httpx.post(f"{site.url}/gradio_api/queue/join", content=b"{", headers=headers)
+    answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=b"{", headers=headers)
     assert answer.status_code == 400
-    assert httpx.post(f"{site.url}/gradio_api/queue/join", content=b"{}").status_code == 415
+    assert site.client.post(f"{site.url}/gradio_api/queue/join", content=b"{}").status_code == 415
 
 
 def test_a_run_cannot_pass_the_queue_by(site, run):
     body = {"fn_index": run, "session_hash": "direct", "data": site.values(run, Prompt="abc")}
     for name in ("work", "predict"):
-        assert httpx.post(f"{site.url}/gradio_api/run/{name}", json=body).status_code == 404
+        assert site.client.post(f"{site.url}/gradio_api/run/{name}", json=body).status_code == 404
 
 
 def test_a_large_request_is_refused_before_it_is_read(site, run):
@@ -182,8 +181,8 @@ def test_a_large_request_is_refused_before_it_is_read(site, run):
     assert answer.status_code == 413
     assert answer.json()["detail"] == "The request is larger than 1 MB: shorten the text or the file."
     chunks = (b" " * 100_000 for _ in range(100))  # no length beforehand
-    answer = httpx.post(f"{site.url}/gradio_api/queue/join", content=chunks)
+    answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=chunks)
     assert answer.status_code == 413
     chunks = (b" " * 100_000 for _ in range(100))
-    answer = httpx.post(f"{site.url}/gradio_api/run/predict", content=chunks)
+    answer = site.client.post(f"{site.url}/gradio_api/run/predict", content=chunks)
     assert answer.status_code == 413

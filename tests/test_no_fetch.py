@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import httpx
 import pytest
 from gradio.utils import get_upload_folder
 from recording_server import recording_server
@@ -94,7 +93,7 @@ def test_a_file_elsewhere_is_refused_at_once_and_beside_the_values(site, elsewhe
     body = {"fn_index": event, "session_hash": "thief", "data": [None] * len(function.inputs)}
     for shape in shapes(url):
         for forged in (body | {"data": [shape]}, body | {"event_data": shape}, body | {"trigger_id": shape}):
-            answer = httpx.post(f"{site.url}/gradio_api/run/predict", json=forged)
+            answer = site.client.post(f"{site.url}/gradio_api/run/predict", json=forged)
             assert answer.status_code == 400
     assert asked == []
 
@@ -112,7 +111,7 @@ def test_no_service_fetches(site, elsewhere, path, lower):
     url, asked = elsewhere
     url = url if lower else url.replace("http", "HtTp")
     for method in ("GET", "HEAD"):
-        answer = httpx.request(method, site.url + path.format(url))
+        answer = site.client.request(method, site.url + path.format(url))
         assert answer.status_code in (403, 404), answer.status_code
     assert asked == []
 
@@ -124,19 +123,19 @@ def test_a_page_below_a_path_of_a_proxy_fetches_nothing_either(elsewhere, engine
     with launched(engine_folder, PUBLIC) as site:
         for door in ("file=", "file/", "proxy=", "deep_link?session_hash="):
             for prefix in ("/medusa", ""):
-                assert httpx.get(f"{site.url}{prefix}/gradio_api/{door}{url}").status_code in (403, 404)
-        assert httpx.get(f"{site.url}/medusa/config").status_code == 200
-        assert httpx.get(f"{site.url}/config").status_code == 200
+                assert site.client.get(f"{site.url}{prefix}/gradio_api/{door}{url}").status_code in (403, 404)
+        assert site.client.get(f"{site.url}/medusa/config").status_code == 200
+        assert site.client.get(f"{site.url}/config").status_code == 200
         # As gradio does: a path that only begins with the same letters is not below the prefix.
-        assert httpx.get(f"{site.url}/medusaconfig").status_code == 404
+        assert site.client.get(f"{site.url}/medusaconfig").status_code == 404
     assert asked == []
 
 
 def test_links_to_a_saved_state_are_closed(site):
-    assert httpx.get(f"{site.url}/?deep_link=x").status_code == 404
-    assert httpx.get(f"{site.url}/config?deep_link=../../x").status_code == 404
-    assert httpx.get(f"{site.url}/config?deep_link").status_code == 404
-    assert httpx.get(f"{site.url}/?__theme=dark").status_code == 200
+    assert site.client.get(f"{site.url}/?deep_link=x").status_code == 404
+    assert site.client.get(f"{site.url}/config?deep_link=../../x").status_code == 404
+    assert site.client.get(f"{site.url}/config?deep_link").status_code == 404
+    assert site.client.get(f"{site.url}/?__theme=dark").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_services_that_take_values_by_another_way_are_closed(site, elsewhere, na
     url, asked = elsewhere
     file = {"path": url, "meta": META}
     body = {"data": [file], "session_hash": "x", "component_id": 3, "fn_name": "preprocess", "fn_index": 27}
-    assert httpx.post(f"{site.url}/gradio_api/{name}", json=body).status_code == 404
+    assert site.client.post(f"{site.url}/gradio_api/{name}", json=body).status_code == 404
     assert asked == []
 
 
@@ -168,7 +167,7 @@ def test_a_link_in_the_folder_of_uploads_is_no_upload(site, tmp_path):
 
 @pytest.mark.parametrize("form", ["plain", "as the browser sends it", "below a proxy"])
 def test_an_upload_goes_on_working(site, form):
-    [path] = httpx.post(
+    [path] = site.client.post(
         f"{site.url}/gradio_api/upload", files={"files": ("tree ü.json", b"[[0], [1]]")}
     ).json()
     file = file_at(path)

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import time
 
-import httpx
 import pytest
 from served import PUBLIC, launched
 from starlette.datastructures import Headers
@@ -133,7 +132,7 @@ def test_one_address_holds_a_bounded_number_of_connections(engine_folder, monkey
             if not site.page.server.server_state.connections:
                 break
             time.sleep(0.05)
-        assert httpx.get(f"{site.url}/theme.css").status_code == 200
+        assert site.client.get(f"{site.url}/theme.css").status_code == 200
 
 
 def answer_of(wire):

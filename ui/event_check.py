@@ -58,7 +58,7 @@ class EventCheck:
             _refuse("The request names no open page")
         function = self._function(content.get("fn_index"), queued)
         trigger = content.get("trigger_id")
-        if trigger is not None and (type(trigger) is not int or trigger not in self._page.blocks):
+        if trigger is not None and not (type(trigger) is int and self._has_block(trigger)):
             _refuse("The request names a control that this page does not have")
         event = {
             "data": self._values(function, page, content.get("data")),
@@ -68,6 +68,9 @@ class EventCheck:
             "session_hash": page,
         }
         return Event(function, page, json.dumps(event).encode())
+
+    def _has_block(self, number: int) -> bool:
+        return number in self._page.blocks or number == self._page._id  # the page itself, as it opens
 
     def _function(self, number: Any, queued: bool) -> BlockFunction:
         function = self._page.fns.get(number) if type(number) is int else None
@@ -86,9 +89,10 @@ class EventCheck:
             if block.stateful:
                 values.append(None)  # gradio keeps the value itself, whatever the page sends
                 continue
+            if value is None and block.value is not None and not isinstance(block, gr.Number):
+                _refuse(f"“{_label(block)}” needs a value")
             if not _can_be(self._block_of(page, block), value):
-                label = getattr(block, "label", None) or type(block).__name__
-                _refuse(f"“{label}” cannot have the value that was sent")
+                _refuse(f"“{_label(block)}” cannot have the value that was sent")
             values.append(value)
         return values
 
@@ -133,7 +137,10 @@ def _upload(file: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(path, str) or not _is_upload(path):
         _refuse(_NO_UPLOAD)
     # The page's own code sends the address under which this server shows the file; no other is of any use.
-    if url is not None and not (isinstance(url, str) and unquote(url).endswith(f"/gradio_api/file={path}")):
+    own = f"/gradio_api/file={path}"
+    if url is not None and not (
+        isinstance(url, str) and own in (url[-len(own) :], unquote(url)[-len(own) :])
+    ):
         _refuse(_NO_UPLOAD)
     name, size, kind = file.get("orig_name"), file.get("size"), file.get("mime_type")
     if file.get("meta", _FILE) != _FILE or file.get("is_stream"):
@@ -168,6 +175,10 @@ def _can_be(block: Any, value: Any) -> bool:
     except (gr.Error, ValueError, TypeError):  # out of its range, or not among its choices
         return False
     return True
+
+
+def _label(block: Any) -> str:
+    return getattr(block, "label", None) or type(block).__name__
 
 
 def _has_type(value: Any, types: tuple[type, ...]) -> bool:
