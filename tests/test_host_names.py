@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from served import PRIVATE, PUBLIC, launched
-from starlette.datastructures import Headers
+from starlette.datastructures import Address, Headers
 
-from ui.admission import asker
+from app import launch_options
+from ui.admission import asker, in_queue
 from ui.policy import Reach
 from ui.request_body import RequestRefusedError
 from ui.routes import Names
@@ -107,23 +110,22 @@ def test_a_second_header_of_the_proxy_counts_more_than_the_first_of_the_visitor(
     assert asker(("10.0.0.2", 5), both, proxied=True) == "8.8.8.8"
 
 
-def test_the_limit_of_an_address_holds_in_a_network_without_a_proxy(engine_folder):
-    """Each request names another address; the page counts them as one."""
-    with launched(engine_folder, PUBLIC, proxied=False) as site:
-        run = site.event("work", "Textbox")
-        site.page._queue.stopped = False
-        seen = []
-        guard = next(one for one in site.page.app.user_middleware if one.cls.__name__ == "HttpGuard")
-        assert guard.kwargs["proxied"] is False
-        from served import engine_taken
-
-        from ui.admission import WAITING_RUNS_OF_AN_ADDRESS, in_queue
-
-        values = site.values(run, Prompt="abc", **{"New tokens at most": 2})
-        with engine_taken(site):
-            for number in range(WAITING_RUNS_OF_AN_ADDRESS + 3):
-                forged = {"x-forwarded-for": f"8.8.8.{number}"}
-                seen.append(site.join(f"page{number}", run, values, **forged).status_code)
-            assert {ask.address for ask in in_queue(site.page, proxied=False)} == {"127.0.0.1"}
-        assert 429 in seen
-        site.idle()
+@pytest.mark.parametrize("proxied", [False, True])
+def test_the_queue_and_the_guard_count_addresses_alike(proxied):
+    """A visitor of the network who names another address with each request is one visitor."""
+    requests = [
+        SimpleNamespace(client=Address("192.168.1.9", 5), headers=headers(x_forwarded_for=f"8.8.8.{number}"))
+        for number in range(3)
+    ]
+    events = [
+        SimpleNamespace(request=request, session_hash="x", concurrency_id="engine") for request in requests
+    ]
+    waiting, active = {"engine": SimpleNamespace(queue=events[:2])}, [None, events[2:]]
+    queue = SimpleNamespace(event_queue_per_concurrency_id=waiting, active_jobs=active)
+    asks = list(in_queue(SimpleNamespace(_queue=queue), proxied=proxied))
+    assert [ask.waiting for ask in asks] == [True, True, False]
+    assert len({ask.address for ask in asks}) == (3 if proxied else 1)
+    reach = Reach("0.0.0.0", share=False, hosted=proxied)
+    guard = launch_options(None, PUBLIC, reach)["app_kwargs"]["middleware"][0]
+    assert guard.kwargs["proxied"] is proxied
+    assert guard.kwargs["names"] == Names(private=False, host="0.0.0.0")
