@@ -13,9 +13,11 @@ from starlette.middleware import Middleware
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.flags import read_settings
+from ui.connections import limit_connections
 from ui.http_guard import HttpGuard
 from ui.layout import build_page, page_css
 from ui.policy import Policy, Reach, announcement, policy_of
+from ui.routes import Names
 from ui.session import Session
 from ui.theme import gradio_theme
 from ui.zero_gpu import claim
@@ -28,7 +30,13 @@ MOST_PAGES = 400  # open pages whose state is kept: each is 0.3 MB, and up to 15
 def launch_options(page: gr.Blocks, policy: Policy, reach: Reach, port: int | None = None) -> dict[str, Any]:
     """How gradio is to serve the page: nothing of its own on top, and no more than it has to take."""
     file = TRAINING_FILE if policy.training else TREE_FILE
-    guard = Middleware(HttpGuard, page=page, most_bytes=file + BESIDE_THE_FILE)
+    guard = Middleware(
+        HttpGuard,
+        page=page,
+        most_bytes=file + BESIDE_THE_FILE,
+        names=Names(private=not policy.public, host=reach.host),
+        proxied=reach.proxied,
+    )
     return {
         "theme": gradio_theme(),
         "css": page_css(),
@@ -43,6 +51,7 @@ def launch_options(page: gr.Blocks, policy: Policy, reach: Reach, port: int | No
         "show_error": False,
         "enable_monitoring": False,
         "mcp_server": False,
+        "num_workers": 0,  # further servers of gradio's would answer beside the guard
         "ssr_mode": False,
     }
 
@@ -54,8 +63,9 @@ def require_address(host: str) -> None:
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
-    except OSError as error:
-        raise MedusaError(f"cannot listen on {host}, {reason_of(error)}: choose another --host") from error
+    except (OSError, ValueError) as error:  # ValueError: a label of 64 letters, a null character
+        name = host if len(host) <= 60 else f"{host[:60]}…"
+        raise MedusaError(f"cannot listen on {name}, {reason_of(error)}: choose another --host") from error
 
 
 def start(flags: argparse.Namespace) -> None:
@@ -71,4 +81,6 @@ def start(flags: argparse.Namespace) -> None:
     if policy.public:
         print(announcement(policy), flush=True)
     page = build_page(session)
-    page.launch(**launch_options(page, policy, reach, flags.port))
+    page.launch(**launch_options(page, policy, reach, flags.port), prevent_thread_lock=True)
+    limit_connections(page.server, proxied=reach.proxied)
+    page.block_thread()

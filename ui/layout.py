@@ -7,8 +7,8 @@ from pathlib import Path
 import gradio as gr
 
 from ui import model_bar
+from ui.admission import WAITING_EVENTS
 from ui.chosen import Chosen
-from ui.http_guard import WAITING_EVENTS
 from ui.race_view import race_css
 from ui.session import Session
 from ui.tabs import decode, experiments, side_by_side, train, trees
@@ -30,7 +30,7 @@ OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 
 
 def build_page(session: Session) -> gr.Blocks:
-    """The Blocks page with its queue: one run at a time; `ui.http_guard` says who may wait for one."""
+    """The Blocks page with its queue: one run at a time; `ui.admission` says who may wait for one."""
     cleaning = (OLD_SECONDS, OLD_SECONDS)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning) as page:
         gr.HTML(HEADER, apply_default_css=False)

@@ -85,6 +85,11 @@ class Reach:
         """Whether others than the person at this machine can open the page."""
         return self.hosted or self.share or not _is_loopback(self.host)
 
+    @property
+    def proxied(self) -> bool:
+        """Whether requests come through a proxy that says for whom: of a Space, a link, the owner."""
+        return self.hosted or self.share
+
 
 def policy_of(
     environment: Mapping[str, str],

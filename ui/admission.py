@@ -1,0 +1,111 @@
+"""How many events of gradio's queue one page and one address may have at a time.
+
+Knows gradio's queue, but no tab, no session and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, TypeVar
+
+import gradio as gr
+from starlette.datastructures import Headers
+
+T = TypeVar("T")
+LONG = ("engine", "models")  # concurrency ids of what takes long: runs, and models being loaded
+WAITING_RUNS = 20  # a visitor who would be the 21st is told so rather than left to wait for an hour
+RUNS_OF_A_PAGE = 2  # one going on and one behind it
+# A class behind one router is one address. It may take half of the places, so that who comes from elsewhere
+# still finds one; a smaller share would send pupils away from a page that has room.
+WAITING_RUNS_OF_AN_ADDRESS = WAITING_RUNS // 2
+WAITING_EVENTS = 200  # everything in gradio's queue: a page that opens has some six small things done
+WAITING_EVENTS_OF_AN_ADDRESS = WAITING_EVENTS // 2
+UNQUEUED_OF_AN_ADDRESS = 20  # done at once, each in one of gradio's 40 threads
+TOO_MUCH = "Too much is asked from your address at once: try again."
+FORWARDED = "x-forwarded-for"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One event that wants to be done, or is: whose it is, and whether it takes long."""
+
+    page: str  # gradio's session hash: one open page
+    address: str
+    run: bool
+    waiting: bool = True
+
+
+def refusal(asked: Ask, present: Sequence[Ask]) -> str | None:
+    """Why this one may not join those who are there; None when it may."""
+    runs = [other for other in present if other.run]
+    waiting = [other for other in (runs if asked.run else present) if other.waiting]
+    neighbours = sum(other.address == asked.address for other in waiting)
+    if not asked.run:
+        full = neighbours >= WAITING_EVENTS_OF_AN_ADDRESS
+        return TOO_MUCH if full else None
+    if sum(other.page == asked.page for other in runs) >= RUNS_OF_A_PAGE:
+        return f"You already have {RUNS_OF_A_PAGE} runs: wait for one to end, or stop it."
+    if len(waiting) >= WAITING_RUNS:
+        return f"{len(waiting)} runs are waiting, and there is room for no more: try again in a minute."
+    if neighbours >= WAITING_RUNS_OF_AN_ADDRESS:
+        return f"{neighbours} runs from your address are waiting: try again when some of them have ended."
+    return None
+
+
+def in_queue(page: gr.Blocks, *, proxied: bool) -> Iterator[Ask]:
+    """All events of the page that wait or are being done."""
+    queue = page._queue
+    for kind in queue.event_queue_per_concurrency_id.values():
+        yield from (_ask_of(event, proxied, waiting=True) for event in kind.queue)
+    for job in queue.active_jobs:
+        yield from (_ask_of(event, proxied, waiting=False) for event in job or ())
+
+
+def takes_long(function: Any) -> bool:
+    """Whether this event of the page is a run, or loads a model."""
+    return function.concurrency_id in LONG
+
+
+def address_of(peer: str, forwarded: str = "") -> str:
+    """Whose request it is: ``peer``, or where that is a proxy, the last public address it was sent on for.
+
+    Each proxy adds the address it was asked from at the end of X-Forwarded-For; what comes before may be
+    anything the visitor likes. A peer with a public address is no proxy of ours.
+    """
+    chain = [part.strip() for part in forwarded.split(",")] if not _is_public(peer) else []
+    return next((address for address in reversed(chain) if _is_public(address)), peer)
+
+
+def asker(client: Any, headers: Headers, *, proxied: bool) -> str:
+    """The address a request came from. Headers are believed only where the owner has set up a proxy.
+
+    ``client`` is (host, port) of the connection, None for a connection without addresses.
+    """
+    peer = client[0] if client else ""
+    # A proxy may add a second header of the same name after the one that the visitor sent.
+    return address_of(peer, ",".join(headers.getlist(FORWARDED)) if proxied else "")
+
+
+@contextmanager
+def noted(item: T, notes: list[T]) -> Iterator[None]:
+    """Keeps the item in the list until this is left."""
+    notes.append(item)
+    try:
+        yield
+    finally:
+        notes.remove(item)
+
+
+def _ask_of(event: Any, proxied: bool, *, waiting: bool) -> Ask:
+    address = asker(event.request.client, event.request.headers, proxied=proxied)
+    return Ask(event.session_hash, address, takes_long(event), waiting)
+
+
+def _is_public(address: str) -> bool:
+    try:
+        return ip_address(address).is_global
+    except ValueError:
+        return False

@@ -1,0 +1,104 @@
+"""Read the body of a request within limits: of bytes, of time, and of what all bodies together may take.
+
+A client that trickles its body would otherwise hold a connection for ever, and an upload that breaks off
+would leave a temporary file behind: gradio sees a body only when it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive
+
+GRACE_SECONDS = 20.0  # until a body has to come at the rate below
+BYTES_PER_SECOND = 10_000  # on average; slower connections than that run no page either
+DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # of a refused body, so that its sender reads the answer
+BODIES_AT_ONCE = 20  # of the largest size, in memory
+
+
+class RequestRefusedError(Exception):
+    """A request that gradio is not to see: the status and the sentence of the answer."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+class GoneError(Exception):
+    """The client has closed the connection before its request was complete."""
+
+
+class BodyReader:
+    """Reads the bodies of one page; `most_bytes` is the largest one."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held = 0  # bytes of all bodies that are on their way
+
+    async def read(self, headers: Headers, receive: Receive) -> bytes:
+        """The whole body. Raises RequestRefusedError when it is too large or too slow, and GoneError."""
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 15 or int(length) > self._most_bytes:
+            raise self._too_large()
+        parts, seen, begun = [], 0, time.monotonic()
+        try:
+            while True:
+                left = begun + GRACE_SECONDS + seen / BYTES_PER_SECOND - time.monotonic()
+                message = await _in_time(receive, left)
+                part = message.get("body", b"")
+                seen += len(part)
+                self._held += len(part)
+                if seen > self._most_bytes:
+                    raise self._too_large()
+                if self._held > BODIES_AT_ONCE * self._most_bytes:
+                    raise RequestRefusedError(503, "Too much is being sent to this page: try again.")
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            self._held -= seen
+
+    def _too_large(self) -> RequestRefusedError:
+        limit = f"{self._most_bytes / 1e6:g} MB"
+        return RequestRefusedError(413, f"The request is larger than {limit}: shorten the text or the file.")
+
+
+async def _in_time(receive: Receive, seconds: float) -> Message:
+    try:
+        message = await asyncio.wait_for(receive(), max(seconds, 0.0))
+    except TimeoutError as error:
+        raise RequestRefusedError(408, "The request came too slowly: try again.") from error
+    if message["type"] == "http.disconnect":
+        raise GoneError
+    return message
+
+
+async def drain(headers: Headers, receive: Receive) -> None:
+    """Take in what is left of a refused body and drop it: most clients read no answer before they have sent.
+
+    A client that waits for a "100 Continue" has not begun to send, and is answered at once.
+    """
+    if "100-continue" in headers.get("expect", "").lower():
+        return
+    until, seen = time.monotonic() + DRAIN_SECONDS, 0
+    while seen < DRAIN_BYTES:
+        try:
+            message = await _in_time(receive, until - time.monotonic())
+        except (RequestRefusedError, GoneError):
+            return
+        seen += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then what really comes: gradio asks whether the visitor has left."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
