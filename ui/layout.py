@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
-from starlette.middleware import Middleware
 
 from ui import model_bar
 from ui.chosen import Chosen
 from ui.http_guard import WAITING_EVENTS
-from ui.page_channel import PageChannel, PageChannelRoutes
+from ui.page import Page
 from ui.race_view import race_css
 from ui.session import Session
 from ui.tabs import decode, experiments, side_by_side, train, trees
@@ -31,20 +29,6 @@ FOLD_ON_PHONES = """() => {
 }"""
 OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
-
-
-class Page(gr.Blocks):
-    """Blocks whose server also answers the channel between browser and runs, however it is launched."""
-
-    def __init__(self, channel: PageChannel, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._channel = channel
-
-    def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        """As gradio's own; the channel stands behind the middleware that is asked for."""
-        asked = app_kwargs or {}
-        layers = [*asked.get("middleware", ()), Middleware(PageChannelRoutes, channel=self._channel)]
-        return super().launch(*args, app_kwargs={**asked, "middleware": layers}, **kwargs)
 
 
 def build_page(session: Session) -> gr.Blocks:
