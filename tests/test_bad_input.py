@@ -37,11 +37,6 @@ def _old_objects_are_not_searched():
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def _no_browser_that_needs_time(monkeypatch):
-    monkeypatch.setattr("ui.decode_run.SHOW_SECONDS", 0)
-
-
 def problem_of(updates):
     assert updates[-1].problem
     return updates[-1].status

@@ -175,7 +175,7 @@ def test_new_heads_put_away_the_tree_that_was_made_for_others():
 
 @pytest.fixture
 def limited(load):
-    return Session(load, policy=Policy(run_seconds=0.3))
+    return Session(load, policy=Policy(run_seconds=0.1))
 
 
 def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
@@ -183,7 +183,7 @@ def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
     updates = list(limited.decode("abc", SETTINGS | {"max_new_tokens": 500}, flag))
     assert any(update.trace for update in updates)
     assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
-    assert updates[-1].status.endswith("Ended after 0.3 s, the longest that a run may take here.")
+    assert updates[-1].status.endswith("Ended after 0.1 s, the longest that a run may take here.")
     assert "tokens in" in updates[-1].status
     assert flag.stopped
     assert not limited.busy
@@ -203,12 +203,14 @@ def test_a_run_that_does_not_heed_is_closed(limited, flag, monkeypatch):
             closed.append(True)
 
     items = list(limited.on_engine(endless, flag=flag))
-    assert items[-1].status == "Ended after 0.3 s, the longest that a run may take here."
+    assert items[-1].status == "Ended after 0.1 s, the longest that a run may take here."
     assert closed == [True]
     assert not limited.busy
 
 
-def test_a_run_within_its_time_says_nothing_of_it(limited, session):
-    words = [update.status for update in decode(limited, max_new_tokens=4)]
+def test_a_run_within_its_time_says_nothing_of_it(load, session):
+    words = [
+        update.status for update in decode(Session(load, policy=Policy(run_seconds=60)), max_new_tokens=4)
+    ]
     assert not any("Ended" in (status or "") for status in words)
     assert session.policy.run_seconds is None

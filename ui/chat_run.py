@@ -20,7 +20,7 @@ from ui.decode_run import decode_run
 from ui.read_shelf import ReadShelf
 from ui.talk import Talk, Turn
 from ui.transcript import message_grow, message_show
-from ui.updates import StopFlag, Update
+from ui.updates import StopFlag, Update, several
 
 if TYPE_CHECKING:
     from medusa_core.chat import Conversation, Reply
@@ -49,6 +49,12 @@ class ChatUpdate(Update):
 
     transcript: str | None = None
     talk: Talk | None = None
+
+    def after(self, earlier: Sequence[Update]) -> ChatUpdate:
+        """As of any update; what the transcript is told comes in its order as well."""
+        before = [update for update in earlier if isinstance(update, ChatUpdate)]
+        words = [update.transcript for update in [*before, self]]
+        return replace(super().after(earlier), transcript=several(words), talk=self.talk)
 
 
 def chat_run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
 
-SHOW_SECONDS = 0.025  # a step at least: a browser flooded with steps does not hear a click on Stop
+SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
 
 
 def decode_run(
@@ -36,27 +36,40 @@ def decode_run(
     from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
     run, known, seq = uuid.uuid4().hex, set(), 0
-    started = shown = perf_counter()
+    tokens, computed, shown = 0, 0.0, 0.0
+    started = perf_counter()
     builder = TraceBuilder(engine, config, ids)
     yield Update(message_begin(seq, run, builder.begin()), "Reading the prompt…")
     with closing(steps or engine.stream(ids, config)) as made:
         for step in made:
+            arrived = perf_counter()
             record = builder.add(step)
             seq += 1
             message = message_step(seq, run, record, known)
             known.add(layout_key(record))
             words = f"Step {seq}: kept {len(step.emitted)} of {len(record['nodes'])} candidates"
-            yield Update(message, words)
+            tokens, computed = tokens + len(step.emitted), computed + step.ms.total / 1000
+            yield Update(message, f"{words}; {rates(step.ms.total, tokens, computed)}")
+            shown += perf_counter() - arrived
             if flag.stopped:
                 break
-            sleep(max(0.0, SHOW_SECONDS - (perf_counter() - shown)))
-            shown = perf_counter()
     trace = builder.finish()
-    yield Update(message_end(seq + 1, run, trace), summary(trace, perf_counter() - started), trace=trace)
+    words = summary(trace, perf_counter() - started, shown)
+    yield Update(message_end(seq + 1, run, trace), words, trace=trace)
 
 
-def summary(trace: dict[str, Any], seconds: float) -> str:
-    """What a finished run came to, in one line; ``seconds`` are those the visitor waited."""
+def rates(milliseconds: float, tokens: int, seconds: float) -> str:
+    """A step's time and the speed so far, by the engine's own clock, which stands still between steps."""
+    speed = f", {tokens / seconds:.0f} tokens/s" if seconds else ""
+    return f"{milliseconds:.0f} ms{speed} in the engine"
+
+
+def summary(trace: dict[str, Any], seconds: float, shown: float = 0.0) -> str:
+    """What a finished run came to, in one line.
+
+    ``seconds`` are those the visitor waited, ``shown`` those of them in which the engine stood still because
+    a step was being written down and sent.
+    """
     output = trace["output"]
     ended = {
         "eos": "the text ended",
@@ -65,9 +78,9 @@ def summary(trace: dict[str, Any], seconds: float) -> str:
         "context": "the model's context is full",
         "cancelled": "stopped",
     }[output["finish_reason"]]
+    slowed = f", {shown:.1f} s of them to show the steps" if shown > SLOWED * seconds else ""
     return (
         f"{output['new_tokens']} tokens in {output['steps']} steps, "
         f"{output['tokens_per_step']:.2f} a step: {ended}. "
-        f"{output['tokens_per_second']:.0f} tokens/s while the page drew along, {seconds:.1f} s in all; "
-        "Side by side times it alone."
+        f"{output['tokens_per_second']:.0f} tokens/s in the engine, {seconds:.1f} s in all{slowed}."
     )

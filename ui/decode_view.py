@@ -9,6 +9,9 @@ Messages, told apart by "kind" ("seq" only makes equal messages differ):
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   step   one more step of it                               {"run", "step", "layouts"}
   end    the whole run once more, as a repair              {"run", "trace", "layouts"}
+  rest   nothing new: the run has been told
+Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
+holds a message of which the server wants to hear that it was drawn (`ui/paced.py`).
 `layouts` gives the row of each node for trees the page has not seen: {"-1,0,0,1": [1.0, 0.5, …]}.
 """
 
@@ -76,6 +79,11 @@ def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) ->
 def message_end(seq: int, run: str, trace: dict) -> str:
     """The finished run, whole: repairs whatever was lost on the way and keeps the reader's selection."""
     return _message(seq, "end", run, trace=trace, layouts=layouts_of(trace["steps"]))
+
+
+def message_rest() -> str:
+    """Nothing new."""
+    return json.dumps({"kind": "rest"})
 
 
 def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:

@@ -9,6 +9,7 @@ import gradio as gr
 from ui import model_bar
 from ui.admission import WAITING_EVENTS
 from ui.chosen import Chosen
+from ui.page import Page
 from ui.race_view import race_css
 from ui.session import Session
 from ui.tabs import decode, experiments, side_by_side, train, trees
@@ -27,12 +28,15 @@ FOLD_ON_PHONES = """() => {
   if (fold && window.innerWidth < 700) fold.click();
 }"""
 OLD_SECONDS = 600  # of an uploaded file, which has been read by then
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
 def build_page(session: Session) -> gr.Blocks:
     """The Blocks page with its queue: one run at a time; `ui.admission` says who may wait for one."""
     cleaning = (OLD_SECONDS, OLD_SECONDS)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning) as page:
+    with Page(
+        session.channel, title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning
+    ) as page:
         gr.HTML(HEADER, apply_default_css=False)
         chosen = gr.State(Chosen())  # one visitor's model, and heads and tree made in one tab, used in others
         model_bar.build(session, chosen)
@@ -49,10 +53,10 @@ def build_page(session: Session) -> gr.Blocks:
             with gr.Tab("Experiments", id="experiments"):
                 experiments.build(session.assets)
         page.load(None, None, None, js=FOLD_ON_PHONES)
+        page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
 
 
 def page_css() -> str:
     """The page's style sheets, for `launch(css=...)`."""
-    style = Path(__file__).resolve().parent.parent / "assets" / "style.css"
-    return style.read_text(encoding="utf-8") + race_css()
+    return (ASSETS / "style.css").read_text(encoding="utf-8") + race_css()

@@ -20,8 +20,10 @@ from ui.chat_run import chat_notice, chat_run
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.decode_run import decode_run
 from ui.engine_shelf import EngineShelf
+from ui.kept_runs import KeptRuns
 from ui.measure import Contest
 from ui.models import Models, badge_of
+from ui.page_channel import PageChannel
 from ui.policy import Policy
 from ui.read_shelf import ReadShelf
 from ui.run_place import RunPlace
@@ -50,6 +52,8 @@ class Session:
         """`gpu` is what `ui.zero_gpu.claim` gave: where it is something, runs borrow their GPU through it."""
         self.assets = assets
         self.policy = policy or Policy()
+        self.channel = PageChannel()
+        self.runs = KeptRuns()
         self._load = load
         self._models = Models(load, self.policy, elsewhere=gpu is not None)
         self._own = EngineShelf()
@@ -136,7 +140,7 @@ class Session:
             return f"not loaded: {error}"
         return self.badge()
 
-    def decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Iterator[Update]:
+    def decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Generator[Update, None, None]:
         """One run for the Decode tab: a begin, a step each and an end message."""
 
         def tokens() -> int:
@@ -145,7 +149,9 @@ class Session:
 
         yield from self._run("_decode", (prompt, settings, flag), chosen_in(settings), flag, tokens)
 
-    def chat(self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag) -> Iterator[Update]:
+    def chat(
+        self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag
+    ) -> Generator[Update, None, None]:
         """One reply for the Decode tab's chat: as ``decode``, and the last update has the new ``talk``."""
 
         def tokens() -> int:

@@ -6,9 +6,9 @@ Plain data: no engine, no component.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -62,6 +62,34 @@ class Update:
     badge: str | None = None
     trace: dict[str, Any] | None = None
     problem: bool = False
+
+    def joins(self, later: Update) -> bool:
+        """Whether this and the next one may reach the page as one change. A problem is shown by itself."""
+        return type(self) is type(later) and not self.problem and not later.problem
+
+    def after(self, earlier: Sequence[Update]) -> Update:
+        """One change for all of them: of each part the newest value, and the messages in their order."""
+        # A finished run's message has the whole run, so those of its steps need not be sent any more.
+        shown = [self] if self.trace is not None else [*earlier, self]
+        return replace(
+            self,
+            message=several([update.message for update in shown]),
+            status=newest([*(update.status for update in earlier), self.status]),
+            badge=newest([*(update.badge for update in earlier), self.badge]),
+        )
+
+
+def several(messages: Sequence[str | None]) -> str | None:
+    """Messages of one of the page's views as a single one, which the view takes one by one."""
+    said = [message for message in messages if message is not None]
+    if len(said) < 2:
+        return said[0] if said else None
+    return f'{{"kind": "several", "messages": [{", ".join(said)}]}}'
+
+
+def newest(values: Sequence[T | None]) -> T | None:
+    """The last value that there is."""
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 def told(items: Generator[T, None, None]) -> Generator[T | Update, None, None]:

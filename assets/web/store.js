@@ -53,10 +53,24 @@ function sceneOf(state) {
   return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, verdict, lit, family, explained };
 }
 
-// Apply one message of the server (the format is written down in ui/decode_view.py).
+// Apply what the server sent (the format is written down in ui/decode_view.py). What wants to be confirmed is
+// confirmed once it is drawn, or soon after where the browser draws nothing, as in a tab in the background.
 function receive(store, text) {
   if (!text) return;
   const message = JSON.parse(text);
+  if (message.kind !== "numbered") return apply(store, message);
+  apply(store, message.message);
+  const confirm = () => {
+    clearTimeout(timer);
+    cancelAnimationFrame(frame);
+    if (window.medusaChannel) window.medusaChannel.drawn(message.run, message.number);
+  };
+  const timer = setTimeout(confirm, 300);
+  const frame = requestAnimationFrame(confirm); // after the store's own, which draws
+}
+
+function apply(store, message) {
+  if (message.kind === "several") return message.messages.forEach((each) => apply(store, each));
   const { state } = store;
   Object.assign(state.layouts, message.layouts || {});
   const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, wanted: null, playing: false };

@@ -16,8 +16,12 @@ function mountTranscript(host) {
 
   function receive(text) {
     if (!text) return;
-    const message = JSON.parse(text);
-    if (message.kind === "show") show(message);
+    apply(JSON.parse(text));
+  }
+
+  function apply(message) {
+    if (message.kind === "several") message.messages.forEach(apply);
+    else if (message.kind === "show") show(message);
     else if (message.run === run && words) grow(message.pieces);
   }
 

@@ -18,10 +18,11 @@ from ui.chat_run import ChatUpdate
 from ui.chosen import Chosen
 from ui.controls import Controls, example_buttons
 from ui.decode_view import DecodeView
+from ui.kept_runs import RunSlot
 from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.shipped import example_prompts
-from ui.tabs.shared import QUIET, RunBar, connect_run, message_of, run_buttons, shown
+from ui.tabs.shared import QUIET, RunBar, connect_run, drawn_along, message_of, run_buttons, shown
 from ui.talk import Desk
 from ui.text_line import TextLine
 from ui.transcript import Transcript, message_show
@@ -64,17 +65,18 @@ class ChatPanel:
         return cls(bar, system, transcript, notice, anew, gr.State(Desk()))
 
     def connect(
-        self, session: Session, controls: Controls, view: DecodeView, finished: gr.State
+        self, session: Session, controls: Controls, view: DecodeView, slot: gr.State
     ) -> gr.events.Dependency:
-        """Send, Stop and New conversation. Returns the reply's event; `finished` gets its trace."""
+        """Send, Stop and New conversation. Returns the reply's event; its trace is kept under `slot`."""
         self.anew.click(
             _start_anew, [self.desk, self.bar.flag], [self.transcript, self.bar.status], queue=False, **QUIET
         )
         return connect_run(
+            session,
             self.bar,
             partial(_replies, session, controls),
-            [self.bar.prompt, self.system, self.desk, *controls.inputs()],
-            [self.transcript, self.bar.prompt, view, finished],
+            [slot, self.bar.prompt, self.system, self.desk, *controls.inputs()],
+            [self.transcript, self.bar.prompt, view],
             controls.chosen,
         )
 
@@ -102,14 +104,19 @@ def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _replies(
-    session: Session, controls: Controls, flag: StopFlag, text: str, system: str, desk: Desk, *values: Any
+    session: Session,
+    controls: Controls,
+    flag: StopFlag,
+    slot: RunSlot,
+    text: str,
+    system: str,
+    desk: Desk,
+    *values: Any,
 ) -> Iterator[tuple[Any, ...]]:
-    """Values for status, badge, transcript, message box, view and trace while one reply is made."""
+    """Values for status, badge, transcript, message box and view while one reply is made."""
     talk, sent = desk.talk, False
-    nothing = (gr.skip(),) * 5
-    yield *nothing, None
-    updates = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
-    with closing(updates):
+    replies = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
+    with closing(drawn_along(session, replies, slot)) as updates:
         for update in updates:
             status, badge = shown(update)
             words = box = gr.skip()
@@ -119,9 +126,9 @@ def _replies(
                 words, box, sent = update.transcript, gr.skip() if sent else "", update.talk is None
                 desk.talk = talk = update.talk or talk
             status = status if here else gr.skip()
-            yield status, badge, words, box, message_of(update), update.trace or gr.skip()
+            yield status, badge, words, box, message_of(update)
     if sent and desk.talk is talk:  # it failed on the way: as before the message was sent
-        yield *nothing[:2], message_show(uuid.uuid4().hex, talk.turns), text, *nothing[:2]
+        yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, talk.turns), text, gr.skip()
 
 
 def _start_anew(desk: Desk, flag: StopFlag) -> tuple[str, str]:

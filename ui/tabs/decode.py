@@ -13,10 +13,20 @@ import gradio as gr
 from ui.chart_panel import DARK_THEME, ChartPanel
 from ui.controls import build_controls
 from ui.decode_view import DecodeView, message_trace
+from ui.kept_runs import RunSlot
 from ui.session import Session
 from ui.shipped import Recording, recordings
 from ui.tabs.chat import CHAT, ChatPanel
-from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, message_of, run_bar, shown
+from ui.tabs.shared import (
+    QUIET,
+    SIDE_WIDTH,
+    connect_run,
+    drawn_along,
+    kept_trace,
+    message_of,
+    run_bar,
+    shown,
+)
 from ui.updates import StopFlag
 
 COMPLETE = "complete"
@@ -45,18 +55,21 @@ def build(session: Session, chosen: gr.State) -> None:
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id="decode-view")
             charts = ChartPanel.build()
 
-    def work(flag: StopFlag, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield gr.skip(), gr.skip(), gr.skip(), None
-        for update in session.decode(text, controls.settings(values), flag):
-            yield *shown(update), message_of(update), update.trace or gr.skip()
+    def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        updates = session.decode(text, controls.settings(values), flag)
+        for update in drawn_along(session, updates, slot):
+            yield *shown(update), message_of(update)
+
+    def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:
+        return charts.updates(kept_trace(session, slot), dark)
 
     # The charts are no outputs of the stream: gradio touches every output at every step.
-    finished = gr.State()
-    run = connect_run(bar, work, [bar.prompt, *controls.inputs()], [view, finished], chosen)
-    reply = chat.connect(session, controls, view, finished)
+    slot = gr.State(RunSlot())
+    run = connect_run(session, bar, work, [slot, bar.prompt, *controls.inputs()], [view], chosen)
+    reply = chat.connect(session, controls, view, slot)
     chat.connect_notice(session, mode, chosen)
     for event in (run, reply):
-        event.then(charts.updates, [finished, charts.dark], list(charts.plots), **QUIET)
+        event.then(draw, [slot, charts.dark], list(charts.plots), **QUIET)
     gr.on(
         [controls.epsilon.input, controls.delta.input],
         None, [controls.epsilon, controls.delta], None, js=WHAT_IF,

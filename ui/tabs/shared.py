@@ -1,19 +1,27 @@
 """What the tabs share: prompt and examples, the buttons, and the wiring of a run that can be stopped.
 
 A run is one gradio generator in the queue named "engine", which lets one run through at a time. Stop raises
-a flag that the run sees between two steps; closing the page closes the generator.
+a flag that the run sees between two steps, by the page's channel rather than through gradio; closing the page
+closes the generator.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from medusa_core.errors import MedusaError
 from ui.controls import example_buttons
+from ui.decode_view import message_rest
+from ui.kept_runs import RunSlot
+from ui.paced import paced
+from ui.page_channel import PageChannel
 from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.shipped import example_prompts
@@ -36,6 +44,8 @@ class RunBar:
     badge: TextLine
     status: TextLine
     flag: gr.State
+    name: str  # the ids of its parts start with it
+    key: gr.Textbox  # never to be seen: by what the browser names the flag
 
 
 def run_bar(session: Session, name: str, verb: str) -> RunBar:
@@ -58,32 +68,60 @@ def run_buttons(name: str, verb: str) -> RunBar:
     # Empty unless there is more to say than the line above the tabs does, as of a visitor's own heads.
     badge = TextLine(elem_id=f"{name}-badge", elem_classes="badge")
     status = TextLine(elem_id=f"{name}-status", elem_classes="status")
-    return RunBar(None, run, stop, badge, status, gr.State(StopFlag()))
+    return RunBar(
+        None, run, stop, badge, status, gr.State(StopFlag()), name, gr.Textbox(visible=False, max_length=64)
+    )
 
 
 def connect_run(
+    session: Session,
     bar: RunBar,
     work: Callable[..., Iterator[tuple[Any, ...]]],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     chosen: gr.State,
 ) -> gr.events.Dependency:
-    """Run starts `work(flag, *inputs)` in the engine's queue; Stop raises the flag.
+    """Run starts `work(flag, *inputs)` in the engine's queue; Stop, known by its id, raises the flag.
 
     `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
     choice takes the badge away, since it tells of the one before.
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
     triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
-    armed = gr.on(triggers, _arm, bar.flag, bar.status, queue=False, **QUIET)
+    armed = gr.on(
+        triggers, partial(_arm, session.channel), [bar.flag, bar.key], bar.status,
+        js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
+    )  # fmt: skip
     run = armed.then(
         work, [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id="engine", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
-    bar.stop.click(_halt, bar.flag, None, queue=False, **QUIET)
     chosen.change(lambda: "", None, bar.badge, queue=False, **QUIET)
     return run
+
+
+def drawn_along(
+    session: Session, updates: Generator[Update, None, None], slot: RunSlot
+) -> Generator[Update, None, None]:
+    """A run's updates for the linked view, no faster than it draws; the finished run is kept for the page."""
+    session.runs.drop(slot)
+    with session.channel.receipts() as receipts, closing(paced(updates, receipts)) as sent:
+        for update in sent:
+            if update.trace is not None:
+                session.runs.keep(slot, update.trace)
+            yield update
+        # The last message stays in gradio's copy of the page, where a whole run would be in the way.
+        yield Update(message=message_rest())
+
+
+def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
+    """The finished run that a page shows; that the server has dropped it is said in a notice."""
+    try:
+        return session.runs.trace(slot)
+    except MedusaError as error:
+        gr.Info(str(error), title="")
+        return None
 
 
 def shown(update: Update) -> tuple[Any, Any]:
@@ -102,10 +140,7 @@ def _or_skip(value: str | None) -> Any:
     return gr.skip() if value is None else value
 
 
-def _arm(flag: StopFlag) -> str:
+def _arm(channel: PageChannel, flag: StopFlag, key: str | None) -> str:
+    channel.listen(key or "", flag)
     flag.stopped = False
     return WAITING
-
-
-def _halt(flag: StopFlag) -> None:
-    flag.stopped = True

@@ -134,7 +134,7 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
-    connect_run(bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
+    connect_run(session, bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
         [tab.select, curves.change], all_curves, [curves, dark], plots,

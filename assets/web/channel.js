@@ -1,0 +1,34 @@
+// The page's direct line to its runs (server: ui/page_channel.py). Runs once, before anything is clicked.
+
+() => {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const page = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const root = (window.gradio_config && window.gradio_config.root) || "";
+  // A browser keeps few connections to a server: the newest number of a run stands for those before it.
+  const unsaid = new Map();
+
+  const post = (what, body) =>
+    fetch(`${root}/medusa/${what}`, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, keepalive: true });
+
+  async function confirm(run, number) {
+    const talking = unsaid.has(run);
+    unsaid.set(run, number);
+    if (talking) return;
+    for (let said = 0; said < unsaid.get(run); ) {
+      said = unsaid.get(run);
+      await post("drawn", { key: run, number: said }).catch(() => {});
+    }
+    unsaid.delete(run);
+  }
+
+  window.medusaChannel = {
+    key: (name) => `${page}-${name}`,
+    stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
+    drawn: confirm,
+  };
+  // While the click goes down, before the page's framework has anything to do with it.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest && event.target.closest("[id$='-stop']");
+    if (button) window.medusaChannel.stop(button.id.slice(0, -"-stop".length));
+  }, true);
+}

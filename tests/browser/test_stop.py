@@ -1,0 +1,132 @@
+"""Stop in a browser: a way of its own for the click, and no long line of messages before it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import tiny
+
+from medusa_core import checkpoints
+from medusa_core.config import LoadConfig
+from ui.layout import build_page
+from ui.paced import MOST_UNDRAWN, Receipts
+from ui.session import Session
+
+pytestmark = pytest.mark.browser
+
+PATIENCE = 90_000
+SAYS = "([where, words]) => document.querySelector(where).innerText.includes(words)"
+# A page that takes a quarter of a second for each picture, as on a busy machine.
+SLOW_DRAWING = """() => {
+  const until = (time) => { while (performance.now() < time); };
+  const slow = () => { until(performance.now() + 250); requestAnimationFrame(slow); };
+  requestAnimationFrame(slow);
+}"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny model with a long context, so that a run lasts."""
+    path = tmp_path_factory.mktemp("long")
+    model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=1024), seed=1)
+    model.save_pretrained(path)
+    tiny.tiny_tokenizer().save_pretrained(path)
+    checkpoints.save_heads(tiny.random_heads(model), path / checkpoints.HEADS_FOLDER, "tiny")
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(folder):
+    return Session(LoadConfig(str(folder), dtype="float32", device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def address(session, serve):
+    return serve(build_page(session))
+
+
+@pytest.fixture
+def under_way(monkeypatch):
+    """How many messages were sent and not drawn, noted with each that is sent."""
+    noted, label = [], Receipts.labelled
+
+    def counting(receipts, message):
+        noted.append((receipts._sent + 1 - receipts._drawn, message))
+        return label(receipts, message)
+
+    monkeypatch.setattr(Receipts, "labelled", counting)
+    return noted
+
+
+@pytest.fixture
+def page(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector("#decode-view .mdv", timeout=PATIENCE)
+    page.wait_for_function(SAYS, arg=["#model-line", "Medusa heads"], timeout=PATIENCE)
+    page.locator("#decode-prompt textarea").fill("abcabc")
+    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    field.fill("512")
+    field.press("Tab")
+    return page
+
+
+def stop_once_it_runs(page):
+    """Click Stop as soon as some steps are drawn; on a busy machine a run may be over before a mouse is."""
+    page.locator("#decode-run").click()
+    page.wait_for_function(
+        """() => {
+          const running = Number(document.querySelector("#decode-view .mdv").dataset.step) > 3;
+          if (running) document.querySelector("#decode-stop").click();
+          return running;
+        }""",
+        timeout=PATIENCE,
+    )
+
+
+def status_after(page, words):
+    page.wait_for_function(SAYS, arg=["#decode-status", words], timeout=PATIENCE)
+    return page.locator("#decode-status").inner_text()
+
+
+def test_stop_has_a_way_of_its_own_and_ends_the_run_that_streams(page, session):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    stop_once_it_runs(page)
+    assert "stopped" in status_after(page, "tokens in")
+    assert any(url.endswith("/medusa/stop") for url in asked)
+    assert (
+        sum("/gradio_api/run" in url for url in asked) == 1
+    )  # what came before the run, and nothing for Stop
+    assert not session.busy
+    page.wait_for_function("!document.querySelector('#decode-view').innerText.includes('decoding now')")
+    # The next run is not stopped by the click before it.
+    page.locator("#decode-run").click()
+    status_after(page, "the token budget is used up")
+
+
+def test_stop_reaches_a_page_that_can_hardly_draw(page, under_way):
+    page.evaluate(SLOW_DRAWING)
+    stop_once_it_runs(page)
+    assert "stopped" in status_after(page, "tokens in")
+    assert max(count for count, _ in under_way[:-1]) <= MOST_UNDRAWN
+
+
+def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
+    page.evaluate(SLOW_DRAWING)
+    page.locator("#decode-run").click()
+    words = status_after(page, "tokens in")
+    steps = int(re.search(r"in (\d+) steps", words)[1])
+    assert steps > 50
+    assert len(under_way) < steps / 2
+    assert max(count for count, _ in under_way[:-1]) <= MOST_UNDRAWN  # the end waits for nobody
+    page.wait_for_function(SAYS, arg=["#decode-view .mdv-counter", f"/ {steps}"], timeout=PATIENCE)
+
+
+def test_a_run_stays_on_screen_when_another_tab_was_looked_at(page):
+    page.locator("#decode-run").click()
+    status_after(page, "tokens in")
+    page.get_by_role("tab", name="Trees").click()
+    page.get_by_role("tab", name="Decode").click()
+    assert page.locator("#decode-view .mdv-node").count() > 1
+    assert "finished: length" in page.locator("#decode-view").inner_text()
