@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from one_draw_a_path import PerPathRule
 from scipy.stats import chisquare
 
 from medusa_core.acceptance import match
-from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
-from medusa_core.sampling import probabilities
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
 from medusa_core.tree import load_tree
@@ -32,6 +31,9 @@ RUNS = 2000
 TEMPERATURE = 1.2
 PROMPT = [3, 0, 5]
 LEAST_P = 1e-3
+
+# One step's rule is counted in test_exact_rule; here are thousands of whole runs.
+pytestmark = pytest.mark.slow
 
 
 class RememberedCache:
@@ -77,23 +79,6 @@ class RememberingTarget(Target):
         if key not in self.known:
             self.known[key] = forward(super().new_cache(64))
         return self.known[key]
-
-
-class PerPathRule(match.Rule):
-    """The fault of public code: every path draws its own tokens, and the luckiest path is taken."""
-
-    def __call__(self, tree, logits):
-        leaves = [node for node in range(tree.size) if node not in tree.parents]
-        best, bonus = [0], None
-        for leaf in leaves:
-            path = tiny.path_to(tree.parents, leaf)
-            draws = self.choose(logits[path]).tolist()
-            kept = 1
-            while kept < len(path) and int(tree.tokens[path[kept]]) == draws[kept - 1]:
-                kept += 1
-            if kept > len(best) or bonus is None:
-                best, bonus = path[:kept], draws[kept - 1]
-        return Verdict(best, bonus, [True] * tree.size, None, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +168,3 @@ def test_remembered_forwards_change_nothing(small_model):
         stopper = Stopper(frozenset(), (), NEW, decode=str)
         remembered = tiny.emitted(decode(target, drafter, rule, PROMPT, stopper, NEW))
         assert remembered == tiny.emitted(engine.stream(PROMPT, config))
-
-
-def test_temperature_zero_has_no_distribution():
-    with pytest.raises(ValueError, match="no distribution"):
-        probabilities(torch.zeros(1, 3), 0.0)
