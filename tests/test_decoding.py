@@ -16,18 +16,27 @@ TREES = ["cartesian-1x1x1", "cartesian-4x2x1", "cartesian-3x3x3", "cartesian-10"
 # --- equality with plain decoding --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tree", TREES)
-def test_greedy_medusa_equals_plain_greedy(attention_variant, tree):
+@pytest.fixture(scope="module")
+def prompts_and_continuations(attention_variant):
+    """Four prompts, each with the tokens that plain decoding and transformers agree on; and the engine."""
     engine = tiny.build_engine(attention_variant, tiny.fitted_heads(attention_variant))
-    accepted = 0
+    wanted = {}
     for seed in range(4):
-        prompt = tiny.random_tokens(5, seed)
+        prompt = tuple(tiny.random_tokens(5, seed))
         plain = run(engine, prompt, method="none", max_new_tokens=50)
-        steps = run(engine, prompt, tree=tree, max_new_tokens=50)
         assert all(len(step.emitted) == 1 for step in plain)
-        assert (
-            tiny.emitted(steps) == tiny.emitted(plain) == transformers_greedy(attention_variant, prompt, 50)
-        )
+        wanted[prompt] = tiny.emitted(plain)
+        assert wanted[prompt] == transformers_greedy(attention_variant, prompt, 50)
+    return engine, wanted
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_greedy_medusa_equals_plain_greedy(prompts_and_continuations, tree):
+    engine, wanted = prompts_and_continuations
+    accepted = 0
+    for prompt, tokens in wanted.items():
+        steps = run(engine, prompt, tree=tree, max_new_tokens=50)
+        assert tiny.emitted(steps) == tokens
         assert 0 in tiny.emitted(steps)
         accepted += 50 - len(steps)
     assert accepted > 20  # an equality without accepted drafts would show nothing

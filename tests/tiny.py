@@ -98,15 +98,15 @@ def random_heads(model: PreTrainedModel, count: int = HEADS, layers: int = 1, se
     return heads.requires_grad_(False)
 
 
-def fitted_heads(model: PreTrainedModel, count: int = HEADS) -> MedusaHeads:
-    """Heads that are often right: last layers fitted by least squares to the model's own greedy texts."""
-    texts = greedy_texts(model, 48, 40, seed=2)
-    hidden = model(texts, output_hidden_states=True).hidden_states[-1]
+def fitted_heads(model: PreTrainedModel, count: int = HEADS, texts: int = 48) -> MedusaHeads:
+    """Heads that are often right: last layers fitted by least squares to greedy texts of the model."""
+    said = greedy_texts(model, texts, 40, seed=2)
+    hidden = model(said, output_hidden_states=True).hidden_states[-1]
     rows, width = model.get_output_embeddings().weight.shape
     last = []
     for head in range(1, count + 1):
         states = hidden[:, 3 : -1 - head].reshape(-1, width)
-        wanted = torch.nn.functional.one_hot(texts[:, 4 + head :].reshape(-1), rows).float()
+        wanted = torch.nn.functional.one_hot(said[:, 4 + head :].reshape(-1), rows).float()
         square = states.T @ states + 0.1 * torch.eye(width)
         last.append(torch.linalg.solve(square, states.T @ wanted).T)
     zeros = torch.zeros(count, 1, width, width)
@@ -198,7 +198,7 @@ def run(engine, prompt=PROMPT, **settings) -> list[Step]:
 def transformers_greedy(model, prompt, count) -> list[int]:
     """The slow version: greedy decoding by transformers itself."""
     return model.generate(
-        torch.tensor([prompt]),
+        torch.tensor([list(prompt)]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         max_new_tokens=count,
         do_sample=False,
