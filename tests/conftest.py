@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+from dataclasses import replace
 
 # Before any import of the libraries that read them: no test may reach the network, and products of tiny
 # matrices take far longer when several threads share them than on one.
@@ -13,6 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import chats
 import pytest
 import tiny
 import torch
@@ -136,3 +138,27 @@ def command(capsys, monkeypatch):
         return code, streams.out, streams.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def chat_model():
+    return chats.chat_model()
+
+
+@pytest.fixture(scope="session")
+def chat_heads(chat_model):
+    return tiny.fitted_heads(chat_model)
+
+
+@pytest.fixture
+def engine_for(chat_model, chat_heads):
+    """An engine with a chat template; a smaller context on request."""
+
+    def build(template, context=None):
+        engine = tiny.build_engine(chat_model, chat_heads)
+        engine = replace(engine, tokenizer=chats.chat_tokenizer(template))
+        if context is not None:
+            engine.target.context = context
+        return engine
+
+    return build

@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 from browser.conftest import free_port
+from paths import ROOT
 
 import app
 from medusa_core.config import LoadConfig
@@ -20,7 +20,6 @@ from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session
 
-ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 120
 
 

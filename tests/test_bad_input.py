@@ -1,7 +1,7 @@
 """Bad input ends in one clear line, exit code 2 or a visible message, and the program goes on.
 
-The tables are in ``bad_tables``. Each row goes through Python, where the error comes from; through the
-commands and the page go rows that differ in where they fail, and the whole tables when ``slow`` is asked for.
+The tables are in ``bad_tables`` and ``bad_texts``. Each row goes through Python, where the error comes from;
+through the commands and the page go rows that differ in where they fail, and with ``-m slow`` all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import re
 import pytest
 from bad_answers import CPU, refused, says, told, training
 from bad_input import Workshop, cut, larger_tokenizer
-from bad_tables import BASES, FLAGS, HEAD_ROWS, PROMPTS, BadText, Row
+from bad_tables import BASES, HEAD_ROWS, Row
+from bad_texts import FLAGS, PROMPTS, BadText
 
 from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.chat import Message

@@ -21,9 +21,9 @@ import pytest
 import torch
 from bad_answers import CPU, refused, says, told, training
 from bad_input import CONFIG, HEADS, WEIGHTS
-from bad_tables import PROMPTS, BadText
+from bad_texts import PROMPTS, BadText
+from paths import ROOT
 
-import medusa_core
 from medusa_core import MedusaError, generate, load
 from medusa_core.target import Target
 
@@ -113,9 +113,8 @@ def test_a_real_process_ends_with_exit_code_2_and_no_traceback(shop):
 
 def _process(argv):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    root = Path(medusa_core.__file__).parents[1]
     argv = [sys.executable, "-m", "medusa_core", *argv]
-    return subprocess.Popen(argv, cwd=root, **pipes)
+    return subprocess.Popen(argv, cwd=ROOT, **pipes)
 
 
 def _result(process, typed=b""):

@@ -1,107 +1,29 @@
-"""Conversations: the template's end of turn, the kept cache, full contexts, and the command."""
+"""Conversations: the template's end of turn, the kept cache, and full contexts."""
 
 from __future__ import annotations
 
-import io
-import string
-import sys
 from dataclasses import replace
 from itertools import islice, pairwise
 
+import chats
 import pytest
 import tiny
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
-from medusa_core import Conversation, MedusaError, checkpoints
+from medusa_core import Conversation, MedusaError
 from medusa_core.chat import Message, ReadText, turn_end
-from medusa_core.cli import main
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading import load_engine
 from medusa_core.stopping import text_before_stop
 from medusa_core.target import Target
-
-CHARACTERS = string.ascii_letters + string.digits + " \n:.,[]/"
-SPECIAL = ["</s>", "<|start|>", "<|end|>", "<bos>"]
-
-LINES = (
-    "{% for m in messages %}{{ 'User: ' if m.role == 'user' else 'Assistant: ' }}{{ m.content }}\n"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}Assistant:{% endif %}"
-)
-CHATML = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-VICUNA = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }} {% elif m.role == 'user' %}"
-    "USER: {{ m.content }} {% else %}ASSISTANT: {{ m.content }}</s>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
-INST = (
-    "{{ '<bos>' }}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('roles must alternate') }}{% endif %}"
-    "{% if m.role == 'user' %}[INST] {{ m.content | trim }} [/INST]"
-    "{% else %} {{ m.content | trim }}</s>{% endif %}{% endfor %}"
-)
-ONLY_START = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-FORGETFUL = (  # of all answers but the last question's it keeps three letters, as templates cut old thoughts
-    "{% for m in messages %}<|start|>{{ m.role }}\n"
-    "{{ m.content[:3] if m.role == 'assistant' else m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-TEMPLATES = {"lines": LINES, "chatml": CHATML, "vicuna": VICUNA, "inst": INST, "only_start": ONLY_START}
-
-
-def chat_tokenizer(template):
-    vocabulary = {text: number for number, text in enumerate([*SPECIAL, "?", *CHARACTERS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
-    fast.add_special_tokens({"additional_special_tokens": SPECIAL[1:]})
-    fast.chat_template = template
-    return fast
-
-
-@pytest.fixture(scope="module")
-def chat_model():
-    size = len(SPECIAL) + 1 + len(CHARACTERS)
-    return tiny.build_model(tiny.tiny_config(2, vocab_size=size, max_position_embeddings=512), seed=4)
-
-
-@pytest.fixture(scope="module")
-def chat_heads(chat_model):
-    return tiny.fitted_heads(chat_model)
-
-
-@pytest.fixture
-def engine_for(chat_model, chat_heads):
-    """An engine with a chat template; a smaller context on request."""
-
-    def build(template, context=None):
-        engine = tiny.build_engine(chat_model, chat_heads)
-        engine = replace(engine, tokenizer=chat_tokenizer(template))
-        if context is not None:
-            engine.target.context = context
-        return engine
-
-    return build
-
 
 SETTINGS = GenerationConfig(max_new_tokens=24, tree="cartesian-3x2x1")
 QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Good"]
 
 
 def ask(conversation, text, config=SETTINGS):
-    reply = conversation.reply(text, config)
-    for _ in reply:
-        pass
-    return reply
+    return chats.ask(conversation, text, config)
 
 
 def ids_of(engine, name):
@@ -405,98 +327,6 @@ def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
 def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
     with pytest.raises(MedusaError, match="no tokenizer"):
         Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))
-
-
-@pytest.fixture
-def chat_folder(engine_for, tmp_path):
-    """The chat engine as files."""
-
-    def write(template):
-        engine = engine_for(template)
-        engine.target.model.save_pretrained(tmp_path)
-        engine.tokenizer.save_pretrained(tmp_path)
-        checkpoints.save_heads(engine.heads, tmp_path / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
-        return tmp_path
-
-    return write
-
-
-@pytest.fixture
-def talk(capsys, monkeypatch):
-    """Pipe lines into the command; returns exit code, standard output and standard error."""
-
-    def call(folder, lines, *flags):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-        argv = ["chat", "--model", folder, "--dtype", "float32", "--max-new-tokens", "20", *flags]
-        code = main([str(part) for part in argv])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return call
-
-
-def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
-    folder = chat_folder(CHATML)
-    code, out, err = talk(folder, "Hi\nWhy\n")
-    assert code == 0
-    engine = load_engine(LoadConfig(model=str(folder), dtype="float32"))
-    conversation = Conversation(engine)
-    config = GenerationConfig(max_new_tokens=20)
-    replies = [ask(conversation, text, config) for text in ("Hi", "Why")]
-    plain = "".join(reply.text + "\n" for reply in replies)
-    _, unmarked, _ = talk(folder, "Hi\nWhy\n", "--marks", "none")
-    assert unmarked == plain
-    assert len(out) > len(plain)
-    for reply in replies:
-        figures = (
-            f"{len(reply.tokens)} tokens in {reply.steps} steps: {reply.tokens_per_step:.2f} a step, ",
-            f"{reply.reused} of {len(reply.prompt)} prompt tokens reused",
-        )
-        assert all(part in err for part in figures)
-    assert replies[1].reused > 0
-    assert "cut by --max-new-tokens 20" in err
-
-
-def test_the_commands_of_the_chat(talk, chat_folder):
-    lines = "/system Be kind.\nHi\n/stats\n/reset\n/stats\n/system\n/dance\n\nWhy\n/quit\nNever read\n"
-    code, _, err = talk(chat_folder(CHATML), lines, "--marks", "none")
-    assert code == 0
-    assert "system prompt: Be kind." in err
-    assert "replies: 1, 20 tokens in" in err
-    assert "2 messages" in err
-    assert "the conversation is forgotten" in err
-    assert "0 messages, 0 tokens in the cache, the context holds 512" in err
-    assert "there is no command /dance: use /reset" in err
-    assert err.count("prompt tokens reused") == 2
-    assert "Traceback" not in err
-
-
-def test_a_bad_message_does_not_end_the_chat(talk, chat_folder):
-    code, _, err = talk(chat_folder(CHATML), "x" * 600 + "\nHi\n")
-    assert code == 0
-    assert "error: the message makes" in err
-    assert err.count("prompt tokens reused") == 1
-
-
-def test_a_system_prompt_the_template_cannot_take_ends_with_2(talk, chat_folder):
-    code, _, err = talk(chat_folder(LINES), "Hi\n", "--system", "Be kind.")
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "has no system prompt" in err
-
-
-def test_a_base_model_says_that_it_continues(talk, chat_folder):
-    code, out, err = talk(chat_folder(None), "Once upon\n")
-    assert code == 0
-    assert "no chat template: it continues the text" in err
-    assert out.strip()
-
-
-def test_a_full_context_is_told(talk, chat_folder):
-    lines = "".join(f"{'many words ' * 12}{number}\n" for number in range(4))
-    code, _, err = talk(chat_folder(CHATML), lines, "--max-new-tokens", "60")
-    assert code == 0
-    assert "note: the context is full, the oldest 2 messages were dropped" in err
 
 
 def test_the_embedded_model_answers():

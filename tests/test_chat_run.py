@@ -19,10 +19,9 @@ from medusa_core.engine import Engine
 from medusa_core.loading import load_engine
 from medusa_core.marked_text import Piece
 from medusa_core.target import Target
-from ui.chat_run import NOT_SENT, chat_notice, cut_to
+from ui.chat_run import NOT_SENT, chat_notice
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.engine_shelf import MOST_ENGINES
-from ui.read_shelf import ReadShelf
 from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.tabs.chat import openers
@@ -314,25 +313,6 @@ def test_the_notice_is_for_those_who_need_one(session, model, tmp_path):
     assert "no tokenizer" in chat_notice(tiny.build_engine(model, None, tokenizer=False))
 
 
-def test_the_shelf_keeps_the_last_used_of_each_model(model):
-    one, two, shelf = Target(model), Target(model), ReadShelf(most=2)
-    first, second = shelf.get(one, "a"), shelf.get(one, "b")
-    assert shelf.get(two, "a") is not first
-    assert shelf.get(one, "a") is first
-    shelf.get(one, "c")
-    assert shelf.get(one, "a") is first
-    assert shelf.get(one, "b") is not second
-
-
-def test_the_shelf_drops_what_takes_too_much_memory(loaded):
-    shelf = ReadShelf(most_bytes=1)
-    first = shelf.get(loaded.target, "a")
-    assert list(Conversation(loaded, "", (), first).reply("abc", CONFIG))
-    assert shelf.get(loaded.target, "a") is first  # the one in use stays
-    shelf.get(loaded.target, "b")
-    assert shelf.get(loaded.target, "a") is not first
-
-
 def test_what_was_read_goes_with_its_model(session, load, loaded):
     """A model that is put away must leave its memory: a conversation on it may not hold it."""
     own = load_engine(load)
@@ -346,21 +326,6 @@ def test_what_was_read_goes_with_its_model(session, load, loaded):
         session.add_engine("another", loaded)
     gc.collect()
     assert model() is None
-
-
-def test_pieces_are_cut_to_the_words_that_are_kept():
-    pieces = [
-        Piece("\n"),
-        Piece(" I", True),
-        Piece(" am", True),
-        Piece(""),
-        Piece(" he"),
-        Piece("re. "),
-        Piece("U", True),
-    ]
-    assert cut_to("I am here.", pieces) == (Piece("I am", True), Piece(" here."))
-    assert cut_to("", pieces) == ()
-    assert cut_to("something else", pieces) == (Piece("something else"),)
 
 
 def test_examples_of_a_chat_are_the_prompts_that_ask():

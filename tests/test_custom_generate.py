@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import tiny
@@ -22,8 +21,6 @@ from transformers import (
 from medusa_core import MedusaError, checkpoints, load_medusa_heads, medusa_generate
 from medusa_core.hub_generate import HeadsWithTree
 from medusa_core.tree import Topology
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import tiny
@@ -16,8 +15,6 @@ from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, Lo
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
 from medusa_core.config import LoadConfig
 from medusa_core.loading import load_engine
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")

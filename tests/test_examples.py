@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import lzma
 import shutil
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import BESIDE
 from training_text import embedded_tokenizer, write_lines
 
 from medusa_core.errors import MedusaError
@@ -16,7 +16,7 @@ from medusa_core.training.corpus import END_OF_TEXT
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.examples import read_examples
 
-PROMPT_SETS = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "prompts"
+PROMPT_SETS = BESIDE / "data" / "prompts"
 
 
 def test_lines_of_all_shapes_may_be_mixed(tmp_path):

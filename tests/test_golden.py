@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 
 import pytest
+from paths import BESIDE
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading import load_engine
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent / "shared" / "golden"
+GOLDEN = BESIDE / "golden"
 ENOUGH = 96  # a recorded run stops after the step that reaches so many tokens, which is not cut
 
 pytestmark = pytest.mark.skipif(

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gradio.route_utils import delete_files_created_by_app
+from paths import ROOT
 
 from app import launch_options
 from medusa_core.config import LoadConfig
@@ -32,7 +33,6 @@ from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session
 
-ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 60  # seconds until a test gives up waiting
 DONE = "the token budget is used up"
 PUBLIC = policy_of({"SPACE_ID": "me/space"})

@@ -17,8 +17,6 @@ from medusa_core import checkpoints
 from medusa_core.cli import main
 from medusa_core.hub_export import export_custom_generate
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
+
 PACKAGES = ("medusa_core", "ui")
 LINES = 350
 

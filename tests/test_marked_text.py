@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from medusa_core.marked_text import MarkedText, Piece
 from medusa_core.stopping import text_before_stop
+from ui.chat_run import cut_to
 
 LETTERS = "abcé€"  # the last two take several bytes, each a token of its own
 BYTES = [bytes([byte]) for byte in sorted(set(LETTERS.encode()))]
@@ -51,3 +52,18 @@ def test_what_could_be_the_start_of_a_stop_string_waits():
     assert marked.add(tokens_of("a"), [False]) == [Piece("b", True)]
     assert marked.add(tokens_of("bc"), [False, True]) == [Piece("a")]
     assert marked.rest("aba") == []
+
+
+def test_pieces_are_cut_to_the_words_that_are_kept():
+    pieces = [
+        Piece("\n"),
+        Piece(" I", True),
+        Piece(" am", True),
+        Piece(""),
+        Piece(" he"),
+        Piece("re. "),
+        Piece("U", True),
+    ]
+    assert cut_to("I am here.", pieces) == (Piece("I am", True), Piece(" here."))
+    assert cut_to("", pieces) == ()
+    assert cut_to("something else", pieces) == (Piece("something else"),)

@@ -19,6 +19,7 @@ from ui.model_menu import (
     value_of,
     wish_of,
 )
+from ui.models import in_page
 from ui.policy import Offer, Policy
 from ui.session import Session
 
@@ -103,3 +104,7 @@ def test_the_newest_comes_first_and_once():
         kept = remember(remembered(kept), LoadConfig(name))
     assert [record["model"] for record in kept] == list("fhgedc")
     assert json.loads(json.dumps(kept)) == kept
+
+
+def test_flags_are_called_as_the_page_calls_them():
+    assert in_page("use --quantize 4bit or --device cpu") == "use “quantize” 4bit or --device cpu"

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 import pytest
 import tiny
-import torch
+from other_model import other_model
 from slow_loading import close_gate
 from test_session import MINE, SETTINGS, problem_of, trace_of
 
-from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui import train_gain, tree_lab
 from ui.chosen import YOURS, Chosen
 from ui.model_loader import Loading
-from ui.models import ModelUpdate, in_page, name_of
+from ui.models import ModelUpdate, name_of
 from ui.policy import Offer, Policy
 from ui.session import Session
 from ui.tabs import train as train_tab
@@ -36,14 +35,7 @@ def load(engine_folder):
 
 @pytest.fixture(scope="module")
 def other(engine_folder, tmp_path_factory):
-    """Another model, which writes other texts and has two heads without a tree."""
-    folder = tmp_path_factory.mktemp("models") / "other"
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    model = tiny.frequent_zero_model(kv_heads=2, seed=7)
-    model.save_pretrained(folder)
-    heads = folder / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
-    return folder
+    return other_model(engine_folder, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
@@ -324,10 +316,6 @@ def test_another_visitors_path_is_named_by_its_last_part_alone(session, other):
     assert str(other.parent) not in str(trace) + session.badge(mine)
     assert name_of(LoadConfig("", "none")) == "embedded model"
     assert name_of(LoadConfig("a/b@main")) == "b@main"
-
-
-def test_flags_are_called_as_the_page_calls_them():
-    assert in_page("use --quantize 4bit or --device cpu") == "use “quantize” 4bit or --device cpu"
 
 
 def test_loading_config_of_a_visitor(session, load, other):

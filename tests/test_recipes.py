@@ -9,11 +9,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import tiny
 import torch
+from paths import ROOT
 from training_corpus import losses_of
 from training_runs import finish, medusa2_config, settings_for
 from transformers import AutoModelForCausalLM
@@ -26,7 +26,6 @@ from medusa_core.loading import load_engine
 from medusa_core.training.config import DirectConfig, Medusa1Config, SelfDistillConfig
 from medusa_core.training.recipes import result_of, train
 
-ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "The cat saw a"
 
 

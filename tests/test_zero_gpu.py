@@ -17,6 +17,7 @@ import gradio as gr
 import pytest
 import torch
 from fork_gpu import ForkGpu
+from paths import ROOT
 from transformers import AutoModelForCausalLM
 
 from medusa_core.adapters import apply_adapter
@@ -33,7 +34,6 @@ from ui.tree_lab import shipped_lab
 from ui.updates import StopFlag, Update
 from ui.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
 
-ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {
     "temperature": 0.7, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 40, "acceptance": "match",
     "tree": DEFAULT, "budget": 6, "seed": 3, "heads": DEFAULT, "chosen": Chosen(),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
-import tiny
-import torch
+from other_model import other_model
 from slow_loading import close_gate
-
-from medusa_core import checkpoints
 
 pytestmark = pytest.mark.browser
 
@@ -20,14 +16,7 @@ SAYS = "([id, words]) => document.querySelector(id)?.innerText.includes(words)"
 
 @pytest.fixture(scope="module")
 def other(hostile_folder, tmp_path_factory):
-    """Another model with two heads."""
-    folder = tmp_path_factory.mktemp("models") / "other"
-    shutil.copytree(hostile_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    model = tiny.frequent_zero_model(kv_heads=2, seed=7)
-    model.save_pretrained(folder)
-    heads = folder / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
-    return folder
+    return other_model(hostile_folder, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
