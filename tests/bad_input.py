@@ -25,6 +25,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from medusa_core.adapters import without_deprecations
+
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 HEADS, PICKLE = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -219,7 +221,8 @@ def adapted(damage: Callable[[Path], object] = lambda _: None, **sizes: int) -> 
         folder = shop.heads()
         model = tiny.build_model(tiny.tiny_config(2, **sizes))
         config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-        get_peft_model(model, config).save_pretrained(shop.out / "adapter")
+        with without_deprecations():
+            get_peft_model(model, config).save_pretrained(shop.out / "adapter")
         for name in (ADAPTER, ADAPTER_CONFIG):
             shutil.copyfile(shop.out / "adapter" / name, folder / name)
         damage(folder)

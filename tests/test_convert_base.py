@@ -21,6 +21,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from medusa_core.adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.conversion import Request, convert
 from medusa_core.errors import MedusaError
@@ -88,7 +89,8 @@ def adapted(tmp_path, base, model):
     copy.load_state_dict(model.state_dict())
     torch.manual_seed(3)
     adapter = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
-    trained = get_peft_model(copy, adapter)
+    with without_deprecations():
+        trained = get_peft_model(copy, adapter)
     trained.save_pretrained(folder, save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
     ids = torch.tensor([tiny.PROMPT])

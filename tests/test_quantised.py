@@ -18,6 +18,7 @@ from head_files import public_state, write
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
 from medusa_core import quantised
+from medusa_core.adapters import without_deprecations
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
@@ -152,7 +153,8 @@ def test_a_packed_lm_head_is_made_into_numbers_for_the_heads_that_share_it(tmp_p
 def test_an_adapter_is_merged_into_a_packed_base(plain, tmp_path):
     from peft import LoraConfig, get_peft_model
 
-    adapted = get_peft_model(quantisable(), LoraConfig(r=4, target_modules=["q_proj", "up_proj"]))
+    with without_deprecations():
+        adapted = get_peft_model(quantisable(), LoraConfig(r=4, target_modules=["q_proj", "up_proj"]))
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3)
