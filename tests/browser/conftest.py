@@ -21,6 +21,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PATIENCE = 90_000  # milliseconds: a page draws slowly on a machine that has other things to do
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +78,7 @@ class Pages:
         else:
             page = self._common.new_page()
             page.set_viewport_size({"width": width, "height": height})
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: message.type == "error" and self._complaints.append(message.text))
         page.on("pageerror", lambda error: self._complaints.append(str(error)))
         page.on("request", lambda request: foreign(request.url) and self._complaints.append(request.url))
