@@ -6,15 +6,20 @@ import io
 import json
 import os
 import shutil
+from dataclasses import replace
 
-# Before any import of the libraries that read them: no test may reach the network.
+# Before any import of the libraries that read them: no test may reach the network, and products of tiny
+# matrices take far longer when several threads share them than on one.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["OMP_NUM_THREADS"] = "1"
 
+import chats
 import pytest
 import tiny
 import torch
 from bad_input import Workshop
+from built_once import built_once
 from hypothesis import settings
 from training_corpus import write_corpus
 
@@ -26,8 +31,17 @@ from medusa_core.training.pretrain import pretrain
 # A loaded machine must not fail a property test by being slow; derandomised, a red run can be repeated.
 settings.register_profile("medusa", deadline=None, derandomize=True, database=None)
 settings.load_profile("medusa")
+torch.set_num_threads(1)
 
 KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A file's tests go to one worker, for its fixtures; so do all browser tests, for their pages."""
+    for item in items:
+        group = "browser" if item.get_closest_marker("browser") else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", params=KV_HEADS)
@@ -51,13 +65,15 @@ def engine(model):
 @pytest.fixture(scope="session")
 def engine_folder(engine, tmp_path_factory):
     """The same engine as files: model, tokenizer, heads and their tree, as ``load_engine`` wants them."""
-    folder = tmp_path_factory.mktemp("model")
-    engine.target.model.save_pretrained(folder)
-    engine.tokenizer.save_pretrained(folder)
-    heads = folder / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(engine.heads, heads, "tiny", torch.float32)
-    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
-    return folder
+
+    def build(folder):
+        engine.target.model.save_pretrained(folder)
+        engine.tokenizer.save_pretrained(folder)
+        heads = folder / checkpoints.HEADS_FOLDER
+        checkpoints.save_heads(engine.heads, heads, "tiny", torch.float32)
+        (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
+
+    return built_once(tmp_path_factory, "model", build)
 
 
 @pytest.fixture
@@ -69,14 +85,19 @@ def corpus(tmp_path):
 @pytest.fixture(scope="session")
 def trained_base(tmp_path_factory):
     """A tiny base that has learned the small corpus, as the folder of a model, and its corpus' folder."""
-    folder = write_corpus(tmp_path_factory.mktemp("corpus"))
-    config = PretrainConfig(
-        out=str(folder / "base"), recipe=str(folder / "recipe.json"), data_root=str(folder), tokens=150 * 512,
-        vocab_size=300, hidden_size=48, intermediate_size=96, layers=2, attention_heads=3, kv_heads=1,
-        context=128, sequence_length=64, batch_tokens=512, max_tokens=100_000, warmup_steps=8,
-    )  # fmt: skip
-    *_, last = pretrain(config)
-    return last.folder
+
+    def build(folder):
+        write_corpus(folder)
+        files = {"out": str(folder / "base"), "recipe": str(folder / "recipe.json"), "data_root": str(folder)}
+        config = PretrainConfig(
+            **files, tokens=150 * 512, vocab_size=300, hidden_size=48, intermediate_size=96, layers=2,
+            attention_heads=3, kv_heads=1, context=128, sequence_length=64, batch_tokens=512,
+            max_tokens=100_000, warmup_steps=8,
+        )  # fmt: skip
+        for _ in pretrain(config):
+            pass
+
+    return built_once(tmp_path_factory, "corpus", build) / "base" / "model"
 
 
 @pytest.fixture
@@ -117,3 +138,27 @@ def command(capsys, monkeypatch):
         return code, streams.out, streams.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def chat_model():
+    return chats.chat_model()
+
+
+@pytest.fixture(scope="session")
+def chat_heads(chat_model):
+    return tiny.fitted_heads(chat_model)
+
+
+@pytest.fixture
+def engine_for(chat_model, chat_heads):
+    """An engine with a chat template; a smaller context on request."""
+
+    def build(template, context=None):
+        engine = tiny.build_engine(chat_model, chat_heads)
+        engine = replace(engine, tokenizer=chats.chat_tokenizer(template))
+        if context is not None:
+            engine.target.context = context
+        return engine
+
+    return build

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
-from pathlib import Path
 
-import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("medusa_core", "ui")
 LINES = 350
 
@@ -49,7 +47,10 @@ def python_files():
 
 
 FILES = python_files()
-NAMES = [str(file.relative_to(ROOT)) for file in FILES]
+
+
+def shown(file):
+    return str(file.relative_to(ROOT))
 
 
 def module_name(file):
@@ -94,22 +95,24 @@ def test_every_layer_names_modules_that_exist():
         assert entry in MODULES
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "app"])
-def test_imports_point_down(name):
-    number, entry = layer_of(name)
-    for imported in imports_of(MODULES[name]):
-        if not any(is_in(imported, package) for package in PACKAGES):
-            continue
-        other, other_entry = layer_of(imported)
-        assert other < number or other_entry == entry, (
-            f"{name} imports {imported}, which stands beside or above it"
-        )
+def test_imports_point_down():
+    wrong = []
+    for name in (name for name in MODULES if name != "app"):
+        number, entry = layer_of(name)
+        for imported in imports_of(MODULES[name]):
+            if any(is_in(imported, package) for package in PACKAGES):
+                other, other_entry = layer_of(imported)
+                if other >= number and other_entry != entry:
+                    wrong.append(f"{name} imports {imported}, which stands beside or above it")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if is_in(name, "medusa_core")])
-def test_the_engine_knows_no_page(name):
-    for imported in imports_of(MODULES[name]):
-        assert not any(is_in(imported, other) for other in PAGE), f"{name} imports {imported}"
+def test_the_engine_knows_no_page():
+    assert [
+        f"{name} imports {imported}"
+        for name in MODULES if is_in(name, "medusa_core")
+        for imported in imports_of(MODULES[name]) if any(is_in(imported, other) for other in PAGE)
+    ] == []  # fmt: skip
 
 
 def reached_from(name):
@@ -127,9 +130,11 @@ def reached_from(name):
 def test_figures_hang_on_records_alone():
     figures = [name for name in MODULES if is_in(name, "ui.figures")]
     assert len(figures) > 1
-    for name in figures:
-        for imported in reached_from(name):
-            assert not any(is_in(imported, heavy) for heavy in HEAVY), f"{name} reaches {imported}"
+    assert [
+        f"{name} reaches {imported}"
+        for name in figures
+        for imported in reached_from(name) if any(is_in(imported, heavy) for heavy in HEAVY)
+    ] == []  # fmt: skip
 
 
 def test_reaching_goes_through_modules():
@@ -138,13 +143,15 @@ def test_reaching_goes_through_modules():
     assert "medusa_core.errors" in reached_from("medusa_core.trace")
 
 
-@pytest.mark.parametrize("file", FILES, ids=NAMES)
-def test_no_bare_except(file):
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None, f"{file.name}:{node.lineno} catches everything"
+def test_no_bare_except():
+    assert [
+        f"{shown(file)}:{node.lineno} catches everything"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ] == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=NAMES)
-def test_modules_fit_an_editor_session(file):
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= LINES
+def test_modules_fit_an_editor_session():
+    lengths = {shown(file): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > LINES} == {}

@@ -2,80 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
-import tiny
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-
-from medusa_core import checkpoints
-from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
-from medusa_core.trace import TraceBuilder
-from ui.layout import build_page, page_css
-from ui.session import Session
-from ui.theme import gradio_theme
+from hostile import HOSTILE, PROMPTS
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
-PROMPTS = [{"kind": "Story", "prompts": [{"label": "a fox", "text": 'a fox </script> said "go"\nand went'}]}]
 VIEW = "#decode-view .mdv:not(.is-empty)"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny model with a long context, files as `load_engine` wants them; its words are partly markup."""
-    path = tmp_path_factory.mktemp("hostile")
-    model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=1024), seed=1)
-    words = [*HOSTILE, *(f" {letter * 3}" for letter in tiny.LETTERS)][: tiny.VOCABULARY]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[5]))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.decoder = decoders.Fuse()
-    model.save_pretrained(path)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
-    heads = path / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model), heads, "tiny")
-    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0], [0, 1], [0, 0, 0]]), "utf-8")
-    return path
+def session(private_session):
+    return private_session
 
 
 @pytest.fixture(scope="module")
-def flags(folder):
-    return LoadConfig(str(folder), dtype="float32", device="cpu")
+def address(private_address):
+    return private_address
 
 
 @pytest.fixture(scope="module")
-def assets(flags, tmp_path_factory):
-    """Example prompts and one recorded run, as they are shipped."""
-    path = tmp_path_factory.mktemp("assets")
-    (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
-    engine = load_engine(flags)
-    config = GenerationConfig(acceptance="typical", temperature=0.7, max_new_tokens=24)
-    builder = TraceBuilder(engine, config, [0, 7, 1])
-    for step in engine.stream([0, 7, 1], config):
-        builder.add(step)
-    (path / "traces").mkdir()
-    (path / "traces" / "1-hostile.json").write_text(json.dumps(builder.finish()), "utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def session(flags, assets):
-    return Session(flags, assets)
-
-
-@pytest.fixture(scope="module")
-def address(session, serve):
-    return serve(
-        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
-    )
+def decode_tab(address, open_warm_page):
+    """One page for all tests that run something in it."""
+    page = open_warm_page(address)
+    page.wait_for_selector(VIEW)
+    return page
 
 
 @pytest.fixture
-def decode_tab(address, open_page):
+def new_page(address, open_page):
     page = open_page(address)
     page.wait_for_selector(VIEW)
     return page
@@ -106,8 +62,8 @@ def seconds_until_idle(session) -> float:
     return time.perf_counter() - started
 
 
-def test_a_recorded_run_is_on_screen_before_any_run(decode_tab):
-    page = decode_tab
+def test_a_recorded_run_is_on_screen_before_any_run(new_page):
+    page = new_page
     assert "recorded run" in page.locator("#decode-view").inner_text()
     page.wait_for_function(
         "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000
@@ -158,8 +114,8 @@ def test_stop_ends_the_computation_within_a_second(decode_tab, session):
     assert "512 tokens" not in page.locator("#decode-status").inner_text()
 
 
-def test_closing_the_page_ends_the_computation_within_a_second(decode_tab, session):
-    page = decode_tab
+def test_closing_the_page_ends_the_computation_within_a_second(new_page, session):
+    page = new_page
     write_prompt(page, "decode", "a fox went home")
     set_number(page, "#decode-settings", "New tokens", 512)
     page.click("#decode-run")
@@ -180,11 +136,11 @@ def test_two_visitors_see_their_own_runs(address, open_page):
     for number, page in enumerate(pages):
         page.wait_for_selector(VIEW)
         write_prompt(page, "decode", "a fox")
-        set_number(page, "#decode-settings", "New tokens", 150 + number)
+        set_number(page, "#decode-settings", "New tokens", 40 + number)
     for page in pages:
         page.click("#decode-run")
     for number, page in enumerate(pages):
-        wait_for_status(page, "decode", f"{150 + number} tokens in")
+        wait_for_status(page, "decode", f"{40 + number} tokens in")
 
 
 def test_side_by_side_measures_and_replays(address, open_page, session):
@@ -199,11 +155,3 @@ def test_side_by_side_measures_and_replays(address, open_page, session):
     assert page.locator(".race-lane").count() == 2
     assert page.locator(".race-view script, .race-view img").count() == 0
     assert seconds_until_idle(session) < 1
-
-
-def test_a_phone_needs_no_sideways_scrolling(address, open_page):
-    page = open_page(address, width=390, height=844)
-    page.wait_for_selector(VIEW)
-    for name in ("Decode", "Side by side"):
-        page.get_by_role("tab", name=name).click()
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -2,80 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 
 import pytest
-import tiny
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from hostile import HOSTILE, TEMPLATE_FILE
 
-from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
 from medusa_core.target import Target
-from ui.layout import build_page, page_css
 from ui.session import Session
-from ui.theme import gradio_theme
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
-TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"  # no end of a turn: replies have full length
-PROMPTS = [
-    {"kind": "Story", "prompts": [{"label": "a fox", "text": "a fox went"}]},
-    {"kind": "Booking", "prompts": [{"label": "a table", "text": "User: a table please\nAssistant:"}]},
-]
+
+@pytest.fixture(scope="module")
+def session(private_session):
+    return private_session
 
 
 @pytest.fixture(scope="module")
-def base_folder(tmp_path_factory):
-    """A tiny model with a long context and no chat template; some of its words are markup."""
-    path = tmp_path_factory.mktemp("hostile") / "base"
-    model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=2048), seed=1)
-    words = [*HOSTILE, *(f" {letter * 3}" for letter in tiny.LETTERS)][: tiny.VOCABULARY]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[5]))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.decoder = decoders.Fuse()
-    model.save_pretrained(path)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
-    heads = path / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model), heads, "tiny")
-    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0], [0, 1], [0, 0, 0]]), "utf-8")
-    return path
+def address(private_address):
+    return private_address
 
 
 @pytest.fixture(scope="module")
-def session_for(tmp_path_factory):
-    assets = tmp_path_factory.mktemp("assets")
-    (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
-    return lambda folder: Session(LoadConfig(str(folder), dtype="float32", device="cpu"), assets)
-
-
-@pytest.fixture(scope="module")
-def serve_session(serve):
-    return lambda session: serve(
-        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
-    )
-
-
-@pytest.fixture(scope="module")
-def session(base_folder, session_for):
-    """Of the model with a chat template."""
-    folder = base_folder.parent / "chat"
-    shutil.copytree(base_folder, folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
-    return session_for(folder)
-
-
-@pytest.fixture(scope="module")
-def address(session, serve_session):
-    return serve_session(session)
+def warm_page(address, open_warm_page):
+    return open_warm_page(address)
 
 
 @pytest.fixture
-def chat(address, open_page):
-    page = turn_to_chat(open_page(address))
+def chat(warm_page):
+    """The chat of one page for all these tests, with a conversation that begins."""
+    page = turn_to_chat(warm_page)
+    page.locator("#chat-new").dispatch_event("click")
+    page.wait_for_selector(".talk-empty", state="visible")
+    page.locator("#chat-message textarea").fill("")
     set_tokens(page, 24)
     return page
 
@@ -264,7 +225,8 @@ def test_a_reply_that_fails_on_the_way_brings_the_message_back(chat, monkeypatch
     replies(chat, 2)
 
 
-def test_closing_the_page_ends_the_reply(chat, session):
+def test_closing_the_page_ends_the_reply(address, open_page, session):
+    chat = turn_to_chat(open_page(address))
     set_tokens(chat, 512)
     write(chat, "a fox")
     wait_for_step(chat)
@@ -286,17 +248,12 @@ def test_two_visitors_have_conversations_of_their_own(address, open_page):
 
 
 def test_a_model_without_a_template_says_so_before_the_first_message(
-    base_folder, session_for, serve_session, open_page
+    hostile_folder, session, serve_session, open_page, tmp_path
 ):
-    page = turn_to_chat(open_page(serve_session(session_for(base_folder))))
+    bare = shutil.copytree(hostile_folder, tmp_path / "bare", ignore=shutil.ignore_patterns(TEMPLATE_FILE))
+    address = serve_session(Session(LoadConfig(str(bare), dtype="float32", device="cpu"), session.assets))
+    page = turn_to_chat(open_page(address))
     page.wait_for_function("document.querySelector('#chat-notice').innerText.includes('no chat template')")
     assert words(page) == []
     write(page, "a fox went")
     replies(page, 1)
-
-
-def test_a_phone_needs_no_sideways_scrolling(address, open_page):
-    page = turn_to_chat(open_page(address, width=390, height=844))
-    write(page, "a fox went home " + "x" * 80)
-    replies(page, 1)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -51,10 +51,24 @@ def address(serve) -> str:
     return serve(build_page())
 
 
-@pytest.fixture
-def page(address, open_page):
-    page = open_page(address)
+@pytest.fixture(scope="module")
+def warm_page(address, open_warm_page):
+    page = open_warm_page(address)
     page.wait_for_selector("#view .mdv-node")
+    return page
+
+
+@pytest.fixture
+def page(warm_page):
+    """One page for all these tests, back at the first step, with no node chosen and no what-if."""
+    page = warm_page
+    page.mouse.move(0, 0)
+    for view in ("#view", "#match"):
+        send(page, view, "whatif", None)
+    goto(page, 0)
+    page.locator("#view .mdv").focus()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#view .mdv-node.lit", state="detached")
     return page
 
 
@@ -235,9 +249,8 @@ def test_streaming_follows_until_the_reader_goes_back(page):
     assert page.locator(f"{live} .mdv-badges .is-live").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_phone_has_no_horizontal_overflow(address, open_page, theme):
-    page = open_page(f"{address}?__theme={theme}", width=390, height=844)
+def test_a_phone_has_no_horizontal_overflow(address, open_page):
+    page = open_page(address, width=390, height=844)
     page.wait_for_selector("#view .mdv-node")
     for index in range(3):
         goto(page, index)

@@ -50,12 +50,18 @@ def open_tab(open_page, address, **options):
     return page
 
 
+@pytest.fixture(scope="module")
+def tab(address, open_warm_page):
+    """One page for the tests that choose in it."""
+    return open_tab(open_warm_page, address)
+
+
 def choose(page, label):
     page.get_by_label(label, exact=False).click()
 
 
-def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(address, assets, open_page):
-    page = open_tab(open_page, address)
+def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(tab, assets):
+    page = tab
     choose(page, "figure 4")
     page.wait_for_function(DRAWN, timeout=60_000)
     record = read_record(assets / "experiments" / "figure4.json")
@@ -69,8 +75,8 @@ def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(address, asset
     assert page.locator("#experiment-chart-0").inner_text().startswith("Tokens per step")
 
 
-def test_a_missing_result_names_the_command_and_hides_the_charts(address, open_page):
-    page = open_tab(open_page, address)
+def test_a_missing_result_names_the_command_and_hides_the_charts(tab):
+    page = tab
     choose(page, "figure 4")
     page.wait_for_function(DRAWN, timeout=60_000)
     choose(page, "table 3")
@@ -81,8 +87,8 @@ def test_a_missing_result_names_the_command_and_hides_the_charts(address, open_p
     assert "2.8" in page.locator("#experiment-details").inner_text()  # the paper's own figures are there
 
 
-def test_every_experiment_can_be_chosen(address, open_page):
-    page = open_tab(open_page, address)
+def test_every_experiment_can_be_chosen(tab):
+    page = tab
     assert page.locator("#experiment-choice input").count() == len(experiment_names())
     for name in experiment_names():
         page.locator(f"#experiment-choice input[value={name}]").click()
@@ -93,23 +99,11 @@ def test_every_experiment_can_be_chosen(address, open_page):
         )
 
 
-def test_charts_follow_the_dark_theme(address, open_page):
+def test_charts_follow_the_dark_theme(address, tab, open_page):
     colours = []
-    for theme in ("light", "dark"):
-        page = open_tab(open_page, f"{address}?__theme={theme}")
+    for page in (tab, open_tab(open_page, f"{address}?__theme=dark")):
         choose(page, "figure 4")
         page.wait_for_function(DRAWN, timeout=60_000)
         text = page.locator("#experiment-chart-0 .xtick text").first
         colours.append(text.evaluate("e => getComputedStyle(e).fill"))
     assert colours == ["rgb(39, 39, 42)", "rgb(244, 244, 245)"]
-
-
-def test_a_phone_needs_no_sideways_scrolling(address, open_page):
-    page = open_tab(open_page, address, width=390, height=844)
-    for label in ("figure 4", "table 2"):
-        choose(page, label)
-        page.wait_for_timeout(500)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    choose(page, "figure 4")
-    page.wait_for_function(DRAWN, timeout=60_000)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -2,83 +2,57 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 
 import pytest
-import tiny
-import torch
+from other_model import other_model
 from slow_loading import close_gate
-
-from medusa_core import checkpoints
-from medusa_core.config import LoadConfig
-from ui.layout import build_page, page_css
-from ui.policy import Offer, Policy
-from ui.session import Session
-from ui.theme import gradio_theme
 
 pytestmark = pytest.mark.browser
 
-PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "abcda"}]}]
 MARKUP = "/<img src=x onerror=alert(1)>"
 SAYS = "([id, words]) => document.querySelector(id)?.innerText.includes(words)"
 
 
 @pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    path = tmp_path_factory.mktemp("assets")
-    (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
-    return path
+def other(hostile_folder, tmp_path_factory):
+    return other_model(hostile_folder, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
-def other(engine_folder, tmp_path_factory):
-    """Another model with two heads."""
-    folder = tmp_path_factory.mktemp("models") / "other"
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    model = tiny.frequent_zero_model(kv_heads=2, seed=7)
-    model.save_pretrained(folder)
-    heads = folder / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
-    return folder
+def session(private_session):
+    return private_session
 
 
 @pytest.fixture(scope="module")
-def load(engine_folder):
-    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+def address(private_address):
+    return private_address
 
 
 @pytest.fixture(scope="module")
-def show(serve):
-    """Serves the page of a session."""
-
-    def serve_session(session):
-        return serve(
-            build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
-        )
-
-    return serve_session
-
-
-@pytest.fixture(scope="module")
-def session(load, assets):
-    return Session(load, assets)
-
-
-@pytest.fixture(scope="module")
-def address(session, show):
-    return show(session)
-
-
-@pytest.fixture(scope="module")
-def own_name(engine_folder):
-    return engine_folder.name
+def own_name(hostile_folder):
+    return hostile_folder.name
 
 
 @pytest.fixture
-def page(address, open_page):
-    return ready(open_page(address))
+def new_page(address, open_page):
+    """In a browser that remembers nothing."""
+    return ready(open_page(address, alone=True))
+
+
+@pytest.fixture(scope="module")
+def warm_page(address, open_warm_page):
+    return ready(open_warm_page(address, alone=True))
+
+
+@pytest.fixture
+def page(warm_page, own_name):
+    """One page for all these tests, with the app's own model."""
+    if f"Model: {own_name}" not in warm_page.locator("#model-line").inner_text():
+        pick(unfold(warm_page), own_name)
+        warm_page.click("#model-load")
+        says(warm_page, "#model-line", f"Model: {own_name}")
+    return warm_page
 
 
 def ready(page):
@@ -96,7 +70,8 @@ def says(page, where: str, words: str) -> None:
 
 
 def unfold(page):
-    page.locator("#model-picker button").first.click()
+    if not page.locator("#model-load").is_visible():
+        page.locator("#model-picker button").first.click()
     page.wait_for_selector("#model-load", state="visible")
     return page
 
@@ -129,8 +104,9 @@ def run(page) -> None:
 
 
 def test_a_folder_is_loaded_used_and_remembered_by_this_browser_alone(
-    address, page, open_page, other, own_name
+    address, new_page, open_page, other, own_name
 ):
+    page = new_page
     assert not page.locator("#model-load").is_visible()
     name(unfold(page), str(other))
     page.click("#model-check")
@@ -143,29 +119,30 @@ def test_a_folder_is_loaded_used_and_remembered_by_this_browser_alone(
     assert "other + 2 Medusa heads" in page.locator("#decode-view").inner_text()
     page.get_by_role("tab", name="Trees").click()
     says(page, "#trees-words", "Nobody has counted how often these heads are right")
-    again = come_back(open_page, address, page)
-    assert own_name in again.locator("#model-line").inner_text()
-    assert str(other) in options(unfold(again))
-    stranger = ready(open_page(address))
-    assert own_name in stranger.locator("#model-line").inner_text()
-    assert str(other) not in unfold(stranger).content()
-
-
-def test_a_remembered_model_is_loaded_with_two_clicks(address, page, open_page, other, own_name):
-    name(unfold(page), str(other), "none")
+    name(page, str(other), "none")
     page.click("#model-load")
     says(page, "#model-line", "other, no Medusa heads")
     menu_shows(page, f"{other} + no heads")
     again = come_back(open_page, address, page)
-    pick(unfold(again), "no heads")
-    again.click("#model-load")
-    says(again, "#model-line", "other, no Medusa heads")
-    run(again)
-    says(again, "#decode-badge", "plain decoding, one token a step")
-    pick(again, own_name)
-    again.click("#model-load")
-    again.wait_for_function("document.querySelector('#decode-badge').innerText === ''")
-    menu_shows(again, own_name)
+    assert own_name in again.locator("#model-line").inner_text()
+    assert {str(other), f"{other} + no heads"} < set(options(unfold(again)))
+    loaded_with_two_clicks(again, own_name)
+    stranger = ready(open_page(address, alone=True))
+    assert own_name in stranger.locator("#model-line").inner_text()
+    assert str(other) not in unfold(stranger).content()
+
+
+def loaded_with_two_clicks(page, own_name) -> None:
+    """Of a model that the browser remembers, and back to the app's own."""
+    pick(page, "no heads")
+    page.click("#model-load")
+    says(page, "#model-line", "other, no Medusa heads")
+    run(page)
+    says(page, "#decode-badge", "plain decoding, one token a step")
+    pick(page, own_name)
+    page.click("#model-load")
+    page.wait_for_function("document.querySelector('#decode-badge').innerText === ''")
+    menu_shows(page, own_name)
 
 
 def test_the_way_back_to_the_apps_own_model(page, other, own_name):
@@ -211,7 +188,8 @@ def test_cancel_gives_the_page_back_at_once(page, session, other, own_name, monk
     says(page, "#model-status", "Now using other.")
 
 
-def test_closing_the_page_gives_a_load_up(page, session, other, monkeypatch):
+def test_closing_the_page_gives_a_load_up(new_page, session, other, monkeypatch):
+    page = new_page
     gate = close_gate(monkeypatch, "weights")
     name(unfold(page), str(other), f"{other / 'heads'}/")
     page.click("#model-load")
@@ -224,30 +202,3 @@ def test_closing_the_page_gives_a_load_up(page, session, other, monkeypatch):
     loader._current.join(20)
     assert not loader._current.is_alive()
     assert len(session._models._shelf._models) == before
-
-
-def test_a_public_page_offers_the_owners_list_and_nothing_else(
-    load, assets, show, open_page, other, own_name
-):
-    policy = Policy(public=True, offers=(Offer(str(other)),), training=False, run_seconds=60)
-    page = unfold(ready(open_page(show(Session(load, assets, policy)))))
-    assert options(page) == [own_name, "other"]
-    assert page.locator("#model-name, #model-heads, #model-dtype, #model-quantize, #model-check").count() == 0
-    assert str(other) not in page.content()
-    pick(page, "other")
-    page.click("#model-load")
-    says(page, "#model-line", "other, 2 Medusa heads")
-    run(page)
-
-
-def test_a_public_page_without_a_list_only_says_what_runs(load, assets, show, open_page):
-    page = ready(open_page(show(Session(load, assets, Policy(public=True, training=False)))))
-    assert page.locator("#model-picker").count() == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(address, open_page, scheme):
-    page = ready(open_page(address, width=390, height=844, color_scheme=scheme))
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    name(unfold(page), "x" * 200)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -126,9 +126,3 @@ def test_text_of_a_model_stays_text(address, open_page):
     assert page.title() != "broken"
     page.click("#status")
     page.wait_for_function("document.querySelector('.race-status').textContent.includes('<b>')")
-
-
-def test_a_phone_needs_no_sideways_scrolling(address, open_page):
-    page = open_page(address, width=390, height=844)
-    page.wait_for_function(FINISHED)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -7,10 +7,8 @@ import json
 import pytest
 
 from medusa_core.config import LoadConfig
-from ui.layout import build_page, page_css
 from ui.session import Session
 from ui.shipped import recordings
-from ui.theme import gradio_theme
 
 pytestmark = pytest.mark.browser
 
@@ -18,9 +16,8 @@ STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(wor
 
 
 @pytest.fixture(scope="module")
-def address(serve):
-    page = build_page(Session(LoadConfig()))
-    return serve(page, theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False)
+def address(shipped_address):
+    return shipped_address
 
 
 def test_each_recording_can_be_explored_before_any_run(address, open_page):

@@ -10,10 +10,9 @@ from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
 from ui import train_gain
-from ui.layout import build_page, page_css
+from ui.layout import build_page
 from ui.policy import Policy
 from ui.session import Session
-from ui.theme import gradio_theme
 from ui.updates import StopFlag
 
 pytestmark = pytest.mark.browser
@@ -32,10 +31,8 @@ def session(trained_base, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(session, serve):
-    return serve(
-        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
-    )
+def address(session, serve_session):
+    return serve_session(session)
 
 
 @pytest.fixture(autouse=True)
@@ -170,10 +167,3 @@ def test_the_policy_decides_whether_there_is_a_train_tab(session):
     assert "Train" in tabs(Policy())
     assert "Train" in tabs(Policy(public=True))
     assert "Train" not in tabs(Policy(public=True, training=False))
-
-
-def test_a_phone_needs_no_sideways_scrolling(address, open_page):
-    page = open_page(address, width=390, height=844)
-    page.get_by_role("tab", name="Train").click()
-    page.wait_for_selector("#train-top5 .main-svg", timeout=60_000)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

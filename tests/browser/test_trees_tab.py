@@ -10,40 +10,48 @@ import gradio as gr
 import pytest
 import tiny
 
-from medusa_core.config import LoadConfig
 from medusa_core.tree import Topology
 from ui.chosen import Chosen
-from ui.layout import build_page, page_css
-from ui.session import Session
 from ui.tabs import decode
-from ui.theme import gradio_theme
 
 pytestmark = pytest.mark.browser
 
-PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "abcda"}, {"label": "b", "text": "fade"}]}]
 NODES = "document.querySelectorAll('#trees-drawing circle').length"
 STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 
 
 @pytest.fixture(scope="module")
-def session(engine_folder, tmp_path_factory):
-    assets = tmp_path_factory.mktemp("assets")
-    (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
-    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets)
+def session(private_session):
+    return private_session
 
 
 @pytest.fixture(scope="module")
-def address(session, serve):
-    return serve(
-        build_page(session), theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False
-    )
+def address(private_address):
+    return private_address
+
+
+def open_trees(page):
+    page.get_by_role("tab", name="Trees").click()
+    page.wait_for_selector("#trees-heatmap .main-svg")
+    return page
 
 
 @pytest.fixture
-def trees_tab(address, open_page):
-    page = open_page(address)
-    page.get_by_role("tab", name="Trees").click()
-    page.wait_for_selector("#trees-heatmap .main-svg")
+def new_page(address, open_page):
+    return open_trees(open_page(address))
+
+
+@pytest.fixture(scope="module")
+def warm_page(address, open_warm_page):
+    return open_warm_page(address)
+
+
+@pytest.fixture
+def trees_tab(warm_page):
+    """One page for all tests that do not mind what was measured; a grown tree of 16 nodes."""
+    page = open_trees(warm_page)
+    set_nodes(page, 15)
+    set_nodes(page, 16)  # a tree that was loaded gives way to one that is grown
     return page
 
 
@@ -63,10 +71,16 @@ def says(page, where: str, words: str) -> None:
     page.wait_for_function(STATUS_HAS, arg=[where, words], timeout=90_000)
 
 
+def unfold_files(page) -> None:
+    if not page.locator("#trees-save").is_visible():
+        page.locator("#trees-files button").first.click()
+        page.locator("#trees-save").wait_for(state="visible")
+
+
 def load(page, tmp_path, text: str) -> None:
     file = tmp_path / "<b>mine.json"
     file.write_text(text, encoding="utf-8")
-    page.locator("#trees-files button").first.click()
+    unfold_files(page)
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Load a tree or numbers").click()
     chooser.value.set_files(file)
@@ -80,8 +94,8 @@ def chart_has(page, chart: str, words: str) -> None:
     )
 
 
-def test_there_is_something_to_see_before_any_measurement(trees_tab):
-    page = trees_tab
+def test_there_is_something_to_see_before_any_measurement(new_page):
+    page = new_page
     assert page.evaluate(NODES) == 16
     assert seen_width(page) > 300
     assert "16 nodes with the root" in page.locator("#trees-words").inner_text()
@@ -106,7 +120,7 @@ def test_measuring_fills_the_charts_and_finds_the_best_size(trees_tab):
     best = int(page.locator("#trees-status").inner_text().split("Best size: ")[1].split()[0])
     page.click("#trees-best")
     page.wait_for_function(f"{NODES} === {best}")
-    page.locator("#trees-files button").first.click()
+    unfold_files(page)
     with page.expect_download() as download:
         page.click("#trees-save-numbers")
     record = json.loads(download.value.path().read_text(encoding="utf-8"))
@@ -126,8 +140,8 @@ def test_stop_ends_a_measurement(trees_tab, session):
     assert not session.busy
 
 
-def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(trees_tab, address, open_page):
-    page = trees_tab
+def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(new_page, address, open_page):
+    page = new_page
     set_nodes(page, 5)
     page.click("#trees-use-decode")
     page.wait_for_selector("#decode-prompt:visible")
@@ -159,12 +173,11 @@ def test_use_in_side_by_side_opens_that_tab(trees_tab):
 def test_a_tree_is_saved_and_loaded(trees_tab, tmp_path):
     page = trees_tab
     set_nodes(page, 6)
-    page.locator("#trees-files button").first.click()
+    unfold_files(page)
     with page.expect_download() as download:
         page.click("#trees-save")
     saved = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert Topology.from_choices(saved["choices"]).size == 6
-    page.locator("#trees-files button").first.click()  # folds it again, as `load` expects it
     load(page, tmp_path, json.dumps({"choices": [[0], [1], [2]]}))
     says(page, "#trees-words", "Loaded tree: 4 nodes")
     page.wait_for_function(f"{NODES} === 4")
@@ -178,19 +191,6 @@ def test_a_bad_file_is_named_as_text_and_changes_nothing(trees_tab, tmp_path):
     says(page, "#trees-status", "Not loaded: tree node ['<img src=x onerror=alert(1)>']")
     assert page.locator("#trees-status img, .toast-body img[src=x]").count() == 0
     assert page.evaluate(NODES) == 16
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(address, open_page, scheme):
-    page = open_page(address, width=390, height=844, color_scheme=scheme)
-    page.get_by_role("tab", name="Trees").click()
-    page.wait_for_selector("#trees-heatmap .main-svg")
-    field = page.locator("#trees-nodes input[type=number]")
-    field.fill("40")
-    field.press("Tab")
-    page.wait_for_function(f"{NODES} === 40")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert seen_width(page) > 300
 
 
 def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, open_page):

@@ -1,0 +1,126 @@
+"""Starting the app: its flags, what it says on the terminal, and how it asks gradio to serve the page."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from browser.conftest import free_port
+from paths import ROOT
+
+import app
+from medusa_core.config import LoadConfig
+from medusa_core.flags import read_settings
+from ui import launch
+from ui.layout import build_page
+from ui.policy import Reach, policy_of
+from ui.session import Session
+
+PATIENCE = 120
+
+
+def without_gradios(**more):
+    """The environment of a process that nobody has told to open its page."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GRADIO_", "SPACE"))}
+    return kept | {"GRADIO_ANALYTICS_ENABLED": "False", "PYTHONUNBUFFERED": "1"} | more
+
+
+@contextmanager
+def started(*flags, **environment):
+    """The app in a process of its own, once it says where it listens: (its port, all lines up to then)."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port), *flags], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=without_gradios(**environment),
+    )  # fmt: skip
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if "Running on local URL" in line:
+                break
+        yield port, "".join(lines)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def test_every_setting_of_loading_is_a_flag():
+    flags = app.parse_flags(
+        ["--model", "m", "--heads", "h", "--device", "cpu", "--dtype", "bfloat16", "--quantize", "4bit",
+         "--trust-remote-code", "--allow", "a/b", "--allow", "c+d"]
+    )  # fmt: skip
+    load = read_settings(LoadConfig, flags)
+    assert load == LoadConfig("m", "h", "bfloat16", "cpu", "4bit", trust_remote_code=True)
+    assert flags.allow == ["a/b", "c+d"]
+    assert read_settings(LoadConfig, app.parse_flags([])) == LoadConfig()
+    assert not LoadConfig().trust_remote_code
+
+
+def test_help_names_the_flags(capsys):
+    with pytest.raises(SystemExit) as end:
+        app.parse_flags(["--help"])
+    assert end.value.code == 0
+    words = capsys.readouterr().out
+    for flag in ("--share", "--host", "--port", "--allow MODEL[+HEADS]", "--trust-remote-code", "--quantize"):
+        assert flag in words
+
+
+@pytest.fixture
+def taken():
+    """A port that somebody else listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--allow", "model+"], "error: 'model+' offers no model: write MODEL or MODEL+HEADS"),
+        (["--host", "203.0.113.7"], "error: cannot listen on 203.0.113.7"),  # no address of this machine
+        (["--host", "no.such.machine.invalid"], "error: cannot listen on no.such.machine.invalid"),
+        (["--port", "TAKEN"], "choose another --port"),
+        (["--quantize", "3bit"], "invalid choice: '3bit'"),
+        (["--nonsense"], "unrecognized arguments"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, capsys):
+    flags = [str(taken) if flag == "TAKEN" else flag for flag in flags]
+    monkeypatch.setattr(sys, "argv", ["app.py", *flags])
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == app.EXIT_BAD_INPUT
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert words in last
+
+
+def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
+    with started("--allow", "org/model", "--model", "/no/such/folder", GRADIO_SERVER_NAME="0.0.0.0") as found:
+        port, lines = found
+        assert "Others can reach this page. Models: the model it starts with and org/model;" in lines
+        assert "training: off; a run ends after 120 seconds." in lines
+        parts = httpx.get(f"http://127.0.0.1:{port}/config").json()["components"]
+        tabs = [part["props"]["label"] for part in parts if part["type"] == "tabitem"]
+        assert "Decode" in tabs
+        assert "Train" not in tabs
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_page_is_served_with_nothing_beside_it(public):
+    policy = policy_of({"SPACE_ID": "me/space"} if public else {})
+    page = build_page(Session(LoadConfig(), policy=policy))
+    options = launch.launch_options(page, policy, Reach(None, share=False, hosted=public))
+    for closed in ("show_error", "enable_monitoring", "mcp_server", "ssr_mode", "run_history", "share"):
+        assert options[closed] is False
+    assert not {"allowed_paths", "auth", "strict_cors"} & options.keys()  # gradio's defaults, the safe ones
+    assert options["max_file_size"] == (launch.TREE_FILE if public else launch.TRAINING_FILE)
+    assert not page.api_open
+    assert page.delete_cache
+    assert page.delete_cache[0] <= 600
+    assert page._queue.max_size is not None

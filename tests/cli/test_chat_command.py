@@ -1,0 +1,107 @@
+"""The chat command: what it prints, its own commands, and what does not end it."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+import torch
+from chats import CHATML, LINES, ask
+
+from medusa_core import Conversation, checkpoints
+from medusa_core.cli import main
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.loading import load_engine
+
+
+@pytest.fixture
+def chat_folder(engine_for, tmp_path):
+    """The chat engine as files."""
+
+    def write(template):
+        engine = engine_for(template)
+        engine.target.model.save_pretrained(tmp_path)
+        engine.tokenizer.save_pretrained(tmp_path)
+        checkpoints.save_heads(engine.heads, tmp_path / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def talk(capsys, monkeypatch):
+    """Pipe lines into the command; returns exit code, standard output and standard error."""
+
+    def call(folder, lines, *flags):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        argv = ["chat", "--model", folder, "--dtype", "float32", "--max-new-tokens", "20", *flags]
+        code = main([str(part) for part in argv])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call
+
+
+def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
+    folder = chat_folder(CHATML)
+    code, out, err = talk(folder, "Hi\nWhy\n")
+    assert code == 0
+    engine = load_engine(LoadConfig(model=str(folder), dtype="float32"))
+    conversation = Conversation(engine)
+    config = GenerationConfig(max_new_tokens=20)
+    replies = [ask(conversation, text, config) for text in ("Hi", "Why")]
+    plain = "".join(reply.text + "\n" for reply in replies)
+    _, unmarked, _ = talk(folder, "Hi\nWhy\n", "--marks", "none")
+    assert unmarked == plain
+    assert len(out) > len(plain)
+    for reply in replies:
+        figures = (
+            f"{len(reply.tokens)} tokens in {reply.steps} steps: {reply.tokens_per_step:.2f} a step, ",
+            f"{reply.reused} of {len(reply.prompt)} prompt tokens reused",
+        )
+        assert all(part in err for part in figures)
+    assert replies[1].reused > 0
+    assert "cut by --max-new-tokens 20" in err
+
+
+def test_the_commands_of_the_chat(talk, chat_folder):
+    lines = "/system Be kind.\nHi\n/stats\n/reset\n/stats\n/system\n/dance\n\nWhy\n/quit\nNever read\n"
+    code, _, err = talk(chat_folder(CHATML), lines, "--marks", "none")
+    assert code == 0
+    assert "system prompt: Be kind." in err
+    assert "replies: 1, 20 tokens in" in err
+    assert "2 messages" in err
+    assert "the conversation is forgotten" in err
+    assert "0 messages, 0 tokens in the cache, the context holds 512" in err
+    assert "there is no command /dance: use /reset" in err
+    assert err.count("prompt tokens reused") == 2
+    assert "Traceback" not in err
+
+
+def test_a_bad_message_does_not_end_the_chat(talk, chat_folder):
+    code, _, err = talk(chat_folder(CHATML), "x" * 600 + "\nHi\n")
+    assert code == 0
+    assert "error: the message makes" in err
+    assert err.count("prompt tokens reused") == 1
+
+
+def test_a_system_prompt_the_template_cannot_take_ends_with_2(talk, chat_folder):
+    code, _, err = talk(chat_folder(LINES), "Hi\n", "--system", "Be kind.")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "has no system prompt" in err
+
+
+def test_a_base_model_says_that_it_continues(talk, chat_folder):
+    code, out, err = talk(chat_folder(None), "Once upon\n")
+    assert code == 0
+    assert "no chat template: it continues the text" in err
+    assert out.strip()
+
+
+def test_a_full_context_is_told(talk, chat_folder):
+    lines = "".join(f"{'many words ' * 12}{number}\n" for number in range(4))
+    code, _, err = talk(chat_folder(CHATML), lines, "--max-new-tokens", "60")
+    assert code == 0
+    assert "note: the context is full, the oldest 2 messages were dropped" in err

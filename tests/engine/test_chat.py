@@ -1,0 +1,342 @@
+"""Conversations: the template's end of turn, the kept cache, and full contexts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import chats
+import pytest
+import tiny
+import torch
+from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
+
+from medusa_core import Conversation, MedusaError
+from medusa_core.chat import Message, ReadText, turn_end
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.loading import load_engine
+from medusa_core.stopping import text_before_stop
+from medusa_core.target import Target
+
+SETTINGS = GenerationConfig(max_new_tokens=24, tree="cartesian-3x2x1")
+QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Good"]
+
+
+def ask(conversation, text, config=SETTINGS):
+    return chats.ask(conversation, text, config)
+
+
+def ids_of(engine, name):
+    return frozenset({engine.tokenizer.convert_tokens_to_ids(name)})
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("method", ["medusa", "none"])
+def test_a_kept_cache_gives_the_tokens_of_a_fresh_run(engine_for, name, method):
+    """Exact in float32: every turn equals decoding the whole rendered conversation with a new cache."""
+    engine = engine_for(TEMPLATES[name])
+    conversation = Conversation(engine)
+    config = replace(SETTINGS, method=method)
+    reused = []
+    for question in QUESTIONS:
+        reply = ask(conversation, question, config)
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+        assert reply.steps == len(fresh)
+        assert reply.finish_reason == fresh[-1].finish_reason
+        reused.append(reply.reused)
+    assert reused[0] == 0
+    assert all(after > before for before, after in pairwise(reused))
+
+
+def test_sampling_with_a_kept_cache_is_that_of_a_fresh_run(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine, "Be brief.")
+    config = replace(SETTINGS, temperature=0.8, seed=3)
+    for question in QUESTIONS:
+        reply = ask(conversation, question, config)
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_only_what_is_new_is_read(engine_for, monkeypatch):
+    engine = engine_for(CHATML)
+    read = []
+    real = Target.prefill
+    monkeypatch.setattr(
+        Target, "prefill", lambda self, ids, cache: (read.append(len(ids)), real(self, ids, cache))[1]
+    )
+    conversation = Conversation(engine)
+    for question in QUESTIONS:
+        reply = ask(conversation, question)
+        assert read[-1] == len(reply.prompt) - reply.reused
+    assert sum(read) < len(reply.prompt) + len(QUESTIONS) * 2
+
+
+def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
+    engine = engine_for(FORGETFUL)
+    conversation = Conversation(engine)
+    first = ask(conversation, QUESTIONS[0])
+    assert len(first.text.strip()) > 3
+    second = ask(conversation, QUESTIONS[1])
+    assert len(first.prompt) < second.reused < len(first.prompt) + len(first.tokens)
+    fresh = list(engine.stream(second.prompt, second.config, end_tokens=conversation.turn_end.tokens))
+    assert second.tokens == tiny.emitted(fresh)
+
+
+def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
+    """Keys and values after several turns against one plain forward over the same tokens."""
+    engine = engine_for(VICUNA)
+    read = ReadText.nothing(engine.target)
+    conversation = Conversation(engine, read=read)
+    for question in QUESTIONS[:3]:
+        ask(conversation, question)
+    rows, cache = read.rows, read.cache
+    assert cache.length == len(rows) == conversation.cached_tokens
+    fresh = engine.target.new_cache(len(rows))
+    with torch.inference_mode():
+        engine.target.prefill(rows, fresh)
+    for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
+        torch.testing.assert_close(ours.keys[:, :, : len(rows)], theirs.keys, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours.values[:, :, : len(rows)], theirs.values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "stop"),
+    [
+        ("lines", None, ("\nUser:",)),
+        ("chatml", "<|end|>", ()),
+        ("vicuna", "</s>", ()),
+        ("inst", "</s>", ()),
+        ("only_start", "<|start|>", ()),
+    ],
+)
+def test_the_end_of_a_turn_is_read_from_the_template(engine_for, name, tokens, stop):
+    engine = engine_for(TEMPLATES[name])
+    end = turn_end(engine)
+    assert end.stop == stop
+    assert end.tokens == (ids_of(engine, tokens) if tokens else frozenset())
+
+
+def test_a_reply_stops_at_the_end_of_its_turn(engine_for, chat_model):
+    """The model's own next tokens are renamed so that the end of a turn appears in them."""
+    engine = engine_for(CHATML)
+    free = ask(Conversation(engine), QUESTIONS[0], replace(SETTINGS, ignore_eos=True))
+    ending = free.tokens[10]
+    conversation = Conversation(engine)
+    conversation.turn_end = replace(conversation.turn_end, tokens=frozenset({ending}))
+    reply = ask(conversation, QUESTIONS[0])
+    assert reply.finish_reason == "eos"
+    assert reply.tokens == free.tokens[: free.tokens.index(ending) + 1]
+    assert reply.text == engine.decode_text(reply.tokens[:-1])
+    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+
+
+def test_the_header_of_the_next_question_ends_a_reply(engine_for):
+    engine = engine_for(LINES)
+    free = ask(Conversation(engine), QUESTIONS[0])
+    header = engine.decode_text(free.tokens[6:9])
+    engine.tokenizer.chat_template = LINES.replace("User: ", header).replace("\n", "")
+    conversation = Conversation(engine)
+    reply = conversation.reply(QUESTIONS[0], SETTINGS)
+    assert conversation.turn_end.stop == (header.rstrip(),)
+    for _ in reply:
+        pass
+    assert (
+        header.rstrip()
+        not in reply.text
+        == text_before_stop(engine.decode_text(reply.tokens), reply.config.stop)
+    )
+
+
+def test_messages_and_system_prompt_go_through_the_template(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine, "Be brief.")
+    reply = ask(conversation, "Hi")
+    start = "<|start|>system\nBe brief.<|end|>\n<|start|>user\nHi<|end|>\n<|start|>assistant\n"
+    assert engine.tokenizer.decode(reply.prompt) == start
+    again = ask(conversation, "Why")
+    between = f"{reply.text.strip()}<|end|>\n<|start|>user\nWhy<|end|>\n<|start|>assistant\n"
+    assert engine.tokenizer.decode(again.prompt) == start + between
+    assert [message.role for message in conversation.messages] == ["user", "assistant"] * 2
+    conversation.system = ""
+    assert "system" not in engine.tokenizer.decode(conversation.reply("x", SETTINGS).prompt)
+
+
+@pytest.mark.parametrize("name", ["lines", "inst"])
+def test_a_template_without_a_system_prompt_says_so(engine_for, name):
+    """One of them would write it as an answer, the other raises."""
+    with pytest.raises(MedusaError, match="has no system prompt"):
+        Conversation(engine_for(TEMPLATES[name]), "Be brief.")
+    conversation = Conversation(engine_for(TEMPLATES[name]))
+    with pytest.raises(MedusaError, match="has no system prompt"):
+        conversation.system = "Be brief."
+    assert conversation.system == ""
+
+
+def test_a_model_without_a_template_continues_the_text_and_says_so(engine_for):
+    engine = engine_for(None)
+    conversation = Conversation(engine, "Once")
+    assert "no chat template" in conversation.notice
+    first = ask(conversation, "upon a time")
+    assert engine.decode_text(first.prompt) == "Once\nupon a time"
+    second = ask(conversation, "and")
+    assert engine.decode_text(second.prompt) == f"Once\nupon a time{first.text}\nand"
+    assert second.reused >= len(first.prompt)
+    assert second.tokens == tiny.emitted(engine.stream(second.prompt, second.config))
+    assert Conversation(engine_for(CHATML)).notice is None
+
+
+def test_the_oldest_messages_go_when_the_context_is_full(engine_for):
+    engine = engine_for(CHATML, context=160)
+    conversation = Conversation(engine, "Sys.")
+    dropped, texts = [], []
+    for number in range(6):
+        reply = ask(conversation, f"Question {number}")
+        assert len(reply.prompt) + 24 <= 160
+        assert reply.finish_reason in ("length", "eos")
+        dropped.append(reply.dropped)
+        texts.append(engine.tokenizer.decode(reply.prompt))
+        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
+        assert reply.tokens == tiny.emitted(fresh)
+    assert dropped[0] == 0
+    assert max(dropped) == 2
+    assert all("Sys." in text for text in texts)
+    assert "Question 0" not in texts[-1]
+    assert "Question 4" in texts[-1]
+
+
+def test_a_message_longer_than_the_context_changes_nothing(engine_for):
+    engine = engine_for(CHATML, context=160)
+    conversation = Conversation(engine)
+    ask(conversation, "Hi")
+    before, cached = list(conversation.messages), conversation.cached_tokens
+    with pytest.raises(MedusaError, match="the context holds 160: shorten it"):
+        conversation.reply("long " * 60, SETTINGS)
+    with pytest.raises(MedusaError, match="is empty"):
+        conversation.reply(" \n", SETTINGS)
+    assert conversation.messages == before
+    assert conversation.cached_tokens == cached
+    assert ask(conversation, "Still there").reused > 0
+
+
+def test_a_run_that_cannot_start_leaves_the_conversation_as_it_was(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    ask(conversation, "Hi")
+    before = list(conversation.messages)
+    with pytest.raises(MedusaError, match="no tree is called"):
+        ask(conversation, "Why", replace(SETTINGS, tree="oak"))
+    assert conversation.messages == before
+    reply = ask(conversation, "Why")
+    assert reply.reused > 0
+    fresh = conversation.engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
+    assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkeypatch):
+    """Rows that were read before the failure are not taken for rows of the old text."""
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine)
+    ask(conversation, "Hi")
+    real = Target.prefill
+
+    def breaks(self, tokens, cache):
+        real(self, tokens[:-2], cache)
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "prefill", breaks)
+        with pytest.raises(MedusaError, match="cpu has too little memory for"):
+            ask(conversation, "A first try")
+    reply = ask(conversation, "Another text, longer than the first try")
+    fresh = engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
+    assert reply.tokens == tiny.emitted(fresh)
+
+
+def test_a_reply_that_is_broken_off_is_kept(engine_for):
+    engine = engine_for(CHATML)
+    conversation = Conversation(engine)
+    reply = conversation.reply("Hi", replace(SETTINGS, ignore_eos=True))
+    steps = iter(reply)
+    list(islice(steps, 3))
+    steps.close()
+    assert reply.finish_reason is None
+    assert reply.steps == 3
+    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+    after = ask(conversation, "Go on")
+    fresh = engine.stream(after.prompt, after.config, end_tokens=conversation.turn_end.tokens)
+    assert after.tokens == tiny.emitted(fresh)
+    with pytest.raises(MedusaError, match="made already"):
+        list(reply)
+
+
+def test_a_reply_not_asked_for_its_steps_changes_nothing(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    conversation.reply("Hi", SETTINGS)
+    assert conversation.messages == []
+
+
+def test_conversations_on_one_engine_do_not_meet(engine_for):
+    engine = engine_for(CHATML)
+    alone = Conversation(engine)
+    expected = [ask(alone, question).tokens for question in QUESTIONS]
+    one, other = Conversation(engine), Conversation(engine, "Other.")
+    got = []
+    for question in QUESTIONS:
+        first, second = one.reply(question, SETTINGS), other.reply(question[::-1], SETTINGS)
+        turns = [iter(first), iter(second)]
+        while turns:  # a step of each in turn
+            turns = [turn for turn in turns if next(turn, None) is not None]
+        got.append(first.tokens)
+    assert got == expected
+
+
+def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
+    engine = engine_for(CHATML)
+    whole = Conversation(engine)
+    read, messages = ReadText.nothing(engine.target), []
+    for question in QUESTIONS:
+        expected = ask(whole, question)
+        part = Conversation(engine, "", messages, read)
+        reply = ask(part, question)
+        assert (reply.tokens, reply.reused) == (expected.tokens, expected.reused)
+        messages = part.messages
+    anew = Conversation(engine, "", whole.messages[:-2])  # what was read is lost: only slower
+    reply = ask(anew, QUESTIONS[-1])
+    assert (reply.tokens, reply.reused) == (expected.tokens, 0)
+    assert anew.messages == whole.messages
+
+
+def test_reset_forgets_everything_but_the_system_prompt(engine_for):
+    conversation = Conversation(engine_for(CHATML), "Sys.")
+    first = ask(conversation, "Hi")
+    conversation.reset()
+    assert (conversation.messages, conversation.cached_tokens) == ([], 0)
+    again = ask(conversation, "Hi")
+    assert (again.prompt, again.tokens, again.reused) == (first.prompt, first.tokens, 0)
+
+
+def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
+    conversation = Conversation(engine_for(CHATML))
+    with pytest.raises(MedusaError, match=r"the message has half a character \(U\+D800\) at position 2"):
+        ask(conversation, "a\ud800b")
+    assert conversation.messages == []
+    assert ask(conversation, "ab").steps > 0
+
+
+def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
+    with pytest.raises(MedusaError, match="no tokenizer"):
+        Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))
+
+
+def test_the_embedded_model_answers():
+    """The shipped model and its template; a reply ends where the next question would start."""
+    engine = load_engine(LoadConfig(dtype="float32"))
+    conversation = Conversation(engine)
+    assert conversation.turn_end.stop == ("\nUser:",)
+    for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
+        reply = ask(conversation, text, GenerationConfig(max_new_tokens=40))
+        assert reply.text.strip()
+        assert "User:" not in reply.text
+        assert reply.tokens == tiny.emitted(engine.stream(reply.prompt, reply.config))
+    assert reply.reused > 15

@@ -1,0 +1,131 @@
+"""What is shipped: the embedded model with its heads, tree, accuracies and card, and the recorded runs."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import tiny
+import torch
+from transformers import AutoConfig
+
+from medusa_core.checkpoints import HEADS_FOLDER, embedded_model, tree_beside
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.loading import load_engine
+from medusa_core.prompts import shipped_prompts
+from medusa_core.trace import read_trace
+from medusa_core.tree import Topology, load_tree
+
+ASSETS = embedded_model().parent
+TRACES = sorted((ASSETS / "traces").glob("*.json"))
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return load_engine(LoadConfig(dtype="float32", device="cpu"))
+
+
+def test_it_is_what_the_card_says(shipped):
+    config = AutoConfig.from_pretrained(embedded_model())
+    assert config.model_type == "llama"
+    assert config.num_key_value_heads < config.num_attention_heads
+    assert config.max_position_embeddings >= 1024
+    assert 10e6 <= shipped.info.parameters <= 20e6
+    assert shipped.heads.count == 5
+    card = (embedded_model() / "README.md").read_text(encoding="utf-8")
+    recipe = json.loads((embedded_model() / "recipe.json").read_text(encoding="utf-8"))
+    for source in recipe["sources"]:
+        assert all(file.split("/")[-1] in card for file in source["files"])
+    for words in ("train pretrain", "train medusa1", "licence", "Held-out"):
+        assert words in card
+
+
+def test_no_file_is_too_large_for_a_space():
+    files = [file for file in ASSETS.rglob("*") if file.is_file()]
+    assert files
+    assert {file.name for file in files if file.stat().st_size > 10 * MEGABYTE} == set()
+
+
+def same_in_fewer_steps(engine, prompt):
+    steps = list(engine.stream(prompt, GenerationConfig(max_new_tokens=48)))
+    plain = engine.stream(prompt, GenerationConfig(max_new_tokens=48, method="none"))
+    return tiny.emitted(steps) == tiny.emitted(plain) and len(steps) <= 30
+
+
+def test_greedy_medusa_equals_plain_greedy_on_shipped_prompts(shipped):
+    prompts = shipped_prompts(shipped)
+    assert len(prompts) > 3
+    assert all(same_in_fewer_steps(shipped, prompt) for prompt in prompts[:: len(prompts) // 3][:3])
+
+
+@pytest.mark.slow
+def test_greedy_medusa_equals_plain_greedy_on_every_shipped_prompt(shipped):
+    assert all(same_in_fewer_steps(shipped, prompt) for prompt in shipped_prompts(shipped))
+
+
+def test_the_shipped_tree_fits_few_cores_and_the_heads(shipped):
+    assert 8 <= shipped.default_tree.size <= 33
+    shipped.default_tree.check(shipped.heads.count)
+    assert shipped.tree("default") == shipped.default_tree
+
+
+def test_a_gpu_gets_a_larger_tree(shipped):
+    file = tree_beside(embedded_model() / HEADS_FOLDER, torch.device("cuda"))
+    tree = load_tree(str(file))
+    assert tree.size == 64
+    tree.check(shipped.heads.count)
+
+
+def test_the_base_before_its_adapter_is_at_hand_and_close(shipped):
+    bare = load_engine(LoadConfig(heads="none", dtype="float32", device="cpu"))
+    ids = torch.tensor([shipped.encode("Once upon a time, there was a little girl who had a red ball.")])
+    with torch.inference_mode():
+        before, after = (engine.target.model(ids).logits.log_softmax(-1) for engine in (bare, shipped))
+    divergence = (before.exp() * (before - after)).sum(-1).mean()
+    assert bare.heads is None
+    assert 1e-5 < float(divergence) < 0.05
+
+
+def test_the_measured_accuracies_fall_with_head_and_rank(shipped):
+    rows = shipped.accuracies
+    assert len(rows) == shipped.heads.count
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
+    assert rows[0][0] > 0.4
+    assert shipped.budget_tree(20).size == 21
+
+
+def test_a_prompt_starts_like_a_document_and_every_text_survives(shipped):
+    end = shipped.tokenizer.eos_token_id
+    for text in ("Once upon a time", "12 + 3 = 15", "naïve ☃", "tabs\tand\n\nlines"):
+        tokens = shipped.encode(text)
+        assert tokens[0] == end
+        assert shipped.decode_text(tokens) == text
+
+
+def test_a_chat_reads_like_the_training_dialogues(shipped):
+    text = shipped.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi."}], tokenize=False, add_generation_prompt=True
+    )
+    assert text == "User: Hi.\nAssistant:"
+
+
+def test_there_are_recorded_runs():
+    assert len(TRACES) >= 3
+
+
+@pytest.mark.parametrize("file", TRACES, ids=lambda file: file.stem)
+def test_a_recorded_run_is_whole_and_its_verdicts_follow_from_its_numbers(file):
+    trace = read_trace(file)
+    assert trace.model.base == "embedded"
+    assert trace.output.token_ids == [token for step in trace.steps for token in step.emitted]
+    tree = Topology.from_choices(trace.config.tree)
+    for step in trace.steps:
+        assert [node.depth for node in step.nodes] == tree.depths[: len(step.nodes)]
+        for node in step.nodes[1:]:
+            if trace.config.acceptance == "typical":
+                bar = min(trace.config.epsilon, trace.config.delta * math.exp(-node.entropy))
+                assert node.threshold == pytest.approx(bar, rel=1e-4)
+                assert node.passes == (node.p > node.threshold)
+        assert [node.id for node in step.nodes if node.accepted] == step.path

@@ -1,0 +1,140 @@
+"""The health check: heads of this base pass; heads of another, untrained, damaged, weaker ones do not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+
+from medusa_core.cli import main
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.heads import MedusaHeads
+from medusa_core.health import check_heads
+from medusa_core.loading import load_engine
+
+
+def with_heads(engine, heads):
+    return replace(engine, heads=heads, info=replace(engine.info, head_count=heads.count))
+
+
+def slow_accuracy(engine, text, head):
+    """Head by head and position by position, on a given text."""
+    tokens = engine.encode(text)
+    hits = []
+    for position in range(len(tokens) - head - 1):
+        ids = torch.tensor([tokens[: position + 1]])
+        hidden = engine.target.model(ids, output_hidden_states=True).hidden_states[-1][0, -1]
+        guess = int(engine.heads(hidden[None])[head - 1, 0].argmax())
+        hits.append(guess == tokens[position + head + 1])
+    return sum(hits) / len(hits)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    """A base whose heads are trained: those of a random one are not better than saying one thing always."""
+    return load_engine(LoadConfig(dtype="float32", device="cpu"))
+
+
+def test_heads_of_this_base_are_fine(embedded):
+    report = check_heads(embedded, new_tokens=24)
+    assert report.ok
+    assert report.heads[0].accuracy > 2 * report.heads[0].baseline
+    assert [head.head for head in report.heads] == [1, 2, 3, 4, 5]
+    assert report.positions == 4 * 23
+    assert embedded.accuracies is not None  # and they are about as good as they were when measured
+
+
+def test_heads_of_another_base_are_not(embedded):
+    """Heads for another vocabulary of the same size, and heads for other hidden states."""
+    heads = embedded.heads
+    order = torch.randperm(heads.lm_weight.shape[1], generator=torch.Generator().manual_seed(0))
+    width = torch.randperm(heads.lm_weight.shape[2], generator=torch.Generator().manual_seed(0))
+    for last in (heads.lm_weight[:, order], heads.lm_weight[:, :, width]):
+        other = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
+        report = check_heads(with_heads(embedded, other), new_tokens=24)
+        assert report.verdict == "doubtful"
+        assert "do not seem to belong together: head 1 is right" in report.message
+        assert not any(head.better for head in report.heads)
+
+
+def test_heads_that_were_better_when_measured(embedded):
+    """As the right heads on another version of their base: not chance, and not what they were."""
+    heads = embedded.heads
+    noise = torch.randn(heads.lm_weight.shape, generator=torch.Generator().manual_seed(0))
+    last = heads.lm_weight + 0.7 * heads.lm_weight.std() * noise
+    worse = with_heads(embedded, MedusaHeads(heads.block_weight.data, heads.block_bias.data, last))
+    report = check_heads(worse, new_tokens=24)
+    assert report.verdict == "weaker"
+    measured = f"{embedded.accuracies[0][0]:.0%}"
+    assert f"were right {measured} of the time when measured, here it is" in report.message
+    assert check_heads(replace(worse, accuracies=None), new_tokens=24).ok
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_fresh_heads_are_untrained(engine, shared):
+    lm_head = engine.target.model.get_output_embeddings().weight.detach()
+    heads = MedusaHeads.fresh(lm_head, 3, 1)
+    if shared:
+        heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, lm_head)
+    assert check_heads(with_heads(engine, heads)).verdict == "untrained"
+
+
+def test_heads_that_are_not_finite_are_damaged(engine, model):
+    heads = tiny.fitted_heads(model)
+    heads.lm_weight.data[2, 1, 1] = torch.nan
+    report = check_heads(with_heads(engine, heads))
+    assert (report.verdict, report.heads) == ("damaged", [])
+
+
+def test_a_given_text_is_counted_as_it_stands(engine):
+    text = engine.decode_text(tiny.greedy_texts(engine.target.model, 1, 60)[0].tolist())
+    report = check_heads(engine, text)
+    for head in report.heads:
+        assert head.accuracy == pytest.approx(slow_accuracy(engine, text, head.head), abs=1e-4)
+    assert report.positions == len(engine.encode(text)) - 2
+
+
+def test_the_baselines_count_what_needs_no_heads(engine):
+    """Of "abababab…": half is the most frequent letter; the next token over again is right for head 2."""
+    report = check_heads(engine, "ab" * 30)
+    assert report.heads[0].baseline == pytest.approx(0.5, abs=0.01)
+    assert report.heads[1].baseline == 1.0
+    assert not report.heads[1].better
+    report = check_heads(engine, "a" * 80)
+    assert report.verdict == "unclear"
+    assert "repeats itself" in report.message
+
+
+def test_texts_that_are_too_short(engine):
+    assert "has only 18 positions" in check_heads(engine, "abcdefghijklmnopqrst").message
+    with pytest.raises(MedusaError, match="the text has 4 tokens, 5 are needed: give a longer one"):
+        check_heads(engine, "abcd")
+    with pytest.raises(MedusaError, match="no heads to check"):
+        check_heads(replace(engine, heads=None))
+
+
+def test_a_text_longer_than_the_context_is_cut(engine):
+    assert check_heads(engine, "abcdef" * 100).positions == engine.target.context - 2
+
+
+def test_the_command(engine_folder, tmp_path, capsys):
+    assert main(["heads", "check", "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    assert "fine: head 1 is right" in said.out
+    assert said.out.count("%") >= 10
+    assert "warning" not in said.err
+    base = ["--model", str(engine_folder)]
+    assert main(["heads", "init", *base, "--out", str(tmp_path / "heads"), "--num-heads", "2"]) == 0
+    capsys.readouterr()
+    flags = ["heads", "check", "--device", "cpu", *base, "--heads", str(tmp_path / "heads")]
+    assert main(flags) == 0
+    assert capsys.readouterr().err.startswith("warning: the heads are untrained")
+    assert main([*flags, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["ok"], record["verdict"], len(record["heads"])) == (False, "untrained", 2)
+    assert main(["heads", "check", "--model", str(engine_folder), "--heads", "none"]) == 2
+    assert capsys.readouterr().err == "error: there are no heads to check: name them with --heads\n"

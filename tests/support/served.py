@@ -1,0 +1,162 @@
+"""A launched page as `app.py` would serve it, what its browser code would know of it, and what it prints."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+
+import httpx
+from launching import launch
+
+from medusa_core.config import LoadConfig
+from ui.connections import limit_connections
+from ui.launch import launch_options
+from ui.layout import build_page
+from ui.policy import Reach, policy_of
+from ui.session import Session
+
+PATIENCE = 60  # seconds until a test gives up waiting
+DONE = "the token budget is used up"
+PUBLIC = policy_of({"SPACE_ID": "me/space"})
+PRIVATE = policy_of({})
+
+
+class Site:
+    """A launched page and what its own browser code would know of it."""
+
+    def __init__(self, page, session):
+        self.page = page
+        self.session = session
+        self.url = page.local_url.rstrip("/")
+        self.client = httpx.Client(timeout=PATIENCE)
+
+    def event(self, name, component=None):
+        """Number of the queued event with this function, fed by such a component."""
+        return next(
+            number
+            for number, function in self.page.fns.items()
+            if function.name == name
+            and function.queue
+            and (component is None or any(type(block).__name__ == component for block in function.inputs))
+        )
+
+    def event_at_once(self):
+        """Number of an event that does not wait in the queue and takes values that can be wrong."""
+        return next(
+            number
+            for number, function in self.page.fns.items()
+            if function.fn and not function.queue and any(not block.stateful for block in function.inputs)
+        )
+
+    def values(self, number, **changes):
+        """What the page sends for this event; ``changes`` by the components' labels."""
+        blocks = self.page.fns[number].inputs
+        values = [None if type(block).__name__ == "State" else block.value for block in blocks]
+        labels = [getattr(block, "label", None) for block in blocks]
+        for label, value in changes.items():
+            values[labels.index(label)] = value
+        return values
+
+    def join(self, page, number, values, **headers):
+        """Ask for an event; the page's code would do so after a click."""
+        body = json.dumps({"fn_index": number, "session_hash": page, "data": values}).encode()
+        headers |= {"content-type": "application/json"}
+        url = f"{self.url}/gradio_api/queue/join"
+        return self.client.post(url, content=body, headers=headers)
+
+    @contextmanager
+    def listen(self, page) -> Iterator[Iterator[dict]]:
+        """The messages of one page's events; leaving this closes the page."""
+        url = f"{self.url}/gradio_api/queue/data"
+        with self.client.stream("GET", url, params={"session_hash": page}) as stream:
+            yield (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:"))
+
+    def outcome(self, page, number, values):
+        """All messages of one event, up to its last."""
+        assert self.join(page, number, values).status_code == 200
+        seen = []
+        with self.listen(page) as messages:
+            for message in messages:
+                seen.append(message)
+                if message["msg"] == "process_completed":
+                    return seen
+        raise AssertionError(f"the event did not end: {seen[-1]}")
+
+    def idle(self):
+        """Wait until no event is being done and none waits."""
+        wait_until(lambda: not len(self.page._queue) and not any(self.page._queue.active_jobs))
+
+
+@contextmanager
+def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
+    """A page as `app.py` would serve it; a public one as on a Space, behind a proxy, unless told so."""
+    session = Session(LoadConfig(str(folder), dtype="float32", device="cpu"), policy=policy)
+    page = build_page(session)
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    reach = Reach("127.0.0.1", share=False, hosted=policy.public if proxied is None else proxied)
+    options = launch_options(page, policy, reach)
+    launch(
+        page, **{name: value for name, value in options.items() if name not in ("server_port", "ssr_mode")}
+    )
+    limit_connections(page.server, proxied=reach.proxied)
+    yield Site(page, session)
+    page.close(verbose=False)
+
+
+@contextmanager
+def engine_taken(site):
+    """The engine is busy with somebody's run until this is left."""
+    begun, over = threading.Event(), threading.Event()
+
+    def hold(engine):
+        begun.set()
+        yield over.wait(PATIENCE)
+
+    seen = []
+    thread = threading.Thread(target=lambda: seen.extend(site.session.on_engine(hold)))
+    thread.start()
+    assert begun.wait(PATIENCE), seen
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def file_at(path):
+    """What the page sends for a file after its upload."""
+    return {"path": path, "orig_name": "tree.json", "meta": {"_type": "gradio.FileData"}}
+
+
+def wait_until(condition):
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+def words_of(messages):
+    """Every string of what the server said."""
+    return json.dumps(messages, ensure_ascii=False)
+
+
+@contextmanager
+def terminal() -> Iterator[io.StringIO]:
+    """Collects what the server prints and logs until this is left, from all of its threads."""
+    seen = io.StringIO()
+    handler = logging.StreamHandler(seen)
+    loggers = [logging.getLogger(name) for name in ("", "uvicorn", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with redirect_stderr(seen), redirect_stdout(seen):
+            yield seen
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)

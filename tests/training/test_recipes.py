@@ -1,0 +1,276 @@
+"""The recipes for heads on a tiny base that has learned its corpus: they learn, resume, load and decode."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import tiny
+import torch
+from paths import ROOT
+from training_corpus import losses_of
+from training_runs import finish, medusa2_config, settings_for
+from transformers import AutoModelForCausalLM
+
+from medusa_core.adapters import apply_adapter
+from medusa_core.checkpoints import ADAPTER_NAME, has_adapter, read_heads
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.loading import load_engine
+from medusa_core.training.config import DirectConfig, Medusa1Config, SelfDistillConfig
+from medusa_core.training.recipes import result_of, train
+
+PROMPT = "The cat saw a"
+
+
+def tokens_per_step(load, tree="cartesian-2x2x2"):
+    engine = load_engine(replace(load, dtype="float32", device="cpu"))
+    steps = list(engine.stream(engine.encode(PROMPT), GenerationConfig(tree=tree, max_new_tokens=60)))
+    return sum(len(step.emitted) for step in steps) / len(steps)
+
+
+def test_training_makes_useless_heads_useful(trained_base, tmp_path):
+    config = Medusa1Config(**settings_for(trained_base, tmp_path / "run", tokens=120 * 512))
+    records = train(config)
+    next(records)
+    fresh = replace(config, out=str(tmp_path / "fresh"), tokens=512, learning_rate=0.0)
+    before = tokens_per_step(result_of(fresh, finish(fresh)))
+    *_, last = records
+    after = tokens_per_step(result_of(config, last.folder))
+    assert after > 1.4 * before
+
+
+def test_medusa1_writes_heads_metrics_and_a_card(trained_base, tmp_path):
+    folder = finish(Medusa1Config(**settings_for(trained_base, tmp_path)))
+    assert folder == tmp_path / "heads"
+    assert read_heads(folder).lm_weight.shape[::2] == (3, 48)
+    losses = losses_of(tmp_path, "loss/1")
+    assert losses[30] < losses[10]
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert 0 <= result["heldout/chat/top1/1"] <= result["heldout/chat/top5/1"] <= 1
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert f"| chat | {result['heldout/chat/base']:.3f} | {result['heldout/chat/top1/1']:.2f} / " in card
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_warmup": "two-stage", "stage1_tokens": 10 * 512},
+        {"head_warmup": "sine", "teacher": "self"},
+        {"head_warmup": "none", "lora_lm_head": False},
+    ],
+    ids=["two stages", "sine, own teacher", "no adapter on the LM head"],
+)
+def test_adapter_and_heads_load_as_what_was_trained(trained_base, tmp_path, changes):
+    config = medusa2_config(trained_base, tmp_path / "adapter", **changes)
+    folder = finish(config)
+    assert has_adapter(folder)
+    merged = replace(config, out=str(tmp_path / "merged"), save="merged")
+    whole = finish(merged)
+    engines = [
+        load_engine(replace(result_of(c, f), dtype="float32")) for c, f in ((config, folder), (merged, whole))
+    ]
+    ids = torch.tensor([engines[0].encode(PROMPT)])
+    with torch.no_grad():  # the merged weights are bfloat16
+        logits = [engine.target.model(ids).logits for engine in engines]
+        untouched = AutoModelForCausalLM.from_pretrained(trained_base, dtype=torch.float32)(ids).logits
+    torch.testing.assert_close(logits[0], logits[1], atol=0.05, rtol=0.05)
+    assert (logits[0] - untouched).abs().max() > 1e-3
+    assert [engine.heads.count for engine in engines] == [3, 3]
+    steps = list(engines[0].stream(ids[0].tolist(), GenerationConfig(max_new_tokens=20, ignore_eos=True)))
+    assert sum(len(step.emitted) for step in steps) == 20
+
+
+def test_an_untied_lm_head_leaves_the_embedding_alone(trained_base, tmp_path):
+    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
+    plain = AutoModelForCausalLM.from_pretrained(trained_base, dtype=torch.float32)
+    embedding = plain.get_input_embeddings().weight.clone()
+    adapted = apply_adapter(plain, folder)
+    torch.testing.assert_close(adapted.get_input_embeddings().weight, embedding)
+    assert (adapted.get_output_embeddings().weight - embedding).abs().max() > 1e-4
+
+
+def test_the_bare_base_can_still_be_had(trained_base, tmp_path):
+    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
+    assert load_engine(LoadConfig(model=str(trained_base), heads=str(folder))).heads is not None
+    assert load_engine(LoadConfig(model=str(trained_base), heads="none")).heads is None
+
+
+def test_an_adapter_of_another_base_is_refused(trained_base, tmp_path):
+    other = tiny.build_model(tiny.tiny_config())
+    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
+    with pytest.raises(MedusaError, match="does not fit the base model"):
+        apply_adapter(other, folder)
+    (folder / ADAPTER_NAME).unlink()
+    with pytest.raises(MedusaError, match=f"no {ADAPTER_NAME}"):
+        apply_adapter(other, folder)
+
+
+def test_a_teacher_holds_the_base_closer_than_its_text_does(trained_base, tmp_path):
+    changes = {"head_warmup": "none", "backbone_learning_rate": 5e-3, "head_weight": 0.2}
+    finish(medusa2_config(trained_base, tmp_path / "taught", teacher="self", **changes))
+    finish(medusa2_config(trained_base, tmp_path / "alone", **changes))
+    finish(DirectConfig(**settings_for(trained_base, tmp_path / "direct", lora=False)))
+    taught = losses_of(tmp_path / "taught", "loss/base")
+    assert taught[30] < 0.05  # a divergence from itself, not a loss
+    loss = {n: json.loads((tmp_path / n / "result.json").read_text())["heldout/chat/base"]
+            for n in ("taught", "direct")}  # fmt: skip
+    assert loss["taught"] < loss["direct"] + 0.05
+
+
+@pytest.mark.parametrize("recipe", ["medusa1", "medusa2"])
+def test_a_killed_run_goes_on_with_the_same_losses(trained_base, tmp_path, recipe):
+    def config(name):
+        if recipe == "medusa1":
+            return Medusa1Config(**settings_for(trained_base, tmp_path / name))
+        return medusa2_config(trained_base, tmp_path / name, head_warmup="sine", lora_dropout=0.2)
+
+    finish(config("whole"))
+    records = train(config("broken"))
+    while next(records).step < 17:
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        records.throw(KeyboardInterrupt)
+    finish(config("broken"))
+    assert losses_of(tmp_path / "broken") == pytest.approx(losses_of(tmp_path / "whole"), abs=1e-4)
+
+
+def test_accumulated_passes_make_the_same_step(trained_base, tmp_path):
+    finish(Medusa1Config(**settings_for(trained_base, tmp_path / "once", tokens=10 * 512)))
+    finish(Medusa1Config(**settings_for(trained_base, tmp_path / "twice", tokens=10 * 512, accumulate=2)))
+    assert losses_of(tmp_path / "twice")[10] == pytest.approx(losses_of(tmp_path / "once")[10], abs=2e-3)
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory(trained_base, tmp_path):
+    changes = {"tokens": 10 * 512, "head_warmup": "none", "lora_dropout": 0.0}
+    finish(medusa2_config(trained_base, tmp_path / "plain", **changes))
+    finish(medusa2_config(trained_base, tmp_path / "again", gradient_checkpointing=True, **changes))
+    assert losses_of(tmp_path / "again")[10] == pytest.approx(losses_of(tmp_path / "plain")[10], abs=1e-4)
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_nothing_is_said_about_old_names_of_the_libraries(trained_base, tmp_path):
+    """Neither while an adapter is trained nor when it is loaded."""
+    config = medusa2_config(
+        trained_base, tmp_path, head_warmup="none", tokens=512, gradient_checkpointing=True
+    )
+    assert load_engine(result_of(config, finish(config))).heads is not None
+
+
+def test_two_processes_take_the_same_steps_as_one(trained_base, tmp_path):
+    changes = {"tokens": 10 * 512}
+    finish(Medusa1Config(**settings_for(trained_base, tmp_path / "one", **changes)))
+    flags = settings_for(trained_base, tmp_path / "two", **changes)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
+        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+        "--main_process_port", str(port),
+        "-m", "medusa_core", "train", "medusa1",
+        *(word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))),
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses_of(tmp_path / "two")[10] == pytest.approx(losses_of(tmp_path / "one")[10], abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_tokens": 500}, "multiple of 64"),
+        ({"optimizer": "adamw8bit"}, "needs a CUDA GPU: use --optimizer adamw"),
+        ({"base_4bit": True}, "need a CUDA GPU and bitsandbytes: drop --base-4bit"),
+        ({"data": "nowhere.jsonl"}, "no file or folder nowhere.jsonl"),
+        ({"model": "./nowhere"}, "no folder ./nowhere"),
+        ({"start": "./nowhere"}, "no folder ./nowhere"),
+    ],
+)
+def test_bad_settings_are_refused_with_their_cause(trained_base, tmp_path, changes, message):
+    with pytest.raises(MedusaError, match=message):
+        finish(Medusa1Config(**settings_for(trained_base, tmp_path, **changes)))
+
+
+@pytest.mark.skipif(find_spec("trackio") is not None, reason="trackio is installed here")
+def test_a_tracker_that_is_not_installed_is_named(trained_base, tmp_path):
+    with pytest.raises(MedusaError, match="pip install trackio"):
+        finish(Medusa1Config(**settings_for(trained_base, tmp_path, track="trackio")))
+
+
+def test_a_tracker_gets_the_metrics(trained_base, tmp_path):
+    pytest.importorskip("tensorboard")
+    finish(Medusa1Config(**settings_for(trained_base, tmp_path, tokens=10 * 512, track="tensorboard")))
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"base_4bit": True}, "cannot be held in 4 bits"),
+        ({"teacher": "self", "lora": False}, "its own teacher only with its adapter off"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(trained_base, tmp_path, changes, message):
+    with pytest.raises(MedusaError, match=message):
+        finish(medusa2_config(trained_base, tmp_path, head_warmup="none", **changes))
+
+
+# --- self-distillation
+
+
+def distill_config(base, out, **changes):
+    own = {"answers": 24, "answer_batch": 8, "answer_tokens": 20, "lora_rank": 4, "tokens": 20 * 512}
+    return SelfDistillConfig(**settings_for(base, out, **(own | changes)))
+
+
+def answers_of(folder):
+    return {file.stem: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            for file in sorted((folder / "answers").glob("*.jsonl"))}  # fmt: skip
+
+
+def test_the_base_writes_from_the_corpus_and_learns_from_it(trained_base, tmp_path):
+    folder = finish(distill_config(trained_base, tmp_path))
+    answers = answers_of(tmp_path)
+    assert set(answers) == {"story", "chat"}
+    assert sum(map(len, answers.values())) == 24
+    assert has_adapter(folder)
+    assert losses_of(tmp_path / "medusa2", "loss/1")[20] < losses_of(tmp_path / "medusa2", "loss/1")[10] + 0.1
+
+
+def test_without_a_corpus_the_base_invents_the_beginnings(trained_base, tmp_path):
+    config = distill_config(trained_base, tmp_path, data_root=str(tmp_path), train="nothing")
+    finish(config)
+    texts = [record["text"] for record in answers_of(tmp_path)["invented"]]
+    assert len(texts) == 24
+    assert len(set(texts)) > 12
+
+
+def test_dialogues_are_answered_turn_by_turn(trained_base, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [{"turns": ["The cat saw", "And the dog?"]}, {"prompt": "The owl"}]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    finish(distill_config(trained_base, tmp_path, prompts=str(prompts), train="medusa1"))
+    roles = {tuple(m["role"] for m in record["messages"]) for record in answers_of(tmp_path)["prompts"]}
+    assert roles == {("user", "assistant"), ("user", "assistant", "user", "assistant")}
+
+
+def test_answers_go_on_where_they_were_broken_off(trained_base, tmp_path):
+    finish(distill_config(trained_base, tmp_path / "whole", train="nothing"))
+    config = distill_config(trained_base, tmp_path / "broken", train="nothing")
+    records = train(config)
+    next(records)
+    records.close()
+    with open(tmp_path / "broken" / "answers" / "story.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"batch": 1, "text": "half a li')  # as a kill in the middle of a batch leaves it
+    finish(config)
+    assert answers_of(tmp_path / "broken") == answers_of(tmp_path / "whole")

@@ -1,0 +1,338 @@
+"""The page's chat through the session: replies, kept caches, what is refused, and visitors who never meet."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import re
+import shutil
+import weakref
+from dataclasses import replace
+
+import pytest
+import tiny
+
+from medusa_core.chat import Conversation, Message
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.engine import Engine
+from medusa_core.loading import load_engine
+from medusa_core.marked_text import Piece
+from medusa_core.target import Target
+from ui.chat_run import NOT_SENT, chat_notice
+from ui.chosen import DEFAULT, YOURS, Chosen
+from ui.engine_shelf import MOST_ENGINES
+from ui.run_settings import MAX_PROMPT_CHARACTERS
+from ui.session import Session
+from ui.tabs.chat import openers
+from ui.talk import MOST_TURNS, Talk, Turn
+from ui.updates import StopFlag
+
+# Of letters the tiny tokenizer has; "vx" is the end of a turn, and the first system prompt is refused.
+TEMPLATE = (
+    "{% for m in messages %}{{ 'x' if m.role == 'user' else 'w' }}{{ m.content }}v{% endfor %}"
+    "{% if add_generation_prompt %}w{% endif %}"
+)
+SETTINGS = {
+    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 12, "acceptance": "match",
+    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
+}  # fmt: skip
+CONFIG = GenerationConfig(max_new_tokens=12)
+QUESTIONS = ["abc", "hij", "de"]
+
+
+@pytest.fixture(scope="module")
+def folder(engine_folder, tmp_path_factory):
+    """The tiny model with a chat template."""
+    path = tmp_path_factory.mktemp("chat") / "model"
+    shutil.copytree(engine_folder, path)
+    (path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def load(folder):
+    return LoadConfig(str(folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def session(load):
+    return Session(load)
+
+
+@pytest.fixture(scope="module")
+def loaded(load):
+    """The same engine, for the slow way."""
+    return load_engine(load)
+
+
+def say(session, text, talk=Talk(), **settings):  # noqa: B008 - frozen
+    return list(session.chat(text, talk, SETTINGS | settings, StopFlag()))
+
+
+def talk_of(updates) -> Talk:
+    assert [update.status for update in updates if update.problem] == []
+    return updates[-1].talk
+
+
+def converse(session, questions=QUESTIONS, talk=Talk(), **settings) -> Talk:  # noqa: B008 - frozen
+    for question in questions:
+        talk = talk_of(say(session, question, talk, **settings))
+    return talk
+
+
+def expected(engine: Engine, questions=QUESTIONS):
+    """Replies of the engine's own conversation, the page left out."""
+    conversation = Conversation(engine)
+    replies = []
+    for question in questions:
+        replies.append(conversation.reply(question, CONFIG))
+        assert list(replies[-1])
+    return conversation, replies
+
+
+def reused(turn: Turn) -> tuple[int, int]:
+    """Tokens of the prompt that were in the cache, and all of them, as the page says."""
+    found = re.search(r"(\d+) of (\d+) prompt tokens reused", turn.figures)
+    return int(found[1]), int(found[2])
+
+
+def texts(talk: Talk):
+    return [Message(turn.role, turn.text) for turn in talk.turns]
+
+
+def test_replies_are_those_of_the_engines_own_conversation(session, loaded):
+    conversation, replies = expected(loaded)
+    talk = converse(session)
+    assert texts(talk) == conversation.messages
+    assert any(piece.drafted for turn in talk.turns for piece in turn.pieces)
+    for turn, reply in zip(talk.turns[1::2], replies, strict=True):
+        assert f"{len(reply.tokens)} tokens in {reply.steps} steps" in turn.figures
+        assert reused(turn) == (reply.reused, len(reply.prompt))
+    assert all(reply.reused > 0 for reply in replies[1:])
+
+
+def test_a_reply_reaches_the_view_and_the_transcript_step_by_step(session, loaded):
+    _, (reply, *_) = expected(loaded)
+    updates = say(session, QUESTIONS[0])
+    kinds = [json.loads(update.message)["kind"] for update in updates if update.message]
+    assert kinds == ["begin", *["step"] * reply.steps, "end"]
+    assert updates[-1].trace["output"]["token_ids"] == reply.tokens
+    assert updates[-1].trace["prompt"]["token_ids"] == reply.prompt
+    first, *grown, last = [json.loads(u.transcript) for u in updates if getattr(u, "transcript", None)]
+    assert (first["live"], last["live"]) == (True, False)
+    assert {first["run"], *(message["run"] for message in grown)} == {last["run"]}
+    live = "".join(piece["text"] for message in grown for piece in message["pieces"])
+    assert reply.text.startswith(live)
+    assert "".join(piece["text"] for piece in last["turns"][1]["pieces"]) == reply.text.strip()
+
+
+def test_everything_that_crosses_can_be_pickled_and_taken_up_elsewhere(session, load, loaded):
+    """What a reply in another process needs: only the kept cache is missing there."""
+    conversation, _ = expected(loaded)
+    updates = say(session, QUESTIONS[0])
+    assert pickle.loads(pickle.dumps(updates)) == updates
+    talk = converse(Session(load), QUESTIONS[1:], pickle.loads(pickle.dumps(talk_of(updates))))
+    assert texts(talk) == conversation.messages
+    assert reused(talk.turns[3])[0] == 0
+    assert reused(talk.turns[5])[0] > 0
+
+
+def test_stop_keeps_the_words_that_are_there(session, loaded):
+    flag, seen = StopFlag(), []
+    for update in session.chat(QUESTIONS[0], Talk(), SETTINGS, flag):
+        seen.append(update)
+        flag.stopped = sum(bool(u.message) for u in seen) == 3  # begin and two steps
+    talk = talk_of(seen)
+    _, (whole, *_) = expected(loaded)
+    part = talk.turns[1].text
+    assert part
+    assert whole.text.strip().startswith(part)
+    assert len(part) < len(whole.text.strip())
+    assert "stopped" in talk.turns[1].figures
+    # And the conversation goes on from there, with what was read.
+    slow = Conversation(loaded, "", texts(talk))
+    reply = slow.reply("hij", CONFIG)
+    assert list(reply)
+    talk = talk_of(say(session, "hij", talk))
+    assert texts(talk) == slow.messages
+    assert reused(talk.turns[3])[0] > len(part)
+
+
+def test_stop_reaches_a_message_that_still_waits(session):
+    session.load()
+    updates = list(session.chat("abc", Talk(), SETTINGS, StopFlag(stopped=True)))
+    assert updates[-1].status == NOT_SENT
+    assert not any(getattr(update, "talk", None) or update.message for update in updates)
+
+
+def test_other_heads_go_on_with_what_was_read(session, loaded, model):
+    _, replies = expected(loaded)
+    talk = converse(session, QUESTIONS[:2])
+    shared = []
+    list(session.on_engine(lambda engine: iter([shared.append(engine)])))
+    other = replace(shared[0], heads=tiny.random_heads(model))
+    mine = Chosen().with_engine(session.add_engine("random", other), "random")
+    talk = talk_of(say(session, QUESTIONS[2], talk, heads=YOURS, chosen=mine))
+    assert talk.turns[5].text == replies[2].text.strip()  # greedy: any heads, the same text
+    assert reused(talk.turns[5]) == (replies[2].reused, len(replies[2].prompt))
+
+
+def test_another_model_reads_the_messages_again(session, folder, tmp_path):
+    talk = converse(session, QUESTIONS[:1])
+    shutil.copytree(folder, tmp_path / "other")
+    tiny.build_model(tiny.tiny_config(2), seed=7).save_pretrained(tmp_path / "other")
+    wish = LoadConfig(str(tmp_path / "other"), dtype="float32", device="cpu")
+    theirs = list(session.choose_model(wish, Chosen(), StopFlag()))[-1].chosen
+    slow = Conversation(load_engine(wish), "", texts(talk))
+    reply = slow.reply("hij", CONFIG)
+    assert list(reply)
+    longer = talk_of(say(session, "hij", talk, chosen=theirs))
+    assert texts(longer) == slow.messages
+    assert reused(longer.turns[3]) == (0, len(reply.prompt))
+    # Back to the model before: it still has what it read.
+    assert reused(converse(session, ["hij"], talk).turns[3])[0] > 0
+
+
+def long_talk(count, characters=1):
+    return Talk(turns=(Turn("user", (Piece("a" * characters),)), Turn("assistant", ())) * (count // 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "words"),
+    [
+        ("", {}, "message is empty"),
+        ("  \n", {}, "message is empty"),
+        ("a" * (MAX_PROMPT_CHARACTERS + 1), {}, f"{MAX_PROMPT_CHARACTERS + 1} characters"),
+        ("a" * 200, {}, "the context holds 96"),
+        ("hij", {"system": "a" * (MAX_PROMPT_CHARACTERS + 1)}, "The system prompt has"),
+        ("hij", {"system": "be nice"}, "has no system prompt"),
+        ("hij", {"turns": long_talk(MOST_TURNS).turns}, f"the page keeps {MOST_TURNS}"),
+        ("hij", {"turns": long_talk(20, 10_000).turns}, "has 100003 characters, the page keeps 100000"),
+        ("hij", {"settings": {"max_new_tokens": 4096}}, "4096 new tokens asked for"),
+        ("hij", {"settings": {"heads": YOURS}}, "no heads of yours"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_said_leaves_the_conversation_as_it_was(session, loaded, text, changes, words):
+    _, replies = expected(loaded, QUESTIONS[:2])
+    talk = converse(session, QUESTIONS[:1])
+    changes = dict(changes)
+    settings = changes.pop("settings", {})
+    updates = say(session, text, replace(talk, **changes), **settings)
+    assert updates[-1].problem
+    assert words in updates[-1].status
+    assert "\n" not in updates[-1].status
+    assert not any(getattr(update, "talk", None) for update in updates)
+    talk = converse(session, QUESTIONS[1:2], talk)
+    assert talk.turns[3].text == replies[1].text.strip()
+    assert reused(talk.turns[3]) == (replies[1].reused, len(replies[1].prompt))
+
+
+def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loaded, monkeypatch):
+    _, replies = expected(loaded, QUESTIONS[:2])
+    talk = converse(session, QUESTIONS[:1])
+    verify, calls = Target.verify, []
+
+    def failing(self, *arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("secret detail")
+        return verify(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "verify", failing)
+        updates = say(session, "hij", talk)
+    assert updates[-1].problem
+    assert "secret" not in updates[-1].status
+    assert any(getattr(update, "transcript", None) for update in updates)  # it had begun
+    talk = converse(session, QUESTIONS[1:2], talk)
+    assert talk.turns[3].text == replies[1].text.strip()
+
+
+def test_two_visitors_never_meet(session, loaded):
+    alone, _ = expected(loaded)
+    other = QUESTIONS[::-1]
+    one = two = Talk()
+    for mine, theirs in zip(QUESTIONS, other, strict=True):
+        one, two = converse(session, [mine], one), converse(session, [theirs], two)
+    assert one.id != two.id
+    assert min(len(one.id), len(two.id)) >= 32
+    assert texts(one) == alone.messages
+    assert texts(two) == expected(loaded, other)[0].messages
+
+
+def test_a_new_conversation_starts_from_nothing_said(session, loaded):
+    talk = converse(session)
+    assert talk.anew() == Talk(talk.id)
+    again = converse(session, QUESTIONS, talk.anew())
+    assert texts(again) == texts(talk)
+
+
+def test_leaving_ends_the_reply(session):
+    run = session.chat("abc", Talk(), SETTINGS, StopFlag())
+    while not (update := next(run)).message:
+        pass
+    assert update.message
+    run.close()
+    assert not session.busy
+
+
+def test_old_messages_stay_to_be_seen_when_the_context_has_no_room(session, loaded):
+    talk = Talk()
+    while all(turn.read for turn in talk.turns):
+        assert len(talk.turns) < 40
+        talk = converse(session, ["abcdefghijkl"], talk)
+    gone = sum(not turn.read for turn in talk.turns)
+    assert [turn.read for turn in talk.turns] == [False] * gone + [True] * (len(talk.turns) - gone)
+    assert f"the oldest {gone} messages no longer fit" in talk.turns[-1].figures
+    slow = Conversation(loaded, "", [Message(turn.role, turn.text) for turn in talk.read])
+    reply = slow.reply("de", CONFIG)
+    assert list(reply)
+    talk = converse(session, ["de"], talk)
+    assert talk.turns[-1].text == reply.text.strip()
+    assert sum(not turn.read for turn in talk.turns) == gone + reply.dropped
+
+
+def test_a_model_without_a_template_continues_the_text_and_says_so(engine_folder):
+    session = Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+    assert session.chat_notice(Chosen()).startswith(
+        f"{engine_folder.name} has no chat template: it continues"
+    )
+    engine = load_engine(session.load_config)
+    reply = Conversation(engine).reply("abc", CONFIG)
+    assert list(reply)
+    assert reply.prompt == engine.encode("abc")
+    assert talk_of(say(session, "abc")).turns[1].text == reply.text
+
+
+def test_the_notice_is_for_those_who_need_one(session, model, tmp_path):
+    assert session.chat_notice(Chosen()) == ""
+    put_away = Chosen(model=LoadConfig(str(tmp_path)))
+    assert session.chat_notice(put_away) == ""
+    assert "no config.json" in Session(put_away.model).chat_notice(Chosen())
+    assert "no tokenizer" in chat_notice(tiny.build_engine(model, None, tokenizer=False))
+
+
+def test_what_was_read_goes_with_its_model(session, load, loaded):
+    """A model that is put away must leave its memory: a conversation on it may not hold it."""
+    own = load_engine(load)
+    model = weakref.ref(own.target)
+    mine = Chosen().with_engine(session.add_engine("own", own), "own")
+    del own
+    talk_of(say(session, "abc", heads=YOURS, chosen=mine))
+    gc.collect()
+    assert model() is not None
+    for _ in range(MOST_ENGINES):
+        session.add_engine("another", loaded)
+    gc.collect()
+    assert model() is None
+
+
+def test_examples_of_a_chat_are_the_prompts_that_ask():
+    kinds = [
+        {"kind": "Story", "prompts": [{"label": "x", "text": "Once"}]},
+        {"kind": "Booking", "prompts": [
+            {"label": "y", "text": "User: A table?\nAssistant:"}, {"label": "z", "text": "User: open"},
+        ]},
+    ]  # fmt: skip
+    assert openers(kinds) == [{"kind": "Booking", "prompts": [{"label": "y", "text": "A table?"}]}]

@@ -1,0 +1,187 @@
+"""What a public page gives to requests that no button of it sends: no file, no other service, no stall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gradio.route_utils import delete_files_created_by_app
+from paths import ROOT
+from served import DONE, PUBLIC, file_at, launched, words_of
+
+from ui.policy import policy_of
+
+
+@pytest.fixture(scope="module")
+def site(engine_folder):
+    with launched(engine_folder, PUBLIC) as found:
+        yield found
+
+
+@pytest.fixture
+def run(site):
+    """Number of the Decode tab's run."""
+    site.idle()
+    return site.event("work", "Textbox")
+
+
+# ---- files and services ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "/proc/self/environ",
+        str(ROOT / "README.md"),
+        str(ROOT / "app.py"),
+        str(ROOT / "assets" / "prompts.json"),
+        str(ROOT / "assets" / "model" / "config.json"),
+        "app.py",
+        "assets/model/config.json",
+        "../../../../../../etc/passwd",
+        "%2e%2e/%2e%2e/etc/passwd",
+    ],
+)
+def test_no_file_of_the_server_can_be_fetched(site, engine_folder, path):
+    for prefix in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/", "/svelte/"):
+        answer = site.client.get(f"{site.url}{prefix}{path}")
+        assert answer.status_code in (403, 404), f"{prefix}{path}: {answer.status_code}"
+    weights = site.client.get(f"{site.url}/gradio_api/file={engine_folder}/model.safetensors")
+    assert weights.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/gradio_api/file=http://127.0.0.1/"),
+        ("GET", "/gradio_api/file=https://example.com/a.png"),
+        ("GET", "/gradio_api/file=HTTPS://example.com/a.png"),
+        ("GET", "/gradio_api/proxy=https://example.hf.space/x"),
+        ("GET", "/gradio_api/deep_link?session_hash=x"),
+        ("GET", "/gradio_api/openapi.json"),
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+        ("GET", "/gradio_api/vibe-code"),
+        ("GET", "/gradio_api/mcp/schema"),
+        ("GET", "/monitoring"),
+        ("GET", "/monitoring/summary"),
+        ("POST", "/gradio_api/process_recording"),
+        ("POST", "/gradio_api/component_server"),
+        ("POST", "/gradio_api/call/work"),
+        ("POST", "/gradio_api/api/work"),
+    ],
+)
+def test_services_that_the_page_does_not_use_are_closed(site, method, path):
+    assert site.client.request(method, site.url + path).status_code in (403, 404)
+
+
+def test_the_page_offers_no_interface_for_programs(site):
+    info = site.client.get(f"{site.url}/gradio_api/info").json()
+    assert info["named_endpoints"] == {}
+    assert info["unnamed_endpoints"] == {}
+
+
+def test_an_upload_is_bounded_and_its_path_is_not_another_file(site, tmp_path):
+    url = f"{site.url}/gradio_api/upload"
+    assert site.client.post(url, files={"files": ("big.json", b"1" * 700_000)}).status_code == 413
+    many = [("files", (f"{number}.json", b"1" * 300_000)) for number in range(6)]
+    assert site.client.post(url, files=many).status_code == 413
+    outside = tmp_path / "tree.json"
+    outside.write_text("[[0], [1]]", encoding="utf-8")
+    load = site.event("_load", "UploadButton")
+    for path in (str(outside), "/etc/passwd", str(ROOT / "assets" / "prompts.json")):
+        answer = site.join("thief", load, [file_at(path), None])
+        assert answer.status_code == 400
+        assert "was not uploaded to this page" in answer.json()["detail"]
+    [path] = site.client.post(url, files={"files": ("tree.json", b"[[0], [1]]")}).json()
+    assert "Loaded" in words_of(site.outcome("visitor", load, [file_at(path), None]))
+    # What gradio does by itself every now and then: `build_page` asks for it.
+    delete_files_created_by_app(site.page, age=0)
+    assert not Path(path).exists()
+
+
+def test_a_text_to_train_on_is_an_uploaded_file_or_none(engine_folder):
+    """The Train tab, where the owner allows it in public."""
+    with launched(engine_folder, policy_of({"SPACE_ID": "me/space", "MEDUSA_TRAINING": "1"})) as site:
+        train = site.event("work", "File")
+        blocks = site.page.fns[train].inputs
+        values = site.values(train)
+        values[next(i for i, block in enumerate(blocks) if type(block).__name__ == "File")] = file_at(
+            "/etc/passwd"
+        )
+        answer = site.join("thief", train, values)
+    assert answer.status_code == 400
+    assert "was not uploaded to this page" in answer.json()["detail"]
+
+
+# ---- values that no control would send -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"New tokens at most": 10**9},
+        {"New tokens at most": -1},
+        {"New tokens at most": "many"},
+        {"New tokens at most": None},
+        {"Temperature": 10**9},
+        {"Temperature": [0.1]},
+        {"Tree": "/etc/passwd"},
+        {"Tree": ["default", "default"]},
+        {"Tree": {"path": "/etc/passwd"}},
+        {"Heads": "0123456789abcdef0123456789abcdef"},
+        {"Heads": "yours"},
+        {"Acceptance rule": "__import__('os')"},
+        {"Seed": 10**30},
+        {"Seed": "x"},
+        {"Node budget": 10**9},
+        {"Seed": True},
+        {"Prompt": ["a"] * 100_000},
+        {"Prompt": 7},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_values_out_of_range_are_refused_and_the_server_goes_on(site, run, changes):
+    good = {"Prompt": "abc", "New tokens at most": 8}
+    answer = site.join("odd", run, site.values(run, **(good | changes)))
+    assert answer.status_code == 400
+    assert "reload the page and try again." in answer.json()["detail"]
+    assert DONE in words_of(site.outcome("good", run, site.values(run, **good)))
+
+
+@pytest.mark.parametrize("prompt", ["a" * 400_000, "", "\ud800"], ids=["long", "empty", "no character"])
+def test_a_prompt_that_cannot_be_run_is_answered_by_the_page(site, run, prompt):
+    good = {"Prompt": "abc", "New tokens at most": 8}
+    seen = site.outcome("odd", run, site.values(run, **(good | {"Prompt": prompt})))
+    assert DONE not in words_of(seen)
+    assert any(message["msg"] == "log" for message in seen)
+    assert DONE in words_of(site.outcome("good", run, site.values(run, **good)))
+
+
+def test_a_run_with_too_few_values_or_of_no_event_is_an_error(site, run):
+    assert "takes 12 values" in site.join("short", run, ["abc"]).json()["detail"]
+    assert site.join("none", 10**6, []).status_code == 400
+    assert site.join("none", "work", []).status_code == 400
+    headers = {"content-type": "application/json"}
+    answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=b"{", headers=headers)
+    assert answer.status_code == 400
+    assert site.client.post(f"{site.url}/gradio_api/queue/join", content=b"{}").status_code == 415
+
+
+def test_a_run_cannot_pass_the_queue_by(site, run):
+    body = {"fn_index": run, "session_hash": "direct", "data": site.values(run, Prompt="abc")}
+    for name in ("work", "predict"):
+        assert site.client.post(f"{site.url}/gradio_api/run/{name}", json=body).status_code == 404
+
+
+def test_a_large_request_is_refused_before_it_is_read(site, run):
+    answer = site.join("large", run, site.values(run, Prompt="a" * 10_000_000))
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == "The request is larger than 1 MB: shorten the text or the file."
+    chunks = (b" " * 100_000 for _ in range(100))  # no length beforehand
+    answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=chunks)
+    assert answer.status_code == 413
+    chunks = (b" " * 100_000 for _ in range(100))
+    answer = site.client.post(f"{site.url}/gradio_api/run/predict", content=chunks)
+    assert answer.status_code == 413

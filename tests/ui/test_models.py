@@ -1,0 +1,347 @@
+"""Choosing a model: what visitors may name, what it changes for them alone, and what a run makes of it."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+from dataclasses import replace
+
+import pytest
+import tiny
+from other_model import other_model
+from slow_loading import close_gate
+from test_session import MINE, SETTINGS, problem_of, trace_of
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from ui import train_gain, tree_lab
+from ui.chosen import YOURS, Chosen
+from ui.model_loader import Loading
+from ui.models import ModelUpdate, name_of
+from ui.policy import Offer, Policy
+from ui.session import Session
+from ui.tabs import train as train_tab
+from ui.train_lab import train_heads
+from ui.train_plan import PASTE, Plan
+from ui.tree_measuring import measure
+from ui.updates import StopFlag
+
+
+@pytest.fixture(scope="module")
+def load(engine_folder):
+    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def other(engine_folder, tmp_path_factory):
+    return other_model(engine_folder, tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def session(load, assets):
+    return Session(load, assets)
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("assets")
+    (folder / "prompts.json").write_text('[{"kind": "a", "prompts": [{"label": "a", "text": "abc"}]}]')
+    return folder
+
+
+def wish(folder, **changes):
+    return LoadConfig(str(folder), **({"dtype": "float32"} | changes))
+
+
+def choose(session, wanted, chosen=None):
+    """All updates, and what is chosen afterwards."""
+    chosen = chosen or Chosen()
+    updates = list(session.choose_model(wanted, chosen, StopFlag()))
+    new = [update.chosen for update in updates if isinstance(update, ModelUpdate)]
+    return updates, (new[-1] if new else chosen)
+
+
+def taken(session, wanted, chosen=None):
+    updates, chosen = choose(session, wanted, chosen)
+    assert not updates[-1].problem, updates[-1].status
+    return chosen
+
+
+def decode(session, chosen=None, **changes):
+    settings = SETTINGS | {"chosen": chosen or Chosen()} | changes
+    return list(session.decode("abc", settings, StopFlag()))
+
+
+# ---- for one visitor -------------------------------------------------------------------------------------
+
+
+def test_a_chosen_model_is_used_by_its_visitor_alone(session, other):
+    before = trace_of(decode(session))
+    mine = taken(session, wish(other))
+    assert session.badge(mine).startswith("other, 2 Medusa heads")
+    trace = trace_of(decode(session, mine))
+    assert trace["model"]["base"] == "other"
+    assert trace["output"]["token_ids"] != before["output"]["token_ids"]
+    assert len(trace["config"]["tree"]) == 15  # grown, since these heads bring none
+    assert trace_of(decode(session))["output"]["token_ids"] == before["output"]["token_ids"]
+    assert "other" not in session.badge()
+
+
+def test_it_can_be_compared_and_its_trees_are_those_of_its_heads(session, other):
+    mine = taken(session, wish(other))
+    race = list(session.compare("abc", SETTINGS | {"chosen": mine, "max_new_tokens": 8}, 1, StopFlag()))
+    assert race[-1].status.startswith("Measured")
+    lab = tree_lab.lab_of(session, mine)
+    assert len(lab.accuracies) == 2
+    assert lab.belongs_to(mine)
+    assert not lab.belongs_to(Chosen())
+    assert "Nobody has counted" in tree_lab.sentence(lab, 6)
+
+
+def test_a_choice_is_plain_data(session, other):
+    mine = taken(session, wish(other))
+    assert pickle.loads(pickle.dumps(mine)) == mine
+
+
+def test_own_heads_and_tree_go_with_their_model_and_stay_with_it(session, other):
+    mine = Chosen("id", "mine", ((0,),))
+    updates, new = choose(session, wish(other), mine)
+    assert new == Chosen(model=new.model)
+    assert "is put away" in updates[-1].status
+    assert new.with_engine("id", "mine").with_tree([[0]]).model == new.model
+    kept = new.with_tree([[0]])
+    assert taken(session, wish(other), kept) == kept  # the same model again
+    assert taken(session, session.load_config, kept) == Chosen()
+
+
+def test_the_apps_own_model_is_chosen_without_loading_it_twice(session, load):
+    updates, chosen = choose(session, load, Chosen(model=wish("x")))
+    assert chosen == Chosen()
+    assert not any(isinstance(update, Loading) for update in updates)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (LoadConfig("/no/such/folder"), "there is no folder"),
+        (LoadConfig("", "/no/such/heads"), "there is no folder"),
+        (LoadConfig("\0"), "Not loaded"),
+        (LoadConfig("a" * 300), "Not loaded"),
+        (LoadConfig("../../etc"), "Not loaded"),
+    ],
+)
+def test_an_error_is_said_and_leaves_the_model_in_place(session, other, wanted, words):
+    mine = taken(session, wish(other))
+    updates, still = choose(session, wanted, mine)
+    assert words in problem_of(updates)
+    assert updates[-1].status.endswith("Still using other.")
+    assert still == mine
+    assert trace_of(decode(session, still))["model"]["base"] == "other"
+
+
+def test_a_fault_in_the_program_is_said_without_its_details(session, other, monkeypatch, caplog):
+    def breaks(config, watch):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("medusa_core.loading.load_engine", breaks)
+    words = problem_of(choose(session, wish(other))[0])
+    assert "RuntimeError" in words
+    assert "secret" not in words
+    assert "secret detail" in caplog.text
+
+
+def test_cancelling_keeps_the_model_in_use(session, other, monkeypatch):
+    gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
+    updates = session.choose_model(wish(other), Chosen(), flag)
+    while not gate.reached.is_set():
+        next(updates)
+    flag.stopped = True
+    last = list(updates)[-1]
+    assert last.status.startswith("Cancelled; still using")
+    assert not isinstance(last, ModelUpdate)
+    assert not last.problem
+    gate.opened.set()
+
+
+def test_the_memory_is_told_without_loading(session, other):
+    *_, last = session.estimate_model(wish(other), StopFlag())
+    assert last.status.startswith("other needs about")
+    assert session.model_at_hand(Chosen(model=wish(other))) is None
+    *_, last = session.estimate_model(LoadConfig("/no/such"), StopFlag())
+    assert last.problem
+    assert last.status.startswith("Nobody can tell: there is no folder")
+
+
+# ---- for several -----------------------------------------------------------------------------------------
+
+
+def test_runs_of_others_go_on_while_a_model_is_loaded(session, other, monkeypatch):
+    decode(session)  # so that the app's own model is there
+    gate = close_gate(monkeypatch, "weights")
+    updates = session.choose_model(wish(other), Chosen(), StopFlag())
+    while not gate.reached.is_set():
+        next(updates)
+    trace_of(decode(session))
+    gate.opened.set()
+    assert isinstance(list(updates)[-1], ModelUpdate)
+
+
+def test_two_visitors_with_two_models_at_once(session, other):
+    results = {}
+
+    def visit(name, wanted):
+        mine = taken(session, wanted)
+        results[name] = [trace_of(decode(session, mine))["model"]["base"] for _ in range(3)]
+
+    visitors = [
+        threading.Thread(target=visit, args=(name, wanted))
+        for name, wanted in (("a", wish(other)), ("b", session.load_config))
+    ]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join()
+    assert results == {"a": ["other"] * 3, "b": [name_of(session.load_config)] * 3}
+
+
+def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, other):
+    mine = taken(session, wish(other))
+    assert session._models._shelf.drop_oldest()
+    assert "put away" in session.badge(mine)
+    assert trace_of(decode(session, mine))["model"]["base"] == "other"
+    assert "2 Medusa heads" in session.badge(mine)
+
+
+def test_stop_while_it_is_loaded_again_ends_the_run(session, other, monkeypatch):
+    mine = taken(session, wish(other))
+    session._models._shelf.drop_oldest()
+    gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
+    run = session.decode("abc", SETTINGS | {"chosen": mine}, flag)
+    while not gate.reached.is_set():
+        next(run)
+    flag.stopped = True
+    assert list(run)[-1].status == "Stopped before the model was loaded."
+    assert not session.busy
+    gate.opened.set()
+
+
+def test_a_model_whose_folder_has_gone_gives_a_sentence(session, other, tmp_path):
+    folder = tmp_path / "moved"
+    shutil.copytree(other, folder)
+    mine = taken(session, wish(folder))
+    session._models._shelf.drop_oldest()
+    shutil.rmtree(folder)
+    assert "there is no folder" in problem_of(decode(session, mine))
+
+
+def test_a_run_keeps_its_model_from_being_put_away(session, other):
+    mine = taken(session, wish(other))
+    run = session.decode("abc", SETTINGS | {"chosen": mine}, StopFlag())
+    next(run)
+    assert not session._models._shelf.drop_oldest()
+    run.close()
+    assert session._models._shelf.drop_oldest()
+
+
+# ---- without heads ---------------------------------------------------------------------------------------
+
+
+def test_a_model_without_heads_decodes_plainly_and_says_so(session, base):
+    mine = taken(session, wish(base))
+    assert "no Medusa heads" in session.badge(mine)
+    updates = decode(session, mine)
+    assert any("plain decoding" in (update.badge or "") for update in updates)
+    assert trace_of(updates)["output"]["tokens_per_step"] == 1
+    compared = list(session.compare("abc", SETTINGS | {"chosen": mine}, 1, StopFlag()))
+    assert "nothing to compare with plain decoding: choose a model with heads" in problem_of(compared)
+
+
+def test_the_trees_of_a_model_without_heads_are_explained(session, base):
+    mine = taken(session, wish(base))
+    lab = tree_lab.lab_of(session, mine)
+    assert "this model has none" in lab.source
+    assert "has no Medusa heads" in tree_lab.sentence(lab, 8)
+    *_, last = measure(session, lab, mine, False, StopFlag())
+    assert "nothing can be measured: choose a model with heads" in last.update.status
+    trace_of(decode(session, mine.with_tree([[0], [0, 0]]), tree="yours"))
+
+
+def test_heads_can_be_left_out(session, engine_folder):
+    mine = taken(session, wish(engine_folder, heads="none"))
+    assert "no Medusa heads" in session.badge(mine)
+
+
+# ---- what is allowed -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def public(load, other, assets):
+    policy = Policy(public=True, offers=(Offer(str(other)), Offer(str(other), "none")), training=False)
+    return Session(load, assets, policy)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model": "/etc"}, {"heads": "elsewhere"}, {"model": ""}, {"model": "gpt2"}]
+)
+def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other, changes):
+    wanted = replace(wish(other), **changes)
+    assert "is not offered here: choose one of the list" in problem_of(choose(public, wanted)[0])
+    *_, last = public.estimate_model(wanted, StopFlag())
+    assert "is not offered here" in last.status
+    assert "is not offered here" in problem_of(decode(public, Chosen(model=wanted)))
+    assert not list(public._models._shelf._models)
+
+
+def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load):
+    greedy = {"dtype": "float16", "device": "mps", "quantize": "4bit", "trust_remote_code": True}
+    mine = taken(public, LoadConfig(str(other), **greedy))
+    assert mine.model == replace(load, model=str(other))
+    assert public.badge(mine).endswith("cpu · float32")
+
+
+def test_trust_and_device_are_the_owners_everywhere(session, other):
+    mine = taken(session, LoadConfig(str(other), dtype="float32", device="auto", trust_remote_code=True))
+    assert (mine.model.device, mine.model.trust_remote_code) == ("cpu", False)
+
+
+def test_the_apps_own_model_needs_no_offer(public, load):
+    assert taken(public, load) == Chosen()
+    trace_of(decode(public))
+
+
+def test_another_visitors_path_is_named_by_its_last_part_alone(session, other):
+    mine = taken(session, wish(other))
+    trace = trace_of(decode(session, mine))
+    assert str(other.parent) not in str(trace) + session.badge(mine)
+    assert name_of(LoadConfig("", "none")) == "embedded model"
+    assert name_of(LoadConfig("a/b@main")) == "b@main"
+
+
+def test_loading_config_of_a_visitor(session, load, other):
+    assert session.load_config_of(Chosen()) == load
+    assert session.load_config_of(MINE) == load
+    assert session.load_config_of(taken(session, wish(other))).model == str(other)
+    with pytest.raises(MedusaError):
+        LoadConfig("x", dtype="int3")
+
+
+# ---- training --------------------------------------------------------------------------------------------
+
+
+def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_gain, "ROUNDS", 1)
+    monkeypatch.setattr(train_gain, "SIZES", (1, 4))
+    shutil.copytree(other, folder := tmp_path / "learner")
+    tiny.tiny_tokenizer(end_token=23).save_pretrained(folder)  # training parts texts by it
+    mine = taken(session, wish(folder))
+    plan = Plan("medusa1", PASTE, text="abcdefgh" * 200, steps=2, heads=2)
+    lessons = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
+    assert not lessons[-1].update.problem, lessons[-1].update.status
+    trained = lessons[-1].trained
+    chosen, _ = train_tab._use(trained, Chosen(), "decode")  # turned back to the app's own model meanwhile
+    assert chosen == mine.with_engine(trained.engine, trained.label)
+    assert trace_of(decode(session, chosen, heads=YOURS))["model"]["base"] == "learner"
+    own = session.own_engine(chosen)
+    assert own.target is session.model_at_hand(chosen).target  # one copy of the weights
+    assert tree_lab.lab_of(session, chosen).belongs_to(chosen)

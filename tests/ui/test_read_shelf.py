@@ -1,0 +1,27 @@
+"""What a conversation has read is kept for its next turn, within a number and a size."""
+
+from __future__ import annotations
+
+from medusa_core.chat import Conversation
+from medusa_core.config import GenerationConfig
+from medusa_core.target import Target
+from ui.read_shelf import ReadShelf
+
+
+def test_the_shelf_keeps_the_last_used_of_each_model(model):
+    one, two, shelf = Target(model), Target(model), ReadShelf(most=2)
+    first, second = shelf.get(one, "a"), shelf.get(one, "b")
+    assert shelf.get(two, "a") is not first
+    assert shelf.get(one, "a") is first
+    shelf.get(one, "c")
+    assert shelf.get(one, "a") is first
+    assert shelf.get(one, "b") is not second
+
+
+def test_the_shelf_drops_what_takes_too_much_memory(engine):
+    shelf = ReadShelf(most_bytes=1)
+    first = shelf.get(engine.target, "a")
+    assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig(max_new_tokens=12)))
+    assert shelf.get(engine.target, "a") is first  # the one in use stays
+    shelf.get(engine.target, "b")
+    assert shelf.get(engine.target, "a") is not first
