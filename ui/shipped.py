@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ui.run_settings import settings_of
+
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
@@ -17,6 +19,11 @@ class Recording:
 
     name: str
     trace: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the page's controls hold for such a run, by name."""
+        return settings_of(self.trace)
 
 
 def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ a flag that the run sees between two steps; closing the page closes the generato
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
 
-from ui.controls import example_buttons
+from ui.controls import example_buttons, mark
 from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.shipped import example_prompts
@@ -22,7 +23,16 @@ from ui.updates import StopFlag, Update
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
+TOO_LONG = """(text) => {
+  const box = document.getElementById(ID);
+  const count = (text || "").length > MOST ? [...text].length : 0; // characters, not halves of them
+  const [written, most] = [count, MOST].map((number) => number.toLocaleString("en"));
+  const words = `${written} characters: the page takes ${most}, shorten it`;
+  if (box && count > MOST) box.dataset.tooLong = words;
+  else if (box) delete box.dataset.tooLong;
+}"""
 REFUSED = "Not run: the notice says why."  # by the queue or by the check of a value, so there was no run
 
 
@@ -38,16 +48,29 @@ class RunBar:
     flag: gr.State
 
 
-def run_bar(session: Session, name: str, verb: str) -> RunBar:
-    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page."""
+def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
+    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page.
+
+    The box begins with `start`, or else with the first example.
+    """
     examples = example_prompts(session.assets)
     prompt = gr.Textbox(
-        examples[0]["prompts"][0]["text"],
-        label="Prompt", lines=4, max_lines=8, max_length=MAX_PROMPT_CHARACTERS, elem_id=f"{name}-prompt",
+        examples[0]["prompts"][0]["text"] if start is None else start,
+        label="Prompt", lines=4, max_lines=8, elem_id=f"{name}-prompt", elem_classes=mark("prompt"),
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
+    say_when_too_long(prompt)
     example_buttons(examples, prompt)
     return replace(run_buttons(name, verb), prompt=prompt)
+
+
+def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
+    """A text beyond the limit is said to be so while it is written; the run refuses it.
+
+    The browser's own limit (`max_length`) would cut a pasted text without a word.
+    """
+    script = TOO_LONG.replace("ID", json.dumps(box.elem_id)).replace("MOST", str(most))
+    box.change(None, box, None, js=script)
 
 
 def run_buttons(name: str, verb: str) -> RunBar:
@@ -62,6 +85,7 @@ def run_buttons(name: str, verb: str) -> RunBar:
 
 
 def connect_run(
+    session: Session,
     bar: RunBar,
     work: Callable[..., Iterator[tuple[Any, ...]]],
     inputs: Sequence[Any],
@@ -75,7 +99,7 @@ def connect_run(
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
     triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
-    armed = gr.on(triggers, _arm, bar.flag, bar.status, queue=False, **QUIET)
+    armed = gr.on(triggers, lambda flag: _arm(flag, session.busy), bar.flag, bar.status, queue=False, **QUIET)
     run = armed.then(
         work, [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id="engine", concurrency_limit=1, **QUIET,
@@ -102,9 +126,9 @@ def _or_skip(value: str | None) -> Any:
     return gr.skip() if value is None else value
 
 
-def _arm(flag: StopFlag) -> str:
+def _arm(flag: StopFlag, busy: bool) -> str:
     flag.stopped = False
-    return WAITING
+    return WAITING if busy else STARTING
 
 
 def _halt(flag: StopFlag) -> None:

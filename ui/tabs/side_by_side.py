@@ -44,4 +44,4 @@ def build(session: Session, chosen: gr.State) -> None:
         for update in session.compare(text, controls.settings(values), int(runs), flag):
             yield (*shown(update), message_of(update))
 
-    connect_run(bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], chosen)
+    connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], chosen)

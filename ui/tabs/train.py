@@ -15,7 +15,7 @@ from ui.chosen import Chosen
 from ui.figures.training import Curves, all_curves
 from ui.session import Session
 from ui.tabs.head_download import connect_download, download_buttons
-from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, run_buttons, shown
+from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.text_line import TextLine
 from ui.train_gain import Gain
 from ui.train_lab import Trained, train_heads
@@ -134,7 +134,7 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
-    connect_run(bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
+    connect_run(session, bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
         [tab.select, curves.change], all_curves, [curves, dark], plots,
@@ -188,10 +188,10 @@ def _form() -> Form:
         label="Your text",
         lines=6,
         max_lines=6,  # a box that grows is laid out anew at each change, which takes seconds for a long text
-        max_length=MOST_CHARACTERS,
         visible=False,
         elem_id="train-text",
     )
+    say_when_too_long(text, MOST_CHARACTERS)
     upload = gr.File(
         label="Your file", file_types=list(FILE_KINDS), type="filepath", height=120, visible=False,
         elem_id="train-file",

@@ -201,7 +201,7 @@ def _connect_measuring(
             yield *shown(measured.update), measured.lab or gr.skip()
 
     # The new record's change draws it; the charts are no outputs of the stream.
-    run = connect_run(bar, work, [again, desk.lab, chosen], [desk.lab], chosen)
+    run = connect_run(session, bar, work, [again, desk.lab, chosen], [desk.lab], chosen)
     # The visitor may have turned to another model meanwhile.
     run.then(lambda new, lab: _follow(session, new, lab), [chosen, desk.lab], desk.lab, **QUIET)
 
