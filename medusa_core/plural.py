@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str, many: str = "") -> str:
-    """The number, with separators between thousands, and the noun in the form that goes with it."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+    """The number and the noun in the form that goes with it; ``many`` where that is not the noun and an s."""
+    return f"{number} {noun if number == 1 else many or noun + 's'}"

@@ -12,6 +12,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.plural import counted
 from ui.decode_view import layout_key, message_begin, message_end, message_step
 from ui.updates import StopFlag, Update
 
@@ -45,7 +46,7 @@ def decode_run(
             seq += 1
             message = message_step(seq, run, record, known)
             known.add(layout_key(record))
-            words = f"Step {seq}: kept {len(step.emitted)} of {len(record['nodes'])} candidates"
+            words = step_words(seq, record)
             yield Update(message, words)
             if flag.stopped:
                 break
@@ -53,6 +54,12 @@ def decode_run(
             shown = perf_counter()
     trace = builder.finish()
     yield Update(message_end(seq + 1, run, trace), summary(trace, perf_counter() - started), trace=trace)
+
+
+def step_words(number: int, step: dict[str, Any]) -> str:
+    """What a step came to while the run goes on. The root is no guess: the model chose it a step before."""
+    guesses = counted(len(step["nodes"]) - 1, "guess", "guesses")
+    return f"Step {number}: {counted(len(step['emitted']), 'token')} kept, {guesses} checked"
 
 
 def summary(trace: dict[str, Any], seconds: float) -> str:
@@ -66,7 +73,7 @@ def summary(trace: dict[str, Any], seconds: float) -> str:
         "cancelled": "stopped",
     }[output["finish_reason"]]
     return (
-        f"{output['new_tokens']} tokens in {output['steps']} steps, "
+        f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}, "
         f"{output['tokens_per_step']:.2f} a step: {ended}. "
         f"{output['tokens_per_second']:.0f} tokens/s while the page drew along, {seconds:.1f} s in all; "
         "Side by side times it alone."

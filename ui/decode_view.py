@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def message_broken(words: str) -> str:
     return _message(0, "broken", uuid.uuid4().hex, words=words)
 
 
-def told_to_the_end(updates: Iterator[Update]) -> Iterator[Update]:
+def told_to_the_end(updates: Generator[Update, None, None]) -> Generator[Update, None, None]:
     """The updates of one run; one that began and came to no end is ended in the view with its last words.
 
     The trace that comes with it has no steps, so that charts of an earlier run do not stay beside it.

@@ -18,6 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.flags import add_settings, check_output_file, read_settings
 from medusa_core.load_line import load_with_line
 from medusa_core.marked_text import MarkedText, Piece
+from medusa_core.plural import counted
 from medusa_core.trace import TraceBuilder, write_trace
 
 MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
@@ -72,7 +73,8 @@ def run(args: argparse.Namespace) -> None:
     printer.finish(trace["output"]["text"])
     output = trace["output"]
     print(
-        f"{output['new_tokens']} tokens in {output['steps']} steps: {output['tokens_per_step']:.2f} a step, "
+        f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
+        f"{output['tokens_per_step']:.2f} a step, "
         f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}",
         file=sys.stderr,
     )

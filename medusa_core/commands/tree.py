@@ -15,6 +15,7 @@ from rich.table import Table
 
 from medusa_core.budget import Budget, best_budget, budgets, plain_budget, read_latency
 from medusa_core.errors import MedusaError
+from medusa_core.plural import counted
 from medusa_core.tree import Topology, load_tree
 from medusa_core.tree_search import read_accuracies, search_tree
 
@@ -125,5 +126,5 @@ def _drawing(tree: Topology) -> str:
         label = "root" if node == 0 else f"head {tree.depths[node]} · rank {tree.ranks[node]}"
         graph.nodes[node]["label"] = f"{label}  (node {node})"
     per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
-    title = f"{tree.size} nodes with the root, by depth {per_depth}, {len(tree.paths())} paths"
+    title = f"{tree.size} nodes with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
     return "\n".join([title, *nx.generate_network_text(graph)])

@@ -17,7 +17,7 @@ import gradio as gr
 from ui.chat_run import ChatUpdate
 from ui.chosen import Chosen
 from ui.controls import Controls, example_buttons
-from ui.decode_view import DecodeView, told_to_the_end
+from ui.decode_view import DecodeView
 from ui.session import Session
 from ui.shipped import example_prompts
 from ui.tabs.shared import QUIET, RunBar, connect_run, message_of, run_buttons, say_when_too_long, shown
@@ -110,8 +110,7 @@ def _replies(
     talk, sent = desk.talk, False
     nothing = (gr.skip(),) * 5
     yield *nothing, None
-    replies = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
-    updates = told_to_the_end(replies)
+    updates = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
     with closing(updates):
         for update in updates:
             status, badge = shown(update)

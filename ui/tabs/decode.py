@@ -14,7 +14,7 @@ import gradio as gr
 from ui.chart_panel import DARK_THEME, ChartPanel
 from ui.chosen import Chosen
 from ui.controls import build_controls
-from ui.decode_view import DecodeView, message_trace, told_to_the_end
+from ui.decode_view import DecodeView, message_trace
 from ui.session import Session
 from ui.shipped import Recording, recordings
 from ui.tabs.chat import CHAT, ChatPanel
@@ -57,7 +57,7 @@ def build(session: Session, chosen: gr.State) -> None:
 
     def work(flag: StopFlag, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield gr.skip(), gr.skip(), gr.skip(), None
-        for update in told_to_the_end(session.decode(text, controls.settings(values), flag)):
+        for update in session.decode(text, controls.settings(values), flag):
             yield *shown(update), message_of(update), update.trace or gr.skip()
 
     # The charts are no outputs of the stream: gradio touches every output at every step.

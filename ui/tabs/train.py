@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from medusa_core.plural import counted
 from ui.chosen import Chosen
 from ui.figures.training import Curves, all_curves
 from ui.session import Session
@@ -168,8 +169,9 @@ def gain_table(gain: Gain | None) -> str:
         f"<td><strong>{gain.tokens_per_step:.2f}</strong></td></tr>"
         f"<tr><th>speed, plain decoding is 1</th><td>{gain.fresh_speedup:.2f}</td>"
         f"<td><strong>{gain.speedup:.2f}</strong></td></tr></tbody></table>"
-        f"<p class='note'>Measured here and now on the {gain.prompts} example prompts at temperature 0, with "
-        f"a tree of {gain.nodes} nodes: the size that promised most on this machine.</p>"
+        f"<p class='note'>Measured here and now on {counted(gain.prompts, 'example prompt')} "
+        f"at temperature 0, with a tree of {counted(gain.nodes, 'node')}: the size "
+        "that promised most on this machine.</p>"
     )
 
 
