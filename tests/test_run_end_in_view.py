@@ -34,11 +34,12 @@ def test_a_prompt_beyond_the_context_ends_the_view(session):
     updates = list(session.decode("a" * 200, SETTINGS, StopFlag()))
     assert kinds(updates) == ["begin", "broken"]
     sentence = json.loads(updates[-1].message)["words"]
-    assert sentence == updates[-2].status
+    assert sentence == updates[-1].status
+    assert updates[-1].problem
     assert "the prompt has 200 tokens, the context holds 96" in sentence
 
 
-def test_a_chat_message_beyond_the_context_leaves_no_live_view(session):
+def test_a_run_that_comes_to_its_end_is_left_alone(session):
     updates = list(session.decode("abcd", SETTINGS, StopFlag()))
     assert kinds(updates)[0] == "begin"
     assert kinds(updates)[-1] == "end"

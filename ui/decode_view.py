@@ -19,6 +19,7 @@ import json
 import uuid
 from collections.abc import Collection, Generator, Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,15 @@ def told_to_the_end(updates: Generator[Update, None, None]) -> Generator[Update,
     begun, words = False, ""
     with closing(updates):
         for update in updates:
-            begun = (begun or update.message is not None) and update.trace is None
             words = update.status or words
+            if begun and update.problem:
+                begun = False
+                yield replace(update, message=message_broken(words), trace={"steps": []})
+                continue
+            begun = (begun or update.message is not None) and update.trace is None
             yield update
     if begun:
-        yield Update(message=message_broken(words), trace={"steps": []})
+        yield Update(message_broken(words), words, trace={"steps": []})
 
 
 def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:
