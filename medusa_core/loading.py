@@ -22,6 +22,7 @@ from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.heads import MedusaHeads
 from medusa_core.memory import MemoryEstimate, estimate_for, held_as
+from medusa_core.plural import counted
 from medusa_core.quantised import lm_head_weight, packing_of
 from medusa_core.target import Target
 from medusa_core.tree import Topology, load_tree
@@ -193,7 +194,7 @@ def _describe(
     # Packed weights do not say how many numbers they hold.
     held = sum(p.numel() for p in target.model.parameters())
     return EngineInfo(
-        name=base if heads is None else f"{base} + {heads.count} Medusa heads",
+        name=base if heads is None else f"{base} + {counted(heads.count, 'Medusa head')}",
         base=base,
         heads=sources.heads_name,
         head_count=heads.count if heads else 0,

@@ -12,7 +12,7 @@ LINES = 350
 
 # Bottom first. A module may import what stands on a lower line, and its own package.
 LAYERS = [
-    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages"],
+    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages", "medusa_core.plural"],
     ["medusa_core.config", "medusa_core.files"],
     [
         "medusa_core.tree",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.marked_text import MarkedText, Piece
+from medusa_core.plural import counted
 from ui.decode_run import decode_run
 from ui.read_shelf import ReadShelf
 from ui.talk import Talk, Turn
@@ -102,12 +103,15 @@ def chat_notice(engine: Engine) -> str:
 def figures(reply: Reply) -> str:
     """How a reply was made, in one line."""
     parts = [
-        f"{len(reply.tokens)} tokens in {reply.steps} steps, {reply.tokens_per_step:.2f} a step",
+        f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}, "
+        f"{reply.tokens_per_step:.2f} a step",
         f"{reply.tokens_per_second:.0f} tokens/s",
-        f"{reply.reused} of {len(reply.prompt)} prompt tokens reused from the cache",
+        f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused from the cache",
     ]
     if reply.dropped:
-        parts.append(f"the oldest {reply.dropped} messages no longer fit the context")
+        one = reply.dropped == 1
+        oldest = "the oldest message" if one else f"the oldest {reply.dropped} messages"
+        parts.append(f"{oldest} no longer {'fits' if one else 'fit'} the context")
     return " · ".join([*parts, ENDS[reply.finish_reason]])
 
 

@@ -6,7 +6,7 @@ Knows how to show the settings and how to read them back, not what they do.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -47,37 +47,57 @@ class Controls:
         """The components, as inputs of an event."""
         return [getattr(self, field.name) for field in fields(self)]
 
+    def by_name(self) -> dict[str, Any]:
+        """The components that a visitor sets, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "chosen"}
+
     def settings(self, values: Sequence[Any]) -> dict[str, Any]:
         """What the event was given for them, by name."""
         return {field.name: value for field, value in zip(fields(self), values, strict=True)}
 
 
-def build_controls(trees: Sequence[tuple[str, str]], rules: Sequence[str], chosen: gr.State) -> Controls:
-    """Lays the controls out for a narrow column. `trees`: (label, name), the default first."""
+def build_controls(
+    trees: Sequence[tuple[str, str]],
+    rules: Sequence[str],
+    chosen: gr.State,
+    start: Mapping[str, Any] | None = None,
+) -> Controls:
+    """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
+
+    `start` has values to begin with, by name; the others begin with the engine's defaults.
+    """
+    start = start or {}
+    begin = {name: start.get(name, field.default) for name, field in FIELDS.items()}
     with gr.Column(elem_classes="settings-column"):
-        temperature = slider("temperature")
-        epsilon = slider("epsilon")
-        delta = slider("delta")
-        max_new_tokens = slider("max_new_tokens")
+        temperature, epsilon, delta, max_new_tokens = (
+            slider(name, begin[name], elem_classes=mark(name))
+            for name in ("temperature", "epsilon", "delta", "max_new_tokens")
+        )
     with gr.Column(elem_classes="settings-column"):
         acceptance = gr.Radio(
             list(rules),
-            value=FIELDS["acceptance"].default,
+            value=begin["acceptance"],
+            elem_classes=mark("acceptance"),
             label=LABELS["acceptance"],
             info=FIELDS["acceptance"].metadata["help"],
         )
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         heads = gr.Dropdown(
-            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree"
-        )
-        tree = gr.Dropdown(list(trees), value=trees[0][1], label="Tree", info="which guesses are combined")
+            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
+            elem_classes=mark("heads"),
+        )  # fmt: skip
+        tree = gr.Dropdown(
+            list(trees), value=start.get("tree", trees[0][1]), label="Tree",
+            info="which guesses are combined", elem_classes=mark("tree"),
+        )  # fmt: skip
         budget = gr.Slider(
             2, MOST_NODES, value=16, step=1,
             label="Node budget", info="nodes of the tree “by node budget”", visible=False,
+            elem_classes=mark("budget"),
         )  # fmt: skip
         seed = gr.Number(
-            FIELDS["seed"].default, label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
-            precision=0, minimum=0, maximum=2**31 - 1,
+            begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
+            precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
@@ -100,14 +120,19 @@ def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdow
     return tree, gr.Slider(visible=False), heads
 
 
-def slider(name: str, **kwargs: Any) -> gr.Slider:
+def mark(name: str) -> str:
+    """The class by which the page finds the control of a setting, to say something beside it."""
+    return f"setting-{name}"
+
+
+def slider(name: str, value: float, **kwargs: Any) -> gr.Slider:
     """A slider for one numeric field of the configuration."""
     field = FIELDS[name]
     high = field.metadata["high"]
     return gr.Slider(
         field.metadata["low"],
         min(high, MOST_TOKENS) if name == "max_new_tokens" else high,
-        value=field.default,
+        value=value,
         step=field.metadata["step"],
         label=LABELS[name],
         info=field.metadata["help"],

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.plural import counted
 from ui.decode_view import layout_key, message_begin, message_end, message_step
 from ui.updates import StopFlag, Update
 
@@ -47,15 +48,20 @@ def decode_run(
             seq += 1
             message = message_step(seq, run, record, known)
             known.add(layout_key(record))
-            words = f"Step {seq}: kept {len(step.emitted)} of {len(record['nodes'])} candidates"
             tokens, computed = tokens + len(step.emitted), computed + step.ms.total / 1000
-            yield Update(message, f"{words}; {rates(step.ms.total, tokens, computed)}")
+            yield Update(message, f"{step_words(seq, record)}; {rates(step.ms.total, tokens, computed)}")
             shown += perf_counter() - arrived
             if flag.stopped:
                 break
     trace = builder.finish()
     words = summary(trace, perf_counter() - started, shown)
     yield Update(message_end(seq + 1, run, trace), words, trace=trace)
+
+
+def step_words(number: int, step: dict[str, Any]) -> str:
+    """What a step came to while the run goes on. The root is no guess: the model chose it a step before."""
+    guesses = counted(len(step["nodes"]) - 1, "guess", "guesses")
+    return f"Step {number}: {counted(len(step['emitted']), 'token')} kept, {guesses} checked"
 
 
 def rates(milliseconds: float, tokens: int, seconds: float) -> str:
@@ -80,7 +86,7 @@ def summary(trace: dict[str, Any], seconds: float, shown: float = 0.0) -> str:
     }[output["finish_reason"]]
     slowed = f", {shown:.1f} s of them to show the steps" if shown > SLOWED * seconds else ""
     return (
-        f"{output['new_tokens']} tokens in {output['steps']} steps, "
+        f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}, "
         f"{output['tokens_per_step']:.2f} a step: {ended}. "
         f"{output['tokens_per_second']:.0f} tokens/s in the engine, {seconds:.1f} s in all{slowed}."
     )

@@ -5,10 +5,11 @@ so neither scrubbing nor hovering nor moving ε / δ comes back to the server. K
 `steps`, `nodes` and `parent`, and nothing of the engine.
 
 Messages, told apart by "kind" ("seq" only makes equal messages differ):
-  trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note"}
+  trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   step   one more step of it                               {"run", "step", "layouts"}
   end    the whole run once more, as a repair              {"run", "trace", "layouts"}
+  broken the live run came to no end: why                  {"words"}
   rest   nothing new: the run has been told
 Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
 holds a message of which the server wants to hear that it was drawn (`ui/paced.py`).
@@ -18,17 +19,22 @@ holds a message of which the server wants to hear that it was drawn (`ui/paced.p
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+import uuid
+from collections.abc import Collection, Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from ui.figures.tree_layout import tree_rows
+from ui.palette import css_variables
+from ui.updates import Update
 
 WEB = Path(__file__).resolve().parent.parent / "assets" / "web"
 SCRIPTS = (
-    "dom", "text", "judge", "explain", "store", "links",
+    "dom", "text", "judge", "settings", "explain", "store", "links",
     "strip", "tree", "mask", "inspector", "transport", "counters", "keyboard", "view",
 )  # fmt: skip
 GLUE = "gradio.js"  # runs last: it mounts what the others define
@@ -55,14 +61,21 @@ class DecodeView(gr.HTML):
 
 def web_script() -> str:
     """All of the view without gradio: it defines `mountDecodeView(host, style)` and `DECODE_VIEW_STYLE`."""
-    style = json.dumps((WEB / "view.css").read_text(encoding="utf-8"))
+    colours = css_variables(".mdv") + css_variables(".dark .mdv", dark=True)
+    style = json.dumps(colours + (WEB / "view.css").read_text(encoding="utf-8"))
     parts = ['"use strict";', f"const DECODE_VIEW_STYLE = {style};"]
     return "\n".join(parts + [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS])
 
 
-def message_trace(seq: int, run: str, trace: dict, note: str = "") -> str:
-    """Show a whole trace from its first step. `note` is a badge such as "recorded example"."""
-    return _message(seq, "trace", run, trace=trace, layouts=layouts_of(trace["steps"]), note=note)
+def message_trace(
+    seq: int, run: str, trace: dict, note: str = "", settings: dict[str, Any] | None = None
+) -> str:
+    """Show a whole trace from its first step. `note` is a badge such as "recorded example".
+
+    `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
+    """
+    layouts = layouts_of(trace["steps"])
+    return _message(seq, "trace", run, trace=trace, layouts=layouts, note=note, settings=settings)
 
 
 def message_begin(seq: int, run: str, trace: dict) -> str:
@@ -84,6 +97,30 @@ def message_end(seq: int, run: str, trace: dict) -> str:
 def message_rest() -> str:
     """Nothing new."""
     return json.dumps({"kind": "rest"})
+
+
+def message_broken(words: str) -> str:
+    """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
+    return _message(0, "broken", uuid.uuid4().hex, words=words)
+
+
+def told_to_the_end(updates: Generator[Update, None, None]) -> Generator[Update, None, None]:
+    """The updates of one run; one that began and came to no end is ended in the view with its last words.
+
+    The trace that comes with it has no steps, so that charts of an earlier run do not stay beside it.
+    """
+    begun, words = False, ""
+    with closing(updates):
+        for update in updates:
+            words = update.status or words
+            if begun and update.problem:
+                begun = False
+                yield replace(update, message=message_broken(words), trace={"steps": []})
+                continue
+            begun = (begun or update.message is not None) and update.trace is None
+            yield update
+    if begun:
+        yield Update(message_broken(words), words, trace={"steps": []})
 
 
 def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:

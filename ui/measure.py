@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.plural import counted
 from ui import comparison
 from ui.race_view import lane, race_message, status_message
 from ui.updates import StopFlag, Update
@@ -67,7 +68,7 @@ class Contest:
                 tokens += len(step.emitted)
                 if perf_counter() - noted > NOTE_SECONDS:
                     noted = perf_counter()
-                    words = f"{label}: {tokens} tokens"
+                    words = f"{label}: {counted(tokens, 'token')}"
                     yield Update(status_message(_seq(), words), words)
                 if flag.stopped:
                     break

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 SANS = ("ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
+PHASES = ("propose", "verify", "accept", "commit", "other")  # of a step
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 
@@ -30,7 +31,7 @@ class Palette:
     muted: str
     grid: str
     paper: str
-    phases: tuple[str, str, str, str, str]
+    phases: tuple[str, str, str, str, str]  # in the order of PHASES
     scale: str
 
 
@@ -67,6 +68,21 @@ DARK = Palette(
 def palette(dark: bool = False) -> Palette:
     """The palette of the page's current theme."""
     return DARK if dark else LIGHT
+
+
+def css_variables(selector: str, dark: bool = False) -> str:
+    """A rule that gives the style sheets of the browser's side the same colours as the charts."""
+    colours = palette(dark)
+    named = {
+        "accept": colours.accepted,
+        "base": colours.root,
+        "reject": colours.rejected,
+        "grey": colours.proposed,
+        "select": colours.selected,
+        "prefix": colours.prefix,
+    }
+    named |= {f"phase-{name}": colour for name, colour in zip(PHASES, colours.phases, strict=True)}
+    return f"{selector} {{ {' '.join(f'--mdv-{name}: {colour};' for name, colour in named.items())} }}\n"
 
 
 def plotly_template(dark: bool = False) -> go.layout.Template:

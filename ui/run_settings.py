@@ -39,6 +39,19 @@ def make_config(settings: dict[str, Any]) -> GenerationConfig:
     )
 
 
+def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
+    """What the page's controls hold for a run like this one, prompt included; the node budget stays as it is.
+
+    A tree that has no name in the menu is the one of the heads.
+    """
+    config = trace["config"]
+    nodes = {tuple(node) for node in config["tree"] or ()}
+    named = (name for name, tree in published_trees().items() if {tuple(node) for node in tree} == nodes)
+    plain = {name: config[name] for name in ("temperature", "epsilon", "delta", "max_new_tokens", "seed")}
+    chosen = {"acceptance": config["acceptance"], "tree": next(named, DEFAULT), "heads": DEFAULT}
+    return {"prompt": trace["prompt"]["text"], **plain, **chosen}
+
+
 def own_tree(chosen: Chosen) -> Topology:
     """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
     if not chosen.choices:

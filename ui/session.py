@@ -19,6 +19,7 @@ from medusa_core.tree import published_trees
 from ui.chat_run import chat_notice, chat_run
 from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.decode_run import decode_run
+from ui.decode_view import told_to_the_end
 from ui.engine_shelf import EngineShelf
 from ui.kept_runs import KeptRuns
 from ui.measure import Contest
@@ -147,7 +148,8 @@ class Session:
             check_prompt(prompt)
             return make_config(settings).max_new_tokens
 
-        yield from self._run("_decode", (prompt, settings, flag), chosen_in(settings), flag, tokens)
+        run = self._run("_decode", (prompt, settings, flag), chosen_in(settings), flag, tokens)
+        yield from told_to_the_end(run)
 
     def chat(
         self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag
@@ -158,7 +160,8 @@ class Session:
             check_message(text, talk)
             return make_config(settings).max_new_tokens
 
-        yield from self._run("_chat", (text, talk, settings, flag), chosen_in(settings), flag, tokens)
+        run = self._run("_chat", (text, talk, settings, flag), chosen_in(settings), flag, tokens)
+        yield from told_to_the_end(run)
 
     def chat_notice(self, chosen: Chosen) -> str:
         """What a visitor should know before chatting with their model; nothing while it is put away."""
@@ -218,7 +221,7 @@ class Session:
 
     def _run(
         self, name: str, arguments: Sequence[Any], chosen: Chosen, flag: StopFlag, tokens: Callable[[], float]
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """A run of one of the methods below; errors become a visible line, and the app goes on.
 
         `tokens` looks at what was asked for, before any waiting, and says how many tokens that is at most.

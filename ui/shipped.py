@@ -11,6 +11,7 @@ from typing import Any
 
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_text
+from ui.run_settings import settings_of
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
@@ -21,6 +22,11 @@ class Recording:
 
     name: str
     trace: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the page's controls hold for such a run, by name."""
+        return settings_of(self.trace)
 
 
 def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_STORED, ZipFile
 
 from medusa_core.errors import MedusaError
+from medusa_core.plural import counted
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -73,7 +74,8 @@ def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
         "```",
         "",
         "`config.json` names the base, and `--model` another place of it. `tree.json` is the tree that",
-        f"promised most on the machine of the training: {engine.default_tree.size} nodes with the root.",
+        "promised most on the machine of the training: "
+        f"{counted(engine.default_tree.size, 'node')} with the root.",
     ]
     if engine.accuracies:
         lines += ["", "| head | first guess right | one of the first five |", "|---|---|---|"]
@@ -82,7 +84,7 @@ def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
             for head, row in enumerate(engine.accuracies, start=1)
         ]
     if gain is not None:
-        prompts = "1 prompt" if gain.prompts == 1 else f"{gain.prompts} prompts"
+        prompts = counted(gain.prompts, "prompt")
         lines += [
             "",
             f"Measured there on {prompts} at temperature 0: {gain.tokens_per_step:.2f} tokens a step,",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.budget import best_budget, budgets
 from medusa_core.config import GenerationConfig
+from medusa_core.plural import counted
 from medusa_core.tree import Topology
 from medusa_core.tree_search import search_tree
 from ui.shipped import example_prompts
@@ -64,7 +65,7 @@ def measure_gain(engine: Engine, assets: Path, flag: StopFlag) -> Iterator[str |
     runs = measure_latency(engine, prompts, SIZES, ROUNDS, ROUND_TOKENS)
     clock = _Clock(flag)
     for run in () if flag.stopped else runs:
-        yield f"Timing trees of {run.nodes} nodes: run {run.done} of {run.total}"
+        yield f"Timing trees of {counted(run.nodes, 'node')}: run {run.done} of {run.total}"
         if run.done % (run.total // ROUNDS) == 0:  # every size had its turn
             latency = run.latency
         if flag.stopped or (latency and clock.over):

@@ -15,6 +15,7 @@ from medusa_core.budget import Budget, LatencyPoint, best_budget, budgets, parse
 from medusa_core.comparison_trees import best_cartesian_trees, random_choices
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.plural import counted
 from medusa_core.tree import TOP_K, Choice, Topology
 from medusa_core.tree_search import (
     assumed_accuracies,
@@ -208,7 +209,9 @@ def sentence(lab: Lab, nodes: int) -> str:
         here = found[size]
         words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:.0f} tokens/s;")
         plain = f", plain decoding gives {found[1].tokens_per_second:.0f}" if 1 in found else ""
-        words.append(f"the best size here is {best.nodes} nodes with {best.tokens_per_second:.0f}{plain}.")
+        words.append(
+            f"the best size here is {counted(best.nodes, 'node')} with {best.tokens_per_second:.0f}{plain}."
+        )
     if lab.source in REMARKS:
         words.append(REMARKS[lab.source])
     return " ".join(words)
@@ -231,8 +234,8 @@ def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
 
 def _source(record: dict[str, Any], source: str) -> str:
     positions = record.get("positions")
-    counted = f", counted over {positions} positions" if type(positions) is int else ""
-    return source + counted
+    over = f", counted over {counted(positions, 'position')}" if type(positions) is int else ""
+    return source + over
 
 
 def machine_line(record: object) -> str:
@@ -241,7 +244,7 @@ def machine_line(record: object) -> str:
         names = ("processor", "device", "dtype")
         parts = [str(record[name]) for name in names if record.get(name)]
         if record.get("threads"):
-            parts.append(f"{record['threads']} threads" if record["threads"] != 1 else "1 thread")
+            parts.append(counted(record["threads"], "thread"))
         record = ", ".join(parts)
     return record[:120] if isinstance(record, str) else ""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.budget import LatencyPoint, unsteady
 from medusa_core.errors import MedusaError
+from medusa_core.plural import counted
 from ui.chosen import Chosen
 from ui.session import Session
 from ui.shipped import example_prompts
@@ -65,7 +66,7 @@ def _measure(
     complete = 0
     with closing(measure_latency(engine, prompts, rounds=ROUNDS, new_tokens=ROUND_TOKENS)) as runs:
         for run in runs if not flag.stopped else ():
-            words = f"Timing trees of {run.nodes} nodes: run {run.done} of {run.total}"
+            words = f"Timing trees of {counted(run.nodes, 'node')}: run {run.done} of {run.total}"
             yield Measured(Update(status=words))
             sizes = run.total // ROUNDS
             if run.done % sizes == 0:
@@ -81,7 +82,7 @@ def _measure(
     rounds = f"{complete} of {ROUNDS} rounds" if complete < ROUNDS else f"{ROUNDS} rounds"
     words = f"Measured in {rounds} on {lab.machine}."
     if best is not None:
-        words += f" Best size: {best.nodes} nodes, {best.tokens_per_second:.0f} tokens/s expected."
+        words += f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:.0f} tokens/s expected."
     if warning := unsteady(points):
         words += f" But {warning}."
     yield Measured(Update(status=words), lab)
@@ -97,5 +98,5 @@ def _count(engine: Engine, lab: Lab, prompts: Sequence[Sequence[int]], flag: Sto
         if flag.stopped:
             return lab
         shares, positions = found.shares, found.positions
-    source = f"counted here, over {positions} positions of texts that continue the examples"
+    source = f"counted here, over {counted(positions, 'position')} of texts that continue the examples"
     return replace(lab, accuracies=frozen(shares), source=source, loaded=())

@@ -14,7 +14,7 @@ function makeCounters() {
     const { steps, index, step, trace } = scene;
     const tokens = steps.slice(0, index + 1).reduce((sum, each) => sum + each.emitted.length, 0);
     const figures = [
-      ["tokens", tokens, "tokens"], ["steps", index + 1, "steps"], ["mean", decimal(tokens / (index + 1)), "tokens / step"],
+      ["tokens", tokens, noun(tokens, "token")], ["steps", index + 1, noun(index + 1, "step")], ["mean", decimal(tokens / (index + 1)), "tokens / step"],
       ["now", step.emitted.length, "in this step"],
     ];
     if (trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), "tokens / s, whole run"]);

@@ -1,6 +1,11 @@
 // Sentences: why a node was kept or not, and what a step did. Pure.
 
 function explainNode(scene, i) {
+  const { cuts } = scene.verdict;
+  return explainVerdict(scene, i) + (cuts.has(i) ? ` It is not in the text: ${cuts.get(i)}.` : "");
+}
+
+function explainVerdict(scene, i) {
   const { step, verdict } = scene;
   const node = step.nodes[i];
   if (i === 0) return explainRoot(scene, node);
@@ -38,7 +43,7 @@ function explainMatch(scene, i) {
   const node = step.nodes[i];
   const greedy = scene.config.temperature === 0;
   const start = `${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}.`;
-  if (verdict.kinds[i] === "accepted") {
+  if (verdict.path.includes(i)) {
     const how = greedy ? "It is the model’s own choice here, its most likely token" : "The model’s one draw here fell on it";
     return `${start} ${how}, so the guess is right; it lies on the longest path → accepted.`;
   }
@@ -87,11 +92,13 @@ function fallout({ step, verdict }, i) {
 const emittedNodes = (step) => step.path.slice(0, step.emitted.length).map((i) => step.nodes[i]);
 const joined = (nodes) => "“" + visible(nodes.map((node) => node.text).join("")) + "”";
 
-function summarise({ step, index, steps }) {
+function summarise(scene) {
+  const { step, index, steps } = scene;
   const kept = emittedNodes(step);
-  const cut = kept.length < step.path.length ? ", cut at the end of the text" : "";
-  const size = plural(step.nodes.length, "candidate");
-  return `Step ${index + 1} of ${steps.length}: ${size}, ${plural(kept.length, "token")} emitted${cut}: ${joined(kept)}`;
+  const left = step.path.slice(kept.length);
+  const cut = left.length ? `; ${left.length} more accepted, ${scene.recorded.cuts.get(left[0])}` : "";
+  const size = plural(step.nodes.length - 1, "guess", "guesses");
+  return `Step ${index + 1} of ${steps.length}: ${size}, ${plural(kept.length, "token")} kept: ${joined(kept)}${cut}`;
 }
 
 function describeWhatIf(scene) {
@@ -99,7 +106,8 @@ function describeWhatIf(scene) {
   const now = verdict.path.length;
   const was = recorded.path.length;
   const same = now === was && verdict.path.every((node, i) => node === recorded.path[i]);
-  const rule = scene.config.acceptance === "typical" ? "With" : "If judged by typical acceptance with";
+  const rule = rulingOf(scene.config) === "typical" ? "With"
+    : `If judged by typical acceptance at temperature ${setting(hypothetical.temperature)} with`;
   const start = `${rule} ε = ${setting(hypothetical.epsilon)} and δ = ${setting(hypothetical.delta)}`;
   const kept = joined(verdict.path.map((i) => step.nodes[i]));
   if (same) return `${start} this step would accept the same ${plural(now, "token")}: ${kept}.`;

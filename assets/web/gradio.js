@@ -1,5 +1,20 @@
-// The one file that knows gradio: `element`, `props` and `watch` are given to js_on_load.
+// The one file that knows gradio and the page around the view: `element`, `props`, `watch` and `trigger` are given
+// to js_on_load.
 
-const decodeView = mountDecodeView(element.querySelector(".mdv-host"), DECODE_VIEW_STYLE);
+const decodeHost = element.querySelector(".mdv-host");
+decodeHost.addEventListener("notes", ({ detail }) => {
+  for (const [name, words] of Object.entries(detail)) {
+    for (const control of (element.closest(".desk") || document).querySelectorAll(`.setting-${name}`)) {
+      if (words) control.dataset.note = words;
+      else delete control.dataset.note;
+    }
+  }
+});
+decodeHost.addEventListener("restore", ({ detail }) => {
+  decodeHost.dataset.restored = JSON.stringify(detail); // gradio hands no data of an event to a script
+  trigger("undo");
+});
+decodeHost.addEventListener("begin", () => trigger("play"));
+const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE);
 watch("value", () => decodeView.receive(props.value));
 decodeView.receive(props.value);

@@ -12,7 +12,7 @@ function makeInspector(store) {
     const { step, verdict } = scene;
     const node = step.nodes[i];
     const badge = html("span", { class: "mdv-badge is-" + verdict.kinds[i], "data-role": "verdict" },
-      (scene.hypothetical ? "what if: " : "") + VERDICTS[verdict.kinds[i]]);
+      (scene.hypothetical ? "what if: " : "") + verdictWords(verdict, i));
     const name = html("code", { class: "mdv-bigtoken" });
     for (const part of runs(visible(node.text, node.token_id))) name.append(html("span", { class: part.sign ? "mdv-sign" : null }, part.text));
     const pin = scene.state.pinned && scene.state.node === i ? html("span", { class: "mdv-pin" }, "pinned · Esc frees it") : null;

@@ -2,6 +2,7 @@
 // A node is alive when it and all its ancestors pass; the deepest alive node's ancestors are the path
 // (Medusa, arXiv 2401.10774, section 2.3.1).
 
+const JUDGING = ["acceptance", "temperature", "epsilon", "delta"]; // the settings that a verdict depends on
 const parentsOf = (step) => step.nodes.map((node) => node.parent ?? -1);
 
 // The node itself first, the root last.
@@ -13,10 +14,11 @@ function lineage(parents, node) {
 
 const typicalBar = (epsilon, delta, entropy) => Math.min(epsilon, delta * Math.exp(-entropy));
 
-function recordedVerdict(step) {
+// As the engine judged, `cuts` being those of the step.
+function recordedVerdict(step, cuts) {
   const parents = parentsOf(step);
   const passes = step.nodes.map((node, i) => i === 0 || Boolean(node.passes));
-  return finish(step, parents, passes, step.path, step.nodes.map((node) => node.threshold));
+  return finish(step, parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
 }
 
 // The typical rule, applied again with other settings.
@@ -26,7 +28,7 @@ function typicalVerdict(step, epsilon, delta) {
     node.entropy === null || node.entropy === undefined ? null : typicalBar(epsilon, delta, node.entropy));
   const passes = step.nodes.map((node, i) =>
     i === 0 || (thresholds[i] !== null && node.p !== null && node.p !== undefined && node.p > thresholds[i]));
-  return finish(step, parents, passes, longestAlive(step, parents, passes), thresholds);
+  return finish(step, parents, passes, longestAlive(step, parents, passes), thresholds, new Map());
 }
 
 // Σ log p from the root's child down to the node: the tie-break between equally long paths.
@@ -47,28 +49,65 @@ function longestAlive(step, parents, passes) {
   return lineage(parents, best).reverse();
 }
 
-// kind: root | accepted | rejected (fails itself) | orphan (passes, but an ancestor failed) | spare (alive, not on
-// the longest path). dead: an ancestor failed, whatever the node itself does.
-function finish(step, parents, passes, path, thresholds) {
+// kind: root | accepted | cut (accepted, but not in the text) | rejected (fails itself) | orphan (passes, but an
+// ancestor failed) | spare (alive, not on the longest path). dead: an ancestor failed, whatever the node itself does.
+function finish(step, parents, passes, path, thresholds, cuts) {
   const onPath = new Set(path);
   const dead = parents.map((parent) => lineage(parents, parent).some((j) => !passes[j]));
   const kinds = parents.map((_, i) => {
     if (i === 0) return "root";
-    if (onPath.has(i)) return "accepted";
+    if (onPath.has(i)) return cuts.has(i) ? "cut" : "accepted";
     if (!passes[i]) return "rejected";
     return dead[i] ? "orphan" : "spare";
   });
-  return { parents, passes, path, thresholds, kinds, dead };
+  return { parents, passes, path, thresholds, kinds, dead, cuts };
 }
 
 // The ancestor nearest to the root that did not pass.
 const failedAncestor = (verdict, node) =>
   lineage(verdict.parents, node).slice(1).reverse().find((i) => !verdict.passes[i]);
 
-// How the shown verdict comes about: null for "as recorded", else the settings of the what-if.
-function settleWhatIf(config, wanted) {
-  if (!wanted || !Number.isFinite(wanted.epsilon) || !Number.isFinite(wanted.delta)) return null;
-  const near = (a, b) => Math.abs(a - b) < 1e-9;
-  const same = config.acceptance === "typical" && near(wanted.epsilon, config.epsilon) && near(wanted.delta, config.delta);
-  return same ? null : { epsilon: wanted.epsilon, delta: wanted.delta };
+// The rule that decides: at temperature 0 both rules accept the model's most likely token and nothing else.
+const rulingOf = ({ acceptance, temperature }) => (temperature <= 0 ? "greedy" : acceptance);
+
+const near = (a, b) => Math.abs(a - b) < 1e-9;
+
+// The controls' settings as a what-if on a run of `config`: null where they change no verdict of it, or where its
+// numbers cannot tell. A trace holds p and entropy at the run's temperature, at 1 for a run of temperature 0; what
+// the model would draw or choose at each node under another one is not in it.
+function settleWhatIf(config, settings) {
+  if (!settings) return null;
+  const wanted = Object.fromEntries(JUDGING.map((name) => [name, settings[name] ?? config[name]]));
+  if (rulingOf(wanted) !== "typical" || ![wanted.epsilon, wanted.delta].every(Number.isFinite)) return null;
+  if (!near(wanted.temperature, config.temperature <= 0 ? 1 : config.temperature)) return null;
+  const same = rulingOf(config) === "typical" && near(wanted.epsilon, config.epsilon) && near(wanted.delta, config.delta);
+  return same ? null : wanted;
+}
+
+// Why accepted nodes of a step are not in the run's text, by node; most steps have none.
+const CUTS = {
+  length: "cut by the token budget", eos: "behind the end of the text", stop: "behind the stop string",
+  context: "cut, as the context is full",
+};
+
+function cutsOf(trace, index) {
+  const step = trace.steps[index];
+  const cuts = new Map();
+  const reason = trace.output && trace.output.finish_reason;
+  if (reason === "stop") stopStringOf(trace, index).forEach((node) => cuts.set(node, "part of the stop string"));
+  if (step.bonus) return cuts; // the run went on
+  const { path, emitted } = step;
+  if (reason === "eos") cuts.set(path[emitted.length - 1], "the end-of-text token, not part of the text");
+  path.slice(emitted.length).forEach((node) => cuts.set(node, CUTS[reason] || "cut where the run ended"));
+  return cuts;
+}
+
+// Emitted nodes that begin where the text has already been cut before the stop string.
+function stopStringOf({ steps, output }, index) {
+  const nodesOf = (step) => step.path.slice(0, step.emitted.length).map((i) => step.nodes[i]);
+  let at = steps.slice(0, index).flatMap(nodesOf).reduce((sum, node) => sum + node.text.length, 0);
+  return nodesOf(steps[index]).filter((node) => {
+    at += node.text.length;
+    return at - node.text.length >= output.text.length;
+  }).map((node) => node.id);
 }

@@ -37,7 +37,7 @@ function dragToPan(box) {
 }
 
 function treeLegend() {
-  const items = [["root", "root, from the base model"], ["accepted", "✓ accepted"], ["rejected", "✕ rejected"],
+  const items = [["root", "root, from the base model"], ["accepted", "✓ accepted"], ["cut", "✂ accepted, not in the text"], ["rejected", "✕ rejected"],
     ["orphan", "– parent rejected"], ["spare", "○ passes, not the longest"]];
   return html("div", { class: "mdv-legend mdv-treelegend" }, ...items.map(([kind, words]) =>
     html("span", {}, html("i", { class: "mdv-swatch is-" + kind }), words)));

@@ -50,8 +50,8 @@ function makeMask(store) {
     for (const button of choice) button.setAttribute("aria-pressed", String(button.dataset.labels === scene.state.labels));
     paint(scene, [...changed].some((name) => !POINTING.includes(name)));
     caption.textContent = captionOf(scene);
-    canvas.setAttribute("aria-label", `${scene.step.nodes.length} rows. Every row sees the ${scene.step.cache_length} `
-      + "committed rows, itself and its ancestors in the tree.");
+    canvas.setAttribute("aria-label", `${plural(scene.step.nodes.length, "row")}: the root and ${plural(scene.step.nodes.length - 1, "guess", "guesses")}. `
+      + `Every row sees the ${plural(scene.step.cache_length, "committed row")}, itself and its ancestors in the tree.`);
     if (table.open) writeTable(table, scene);
   }
 
@@ -133,10 +133,10 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.save();
   if (plan.labelled) {
     pen.fillText("prefix", x + w / 2, y - 20);
-    pen.fillText(scene.step.cache_length + " rows", x + w / 2, y - 7);
+    pen.fillText(plural(scene.step.cache_length, "row"), x + w / 2, y - 7);
   } else {
     pen.textAlign = "left";
-    pen.fillText(`prefix · ${scene.step.cache_length} rows`, x, y - 9);
+    pen.fillText(`prefix · ${plural(scene.step.cache_length, "row")}`, x, y - 9);
   }
   pen.restore();
 }
@@ -208,7 +208,7 @@ function paintPointer(pen, scene, plan, ink) {
 // The same picture for readers who cannot see it.
 function writeTable(table, { step, recorded }) {
   const name = (i) => `${i} ${visible(step.nodes[i].text, step.nodes[i].token_id)}`;
-  const rows = step.nodes.map((_, i) => html("li", {}, `${name(i)} sees: prefix (${step.cache_length} rows), `
+  const rows = step.nodes.map((_, i) => html("li", {}, `${name(i)} sees: prefix (${plural(step.cache_length, "row")}), `
     + lineage(recorded.parents, i).reverse().map(name).join(", ")));
   table.querySelector("ul").replaceChildren(...rows);
 }

@@ -4,9 +4,9 @@ const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light
 
 function makeStore(draw) {
   const state = {
-    trace: null, run: null, layouts: {}, note: "", live: false,
+    trace: null, run: null, layouts: {}, note: "", failure: "", live: false,
     index: 0, follow: true, node: null, pinned: false, hover: null, cell: null,
-    wanted: null, labels: "tokens", playing: false, speed: 1, revision: 0,
+    failure: "", settings: null, asked: null, made: null, labels: "tokens", playing: false, speed: 1, revision: 0,
   };
   let changed = new Set();
 
@@ -44,8 +44,8 @@ function sceneOf(state) {
   const step = trace && trace.steps[index];
   if (!step) return { state, trace, step: null };
   const config = trace.config || {};
-  const recorded = recordedVerdict(step);
-  const hypothetical = settleWhatIf(config, state.wanted);
+  const recorded = recordedVerdict(step, cutsOf(trace, index));
+  const hypothetical = settleWhatIf(config, state.settings);
   const verdict = hypothetical ? typicalVerdict(step, hypothetical.epsilon, hypothetical.delta) : recorded;
   const lit = state.hover ?? state.node;
   const explained = (state.pinned ? state.node : lit) ?? verdict.path[verdict.path.length - 1];
@@ -73,16 +73,20 @@ function apply(store, message) {
   if (message.kind === "several") return message.messages.forEach((each) => apply(store, each));
   const { state } = store;
   Object.assign(state.layouts, message.layouts || {});
-  const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, wanted: null, playing: false };
+  const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false };
   if (message.kind === "trace") {
-    store.set({ ...fresh, trace: message.trace, note: message.note || "", live: false, follow: false });
+    const own = message.settings || null; // the page sets its controls to them as well
+    store.set({ ...fresh, trace: message.trace, note: message.note || "", failure: "", live: false, follow: false });
+    store.set({ made: own, settings: own ? { ...state.settings, ...own } : state.settings });
   } else if (message.kind === "begin") {
-    store.set({ ...fresh, trace: shellOf(message.trace), note: "", live: true, follow: true });
+    store.set({ ...fresh, trace: shellOf(message.trace), made: state.asked, note: "", failure: "", live: true, follow: true });
   } else if (message.kind === "step") {
-    if (state.run !== message.run) store.set({ ...fresh, trace: shellOf(null), note: "", live: true, follow: true });
+    if (state.run !== message.run) store.set({ ...fresh, trace: shellOf(null), made: state.asked, note: "", failure: "", live: true, follow: true });
     appendStep(store, message.step);
   } else if (message.kind === "end") {
     finishRun(store, message, fresh);
+  } else if (message.kind === "broken" && state.live) {
+    store.set({ note: "not finished", failure: message.words, live: false, playing: false });
   }
   store.redraw();
 }
@@ -104,7 +108,7 @@ function appendStep(store, step) {
 function finishRun(store, message, fresh) {
   const { state } = store;
   if (state.run !== message.run) {
-    store.set({ ...fresh, trace: message.trace, note: "", live: false, follow: false });
+    store.set({ ...fresh, trace: message.trace, made: state.asked, note: "", failure: "", live: false, follow: false });
     return;
   }
   const chosen = state.trace.steps[state.index];

@@ -24,18 +24,19 @@ function makeStrip(store) {
 
   function append(step, position) {
     const group = html("span", { class: "mdv-step", "data-step": position });
+    const cuts = cutsOf(drawn.trace, position);
     for (const i of step.path.slice(0, step.emitted.length)) {
-      group.append(tokenSpan(step.nodes[i], position));
+      group.append(tokenSpan(step.nodes[i], position, cuts.get(i)));
       drawn.heads = Math.max(drawn.heads, step.nodes[i].head ?? 0);
     }
     drawn.groups.push(group);
     box.append(group);
   }
 
-  function tokenSpan(node, position) {
+  function tokenSpan(node, position, cut) {
     const origin = node.id === 0 ? "base" : "head";
-    const title = `step ${position + 1} · ${origin === "base" ? "base model" : originTag(node)}`;
-    const token = html("span", { class: "mdv-token from-" + origin, "data-step": position, "data-node": node.id, title });
+    const title = `step ${position + 1} · ${origin === "base" ? "base model" : originTag(node)}${cut ? " · " + cut : ""}`;
+    const token = html("span", { class: `mdv-token from-${origin}${cut ? " is-cut" : ""}`, "data-step": position, "data-node": node.id, title });
     readable(token, node.text, node.token_id);
     if (origin === "head") token.append(html("sup", {}, node.head ?? "d"));
     return token;

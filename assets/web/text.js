@@ -62,7 +62,8 @@ function pairOf(a, b) {
 }
 
 const decimal = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-const plural = (count, word) => count + " " + word + (count === 1 ? "" : "s");
+const noun = (count, word, many = word + "s") => (count === 1 ? word : many);
+const plural = (count, word, many) => count + " " + noun(count, word, many);
 
 // Who proposed a node, long and short.
 function proposer(node) {

@@ -23,9 +23,10 @@ function makeTransport(store) {
     ...[0.5, 1, 2, 4, 8].map((value) => html("option", { value, selected: value === 1 }, value + "×")));
   const counter = html("span", { class: "mdv-counter", "data-role": "counter" });
   const summary = html("p", { class: "mdv-summary", role: "status", "aria-live": "polite", "data-role": "summary" });
-  const scrub = html("div", { class: "mdv-scrub", title: "Height = tokens accepted in the step" }, ticks, range);
+  const reason = html("p", { class: "mdv-failure", role: "alert", hidden: true, "data-role": "failure" });
+  const scrub = html("div", { class: "mdv-scrub", title: "Height = tokens kept by the step" }, ticks, range);
   const card = html("section", { class: "mdv-card mdv-area-transport", "aria-label": "Steps" },
-    html("div", { class: "mdv-row" }, html("div", { class: "mdv-controls" }, ...buttons), scrub, counter, speed), summary);
+    html("div", { class: "mdv-row" }, html("div", { class: "mdv-controls" }, ...buttons), scrub, counter, speed), summary, reason);
   let timer = null;
   let latest = null;
 
@@ -66,10 +67,18 @@ function makeTransport(store) {
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
     // A reader of the screen hears single moves, not every step of a running film.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
-    summary.textContent = scene.step ? summarise(scene) : "Waiting for the first step …";
+    const { failure } = scene.state;
+    if (scene.step) summary.textContent = summarise(scene);
+    else summary.textContent = live ? "Waiting for the first step …" : failure ? "No step was made." : "This run has no steps.";
+    reason.textContent = failure;
+    reason.hidden = !failure;
+    for (const button of buttons) button.disabled = total === 0;
     if (scene.step) {
-      range.setAttribute("aria-valuetext", `step ${index + 1} of ${total}, ${scene.step.path.length} tokens accepted`);
+      range.setAttribute("aria-valuetext", `step ${index + 1} of ${total}, ${plural(scene.step.emitted.length, "token")} kept`);
       paintTicks(scene);
+    } else {
+      range.removeAttribute("aria-valuetext");
+      ticks.width = 0; // empties the canvas of the bars of the run before
     }
   }
 
@@ -81,11 +90,11 @@ function makeTransport(store) {
     Object.assign(ticks.style, { width: width + "px", height: height + "px" });
     const pen = ticks.getContext("2d");
     pen.scale(ratio, ratio);
-    const most = Math.max(2, ...steps.map((step) => step.path.length));
+    const most = Math.max(2, ...steps.map((step) => step.emitted.length));
     const pitch = (width - THUMB) / Math.max(1, steps.length - 1);
     const bar = Math.max(1.5, Math.min(14, pitch * 0.66));
     steps.forEach((step, i) => {
-      const tall = Math.max(3, (step.path.length / most) * (height - 4));
+      const tall = Math.max(3, (step.emitted.length / most) * (height - 4));
       const x = steps.length === 1 ? width / 2 : THUMB / 2 + i * pitch;
       const name = i === index ? "select" : i < index ? "accept" : "tick";
       pen.fillStyle = ink(name);

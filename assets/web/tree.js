@@ -4,11 +4,13 @@ const AIRY = { width: 104, height: 38, gap: 26, pitch: 46, token: 13, least: 0.8
 const DENSE = { width: 140, height: 24, gap: 24, pitch: 29, token: 12, least: 0.85 };
 const DENSE_FROM = 13; // rows
 const TALLEST = 470; // pixels of the scrolling box
-const MARKS = { root: "", accepted: "✓", rejected: "✕", orphan: "–", spare: "○" };
+const MARKS = { root: "", accepted: "✓", cut: "✂", rejected: "✕", orphan: "–", spare: "○" };
 const VERDICTS = {
-  root: "root, always kept", accepted: "accepted", rejected: "rejected",
+  root: "root, always kept", accepted: "accepted", cut: "accepted", rejected: "rejected",
   orphan: "passes, but an ancestor was rejected", spare: "passes, but not on the longest path",
 };
+
+const verdictWords = ({ kinds, cuts }, i) => VERDICTS[kinds[i]] + (cuts.has(i) ? ", " + cuts.get(i) : "");
 
 function makeTree(store) {
   const header = svg("svg", { class: "mdv-columns", "aria-hidden": "true", preserveAspectRatio: "xMinYMin" });
@@ -19,7 +21,7 @@ function makeTree(store) {
     ["+", "Zoom in", () => scale(zoom.factor * 1.2)]]
     .map(([text, label, onclick]) => html("button", { type: "button", "aria-label": label, title: label, onclick }, text));
   const card = html("section", { class: "mdv-card mdv-area-tree", "aria-label": "Candidate tree" },
-    cardHead("Candidate tree", "all guesses of this step, checked in one forward pass", ...tools), box, treeLegend());
+    cardHead("Candidate tree", "the root and all guesses of this step, checked in one forward pass", ...tools), box, treeLegend());
   const groups = [];
   let shown = "";
   const room = widthKept(box, settle);
@@ -76,7 +78,7 @@ function makeTree(store) {
     if (!scene.step) return picture.replaceChildren();
     const key = scene.state.layouts[scene.recorded.parents.join(",")];
     scene.rows = key || fallbackRows(scene.recorded.parents);
-    if (["index", "trace", "wanted", "revision"].some((name) => changed.has(name))) {
+    if (["index", "trace", "settings", "revision"].some((name) => changed.has(name))) {
       const plan = rebuild(scene);
       afterwards.push(() => show(plan, plan.end));
     }
@@ -178,7 +180,7 @@ function chipOf(scene, plan, i) {
   const p = i === 0 ? "" : shortP(node.p);
   const group = svg("g", {
     class: `mdv-node is-${kind}${verdict.dead[i] ? " dead" : ""}`, id: `${scene.uid}-s${index}n${i}`, "data-node": i, role: "treeitem",
-    "aria-level": node.depth + 1, "aria-label": `${visible(node.text, node.token_id)}, ${originTag(node)}, p ${p}, ${VERDICTS[kind]}`,
+    "aria-level": node.depth + 1, "aria-label": `${visible(node.text, node.token_id)}, ${originTag(node)}, p ${p}, ${verdictWords(verdict, i)}`,
     transform: `translate(${plan.x(node.depth)},${plan.y(plan.rowOf[i])})`,
   });
   group.append(svg("rect", { class: "halo", x: -4, y: -4, width: style.width + 8, height: style.height + 8, rx: 10 }));

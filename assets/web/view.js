@@ -13,7 +13,7 @@ function mountDecodeView(host, styleText) {
   const inspector = makeInspector(store);
   const counters = makeCounters();
   const badges = html("div", { class: "mdv-badges" });
-  const banner = makeBanner(store);
+  const banner = makeBanner(() => restore(host, store, scene.config));
   const empty = emptyState();
   const grid = html("div", { class: "mdv-grid" }, strip.card, transport.card, banner.card, tree.card, mask.card, inspector.card, counters.card);
   const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": "Decoding, step by step" }, empty, badges, grid);
@@ -29,10 +29,12 @@ function mountDecodeView(host, styleText) {
 
   function draw(next, changed) {
     ink ??= readInks(root);
+    if (["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
     root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step);
     root.classList.toggle("is-hypothetical", Boolean(scene.hypothetical));
+    root.classList.toggle("is-live", scene.state.live);
     root.dataset.step = scene.step ? scene.index : "";
     if (!scene.trace) return;
     const lightOnly = [...changed].every((name) => POINTING.includes(name));
@@ -47,7 +49,25 @@ function mountDecodeView(host, styleText) {
     for (const act of afterwards) act();
   }
 
-  return { receive: (text) => receive(store, text), goto: transport.jump, whatIf: (detail) => store.set({ wanted: detail }) };
+  function receiveAndTell(text) {
+    const before = store.state.live;
+    receive(store, text);
+    if (store.state.live && !before) host.dispatchEvent(new CustomEvent("begin"));
+  }
+
+  return { receive: receiveAndTell };
+}
+
+// To the page around the view: what to say beside each control.
+function tellNotes(host, { state, hypothetical }) {
+  host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(state.made, state.settings, hypothetical) }));
+}
+
+// Back to the settings that the run was judged by, here and in the page's controls.
+function restore(host, store, config) {
+  const own = Object.fromEntries(JUDGING.map((name) => [name, config[name]]));
+  store.set({ settings: { ...store.state.settings, ...own } });
+  host.dispatchEvent(new CustomEvent("restore", { detail: own }));
 }
 
 // The rules live in the document once, however many views there are.
@@ -65,9 +85,9 @@ function emptyState() {
       + "what each guess may look at, and why it was kept or thrown away."));
 }
 
-function makeBanner(store) {
+function makeBanner(undo) {
   const words = html("p", { "data-role": "whatif" });
-  const back = html("button", { type: "button", "data-act": "recorded", onclick: () => store.set({ wanted: null }) }, "Back to the recorded verdict");
+  const back = html("button", { type: "button", "data-act": "recorded", onclick: undo }, "Back to the recorded verdict");
   const card = html("section", { class: "mdv-banner mdv-area-banner", hidden: true, role: "status" },
     html("b", {}, "What if"), words, back);
   function draw(scene) {
@@ -81,7 +101,7 @@ function drawBadges(box, { state, trace }) {
   const { model = {}, config = {}, output } = trace;
   const words = [];
   if (state.live) words.push(["live", "decoding now"]);
-  else if (state.note) words.push(["note", state.note]);
+  else if (state.note) words.push([state.failure ? "failure" : "note", state.note]);
   if (model.name) words.push(["", [model.name, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (config.method) words.push(["", config.method]);
   if (config.acceptance) words.push(["", ruleName(config)]);
@@ -91,13 +111,15 @@ function drawBadges(box, { state, trace }) {
 
 function ruleName({ acceptance, temperature, epsilon, delta }) {
   const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;
+  if (acceptance === "typical" && temperature <= 0) return "typical acceptance at T = 0: greedy";
   if (acceptance === "typical") return `typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
   if (acceptance === "match") return temperature === 0 ? "greedy, the model’s own choice" : "exact sampling" + heat;
   return acceptance + heat;
 }
 
-// Events from the page around the view: "whatif" {epsilon, delta} or null, "goto" {step}. They may be
-// dispatched on the view, inside it, or on the component's element around it (caught on their way down).
+// Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;
+// "asked", the same when a run is asked for; "goto" {step}. They may be dispatched on the view, inside it, or on the
+// component's element around it (caught on their way down).
 function listenToEvents(host, store, transport) {
   const life = new AbortController();
   const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
@@ -105,7 +127,8 @@ function listenToEvents(host, store, transport) {
     if (!host.isConnected) return life.abort();
     if (meant(event)) act(event.detail);
   }, { capture: true, signal: life.signal });
-  on("whatif", (detail) => store.set({ wanted: detail ? { epsilon: Number(detail.epsilon), delta: Number(detail.delta) } : null }));
+  on("settings", (detail) => store.set({ settings: detail }));
+  on("asked", (detail) => store.set({ settings: { ...store.state.settings, ...detail }, asked: detail }));
   on("goto", (detail) => store.state.trace && transport.jump(Number(detail.step ?? detail)));
 }
 

@@ -13,6 +13,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.flags import read_settings
 from medusa_core.load_line import load_with_line
+from medusa_core.plural import counted
 
 _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 
@@ -91,9 +92,10 @@ class _Chat:
             "context": "the context is full",
         }
         parts = [
-            f"{len(reply.tokens)} tokens in {reply.steps} steps: {reply.tokens_per_step:.2f} a step",
+            f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}: "
+            f"{reply.tokens_per_step:.2f} a step",
             f"{reply.tokens_per_second:.0f} tokens/s",
-            f"{reply.reused} of {len(reply.prompt)} prompt tokens reused",
+            f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
         ]
         if reason := end.get(reply.finish_reason, "broken off" if reply.finish_reason is None else None):
             parts.append(reason)
@@ -105,10 +107,14 @@ class _Chat:
         sums = f"replies: {self.replies}"
         if self.steps and self.seconds:
             sums += (
-                f", {self.tokens} tokens in {self.steps} steps: {self.tokens / self.steps:.2f} a step, "
+                f", {counted(self.tokens, 'token')} in {counted(self.steps, 'step')}: "
+                f"{self.tokens / self.steps:.2f} a step, "
                 f"{self.tokens / self.seconds:.0f} tokens/s"
             )
-        kept = f"{len(conversation.messages)} messages, {conversation.cached_tokens} tokens in the cache"
+        kept = (
+            f"{counted(len(conversation.messages), 'message')}, "
+            f"{counted(conversation.cached_tokens, 'token')} in the cache"
+        )
         return f"{sums}; {kept}, the context holds {context}"
 
 

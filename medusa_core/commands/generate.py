@@ -19,6 +19,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.flags import check_output_file, read_settings
 from medusa_core.load_line import load_with_line
 from medusa_core.marked_text import MarkedText, Piece
+from medusa_core.plural import counted
 from medusa_core.trace import TraceBuilder, write_trace
 
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
     printer.finish(trace["output"]["text"])
     output = trace["output"]
     print(
-        f"{output['new_tokens']} tokens in {output['steps']} steps: {output['tokens_per_step']:.2f} a step, "
+        f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
+        f"{output['tokens_per_step']:.2f} a step, "
         f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}",
         file=sys.stderr,
     )

@@ -7,6 +7,7 @@ import json
 
 import networkx as nx
 
+from medusa_core.plural import counted
 from medusa_core.tree import Topology, load_tree
 
 
@@ -35,5 +36,5 @@ def drawing(tree: Topology) -> str:
         label = "root" if node == 0 else f"head {tree.depths[node]} · rank {tree.ranks[node]}"
         graph.nodes[node]["label"] = f"{label}  (node {node})"
     per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
-    title = f"{tree.size} nodes with the root, by depth {per_depth}, {len(tree.paths())} paths"
+    title = f"{tree.size} nodes with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
     return "\n".join([title, *nx.generate_network_text(graph)])

@@ -103,7 +103,7 @@ def test_draws_every_node_and_token(page):
     tokens = sum(len(step["emitted"]) for step in TRACE["steps"])
     assert page.locator("#view .mdv-strip .mdv-token").count() == tokens
     assert "␣bonus" in page.locator("#view .mdv-bonus").text_content()
-    assert page.locator("#view [data-role=summary]").inner_text().startswith("Step 1 of 8: 12 candidates")
+    assert page.locator("#view [data-role=summary]").inner_text().startswith("Step 1 of 8: 11 guesses")
     assert page.locator("#view .mdv-badges .is-note").inner_text() == "recorded example"
     assert accepted_in(page) == sorted(TRACE["steps"][0]["path"])
 
@@ -175,7 +175,7 @@ def test_clicking_a_token_selects_its_node(page):
 def test_what_if_agrees_with_python(page, epsilon, delta):
     for index in range(len(TRACE["steps"])):
         goto(page, index)
-        send(page, "#view", "whatif", {"epsilon": epsilon, "delta": delta})
+        send(page, "#view", "settings", {"epsilon": epsilon, "delta": delta})
         page.wait_for_selector("#view .mdv-banner:not([hidden])")
         path = judge(TRACE["steps"][index]["nodes"], epsilon, delta)
         assert accepted_in(page) == sorted(path)
@@ -186,23 +186,28 @@ def test_what_if_agrees_with_python(page, epsilon, delta):
 def test_what_if_goes_back_to_the_recorded_verdict(page):
     recorded = accepted_in(page)
     for undo in (None, {"epsilon": EPSILON, "delta": DELTA}, "button"):
-        send(page, "#view", "whatif", {"epsilon": 0.0001, "delta": 0.0001})
+        send(page, "#view", "settings", {"epsilon": 0.0001, "delta": 0.0001})
         page.wait_for_selector("#view .is-hypothetical .mdv-grid, #view .mdv.is-hypothetical")
         assert page.locator("#view [data-role=verdict]").inner_text().startswith("what if: ")
         if undo == "button":
             page.locator("#view [data-act=recorded]").click()
         else:
-            send(page, "#view", "whatif", undo)
+            send(page, "#view", "settings", undo)
         page.wait_for_selector("#view .mdv:not(.is-hypothetical)")
         assert accepted_in(page) == recorded
 
 
-def test_what_if_on_a_match_run_says_so(page):
-    send(page, "#match", "whatif", {"epsilon": EPSILON, "delta": DELTA})
+def test_what_if_on_a_greedy_run_needs_the_temperature_of_its_numbers(page):
+    typical = {"acceptance": "typical", "epsilon": EPSILON, "delta": DELTA}
+    send(page, "#match", "settings", typical | {"temperature": 1})
     page.wait_for_selector("#match .mdv.is-hypothetical")
-    assert "If judged by typical acceptance" in page.locator("#match [data-role=whatif]").inner_text()
+    words = page.locator("#match [data-role=whatif]").inner_text()
+    assert "If judged by typical acceptance at temperature 1 with" in words
     assert accepted_in(page, "#match") == sorted(judge(MATCH_TRACE["steps"][0]["nodes"], EPSILON, DELTA))
     assert page.locator("#view .mdv.is-hypothetical").count() == 0  # the other views stay as they are
+    send(page, "#match", "settings", typical | {"temperature": 0})  # greedy, whatever the rule
+    page.wait_for_selector("#match .mdv:not(.is-hypothetical)")
+    assert accepted_in(page, "#match") == sorted(MATCH_TRACE["steps"][0]["path"])
 
 
 def test_hostile_texts_are_only_text(page):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from medusa_core.config import LoadConfig
-from ui.session import Session
 from ui.shipped import recordings
 
 pytestmark = pytest.mark.browser
@@ -34,15 +30,14 @@ def test_each_recording_can_be_explored_before_any_run(address, open_page):
         page.wait_for_selector(f".mdv[data-step='{last}']")
 
 
-def test_one_click_runs_the_first_example(address, open_page):
+def test_one_click_runs_the_prompt_of_the_recording_on_screen(address, open_page):
     page = open_page(address)
     page.wait_for_selector(".mdv-node")
     page.click("#decode-run")
     page.wait_for_function(STATUS_HAS, arg=["#decode-status", "tokens in"], timeout=90_000)
     assert "5 Medusa heads" in page.locator("#model-line").inner_text()
     text = page.locator("#decode-view .mdv-strip").inner_text()
-    prompts = json.loads((Session(LoadConfig()).assets / "prompts.json").read_text(encoding="utf-8"))
-    assert text.startswith(prompts[0]["prompts"][0]["text"])
+    assert text.startswith(recordings()[0].trace["prompt"]["text"])
     assert page.locator(".mdv-token.from-head").count() > 10
 
 

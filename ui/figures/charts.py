@@ -13,9 +13,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.palette import palette, plotly_template
+from medusa_core.plural import counted
+from ui.palette import PHASES, palette, plotly_template
 
-PHASES = ("propose", "verify", "accept", "commit", "other")
 PHASE_HELP = {
     "propose": "heads guess, the tree is filled",
     "verify": "one forward pass over the tree",
@@ -53,7 +53,7 @@ def accepted_lengths(trace: dict[str, Any], dark: bool = False) -> go.Figure:
     steps = trace.get("steps", [])
     if not steps:
         return empty_figure(dark)
-    index = [step["index"] for step in steps]
+    index = _numbers(steps)
     drafts = [max(0, len(step["emitted"]) - 1) for step in steps]  # the last step's path may be cut
     mean = sum(drafts) / len(drafts) + 1
     hatch = {"shape": "/", "solidity": 0.12, "bgcolor": colours.accepted, "fgcolor": colours.paper}
@@ -67,7 +67,7 @@ def accepted_lengths(trace: dict[str, Any], dark: bool = False) -> go.Figure:
         y=drafts,
         name="accepted drafts",
         marker={"color": colours.accepted, "line": {"width": 0}, "pattern": hatch},
-        hovertemplate="step %{x}: %{y} accepted drafts<extra></extra>",
+        hovertemplate="step %{x}: accepted drafts: %{y}<extra></extra>",
     )
     ends = [min(index) - 0.5, max(index) + 0.5]
     figure.add_scatter(
@@ -85,7 +85,7 @@ def milliseconds(trace: dict[str, Any], dark: bool = False) -> go.Figure:
     steps = trace.get("steps", [])
     if not steps:
         return empty_figure(dark)
-    index = [step["index"] for step in steps]
+    index = _numbers(steps)
     columns = phase_columns(steps)
     whole = sum(sum(column) for column in columns.values()) or 1.0
     figure = _figure(dark, barmode="stack")
@@ -109,7 +109,7 @@ def acceptance_by_head(trace: dict[str, Any], dark: bool = False) -> go.Figure:
     colours = palette(dark)
     counts = head_counts(trace)
     if not counts:
-        return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+        return _without_drafts(trace, dark)
     shares = [count.reached / count.steps for count in counts]
     figure = _figure(dark)
     figure.add_bar(
@@ -120,10 +120,10 @@ def acceptance_by_head(trace: dict[str, Any], dark: bool = False) -> go.Figure:
         cliponaxis=False,
         marker={"color": colours.accepted, "line": {"width": 0}},
         customdata=[[count.reached, count.steps] for count in counts],
-        hovertemplate="%{x}: a guess was kept in %{customdata[0]} of %{customdata[1]} steps<extra></extra>",
+        hovertemplate="%{x}: accepted in %{customdata[0]} of %{customdata[1]} steps<extra></extra>",
         showlegend=False,
     )
-    figure.update_yaxes(title_text="steps with a kept guess", tickformat=".0%", range=[0, 1.1])
+    figure.update_yaxes(title_text="steps with an accepted guess", tickformat=".0%", range=[0, 1.1])
     return figure
 
 
@@ -131,7 +131,7 @@ def acceptance_by_rank(trace: dict[str, Any], dark: bool = False) -> go.Figure:
     """Of the drafted nodes of each head and rank, the share that was accepted."""
     counts = rank_counts(trace)
     if not counts:
-        return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+        return _without_drafts(trace, dark)
     heads = sorted({count.head for count in counts})
     ranks = sorted({count.rank for count in counts})[:MAX_RANKS]
     cells = {(count.head, count.rank): count for count in counts}
@@ -213,7 +213,18 @@ def rank_counts(trace: dict[str, Any]) -> list[RankCount]:
     return [RankCount(*key, drafted[key], with_parent[key], accepted[key]) for key in sorted(drafted)]
 
 
-def empty_figure(dark: bool = False, sentence: str = "no steps yet") -> go.Figure:
+def _without_drafts(trace: dict[str, Any], dark: bool) -> go.Figure:
+    if not trace.get("steps"):
+        return empty_figure(dark)
+    return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+
+
+def _numbers(steps: list[dict[str, Any]]) -> list[int]:
+    """The steps counted from 1, as the scrubber of the view counts them."""
+    return [step["index"] + 1 for step in steps]
+
+
+def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") -> go.Figure:
     """An empty frame that says why it is empty."""
     figure = _figure(dark)
     figure.update_xaxes(visible=False)
@@ -224,10 +235,11 @@ def empty_figure(dark: bool = False, sentence: str = "no steps yet") -> go.Figur
 
 def _rank_sentence(count: RankCount) -> str:
     start = (
-        f"head {count.head}, guess {count.rank + 1}: {count.accepted} of {count.drafted} drafted nodes kept"
+        f"head {count.head}, guess {count.rank + 1}: {count.accepted} of "
+        f"{counted(count.drafted, 'drafted node')} accepted"
     )
     if count.with_parent and count.with_parent != count.drafted:
-        start += f"<br>{count.accepted} of the {count.with_parent} whose parent was kept"
+        start += f"<br>{count.accepted} of the {count.with_parent} whose parent was accepted"
     return start
 
 

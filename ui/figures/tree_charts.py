@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from medusa_core.plural import counted
 from ui.figures.charts import empty_figure
 from ui.palette import Palette, palette, plotly_template
 
@@ -171,7 +172,7 @@ def speed_by_size(
     if best is not None:
         figure.add_scatter(
             x=[best.nodes], y=[best.tokens_per_second], mode="markers",
-            name=f"best: {best.nodes} nodes, {best.tokens_per_second:.0f}",
+            name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:.0f}",
             marker={"symbol": "star", "size": 17, "color": colours.selected,
                     "line": {"color": colours.text, "width": 1.5}},
             hovertemplate="best: %{x} nodes, %{y:.0f} tokens/s expected<extra></extra>",
@@ -204,7 +205,7 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
 def _mark_size(figure: go.Figure, nodes: int, colours: Palette) -> None:
     figure.add_vline(x=nodes, line={"color": colours.text, "width": 1, "dash": "dash"})
     figure.add_annotation(
-        x=nodes, y=1, yref="paper", yanchor="bottom", text=f"{nodes} nodes", showarrow=False,
+        x=nodes, y=1, yref="paper", yanchor="bottom", text=counted(nodes, "node"), showarrow=False,
         font={"size": 11, "color": colours.text},
     )  # fmt: skip
 

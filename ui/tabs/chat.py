@@ -19,10 +19,18 @@ from ui.chosen import Chosen
 from ui.controls import Controls, example_buttons
 from ui.decode_view import DecodeView
 from ui.kept_runs import RunSlot
-from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.shipped import example_prompts
-from ui.tabs.shared import QUIET, RunBar, connect_run, drawn_along, message_of, run_buttons, shown
+from ui.tabs.shared import (
+    QUIET,
+    RunBar,
+    connect_run,
+    drawn_along,
+    message_of,
+    run_buttons,
+    say_when_too_long,
+    shown,
+)
 from ui.talk import Desk
 from ui.text_line import TextLine
 from ui.transcript import Transcript, message_show
@@ -52,16 +60,18 @@ class ChatPanel:
         notice = TextLine(elem_id="chat-notice", elem_classes="status")
         transcript = Transcript(elem_id="chat-transcript")
         box = gr.Textbox(
-            label="Message", lines=1, max_lines=6, max_length=MAX_PROMPT_CHARACTERS, elem_id="chat-message",
+            label="Message", lines=1, max_lines=6, elem_id="chat-message",
             placeholder="Enter sends, Shift+Enter: new line",
         )  # fmt: skip
+        say_when_too_long(box)
         example_buttons(openers(example_prompts(session.assets)), box)
         bar = replace(run_buttons("chat", "Send"), prompt=box)
         with gr.Accordion("System prompt", open=False, elem_id="chat-system"):
             system = gr.Textbox(
-                show_label=False, lines=2, max_lines=6, max_length=MAX_PROMPT_CHARACTERS, container=False,
+                show_label=False, lines=2, max_lines=6, container=False, elem_id="chat-system-words",
                 placeholder="How the model should behave. Not every chat template has a place for it.",
             )  # fmt: skip
+            say_when_too_long(system)
         return cls(bar, system, transcript, notice, anew, gr.State(Desk()))
 
     def connect(

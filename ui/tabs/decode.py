@@ -5,12 +5,14 @@ Knows the page's parts and the session; the engine stays behind the session.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
 
 from ui.chart_panel import DARK_THEME, ChartPanel
+from ui.chosen import Chosen
 from ui.controls import build_controls
 from ui.decode_view import DecodeView, message_trace
 from ui.kept_runs import RunSlot
@@ -31,26 +33,34 @@ from ui.updates import StopFlag
 
 COMPLETE = "complete"
 MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]
-# Moves of ε and δ re-judge the shown step in the browser; the server is not asked.
-WHAT_IF = """(epsilon, delta) => {
+# The view hears what the controls hold: it judges the shown step again, and says what is for the next run.
+# The server is not asked.
+TELL_VIEW = """(...values) => {
+  const detail = Object.fromEntries(NAMES.map((name, i) => [name, values[i]]));
   const view = document.querySelector("#decode-view");
-  if (view) view.dispatchEvent(new CustomEvent("whatif", { detail: { epsilon, delta } }));
+  if (view) view.dispatchEvent(new CustomEvent(EVENT, { detail }));
+}"""
+JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # what the view can put back
+RESTORED = """() => {
+  const own = JSON.parse(document.querySelector("#decode-view .mdv-host").dataset.restored);
+  return NAMES.map((name) => own[name]);
 }"""
 
 
 def build(session: Session, chosen: gr.State) -> None:
     """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
     recorded = recordings(session.assets)
+    start = recorded[0].settings if recorded else {}
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             mode = gr.Radio(MODES, value=COMPLETE, show_label=False, container=False, elem_id="decode-mode")
             with gr.Column(elem_classes=["mode", "when-complete"]):
-                bar = run_bar(session, "decode", "Run")
+                bar = run_bar(session, "decode", "Run", start.get("prompt"))
                 picker = _picker(recorded)
             with gr.Column(elem_classes=["mode", "when-chat"]):
                 chat = ChatPanel.build(session)
             with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
+                controls = build_controls(session.tree_choices(), session.rule_names(), chosen, start)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id="decode-view")
             charts = ChartPanel.build()
@@ -70,17 +80,32 @@ def build(session: Session, chosen: gr.State) -> None:
     chat.connect_notice(session, mode, chosen)
     for event in (run, reply):
         event.then(draw, [slot, charts.dark], list(charts.plots), **QUIET)
-    gr.on(
-        [controls.epsilon.input, controls.delta.input],
-        None, [controls.epsilon, controls.delta], None, js=WHAT_IF,
-    )  # fmt: skip
+    settings = {"prompt": bar.prompt, **controls.by_name()}
+    _tell_view("settings", [part.change for part in settings.values()], settings)
+    _tell_view("asked", [bar.run.click, bar.prompt.submit], settings)
+    _tell_view("asked", [chat.bar.run.click, chat.bar.prompt.submit], controls.by_name())
+    back = [settings[name] for name in JUDGING]
+    view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
+    view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
+    chosen.change(_say_tree, chosen, [bar.status, chat.bar.status], queue=False, **QUIET)
     # The charts come after the first paint, in the theme the browser shows.
     painted = gr.context.Context.root_block.load(None, None, charts.dark, js=DARK_THEME)
     if recorded:
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
-        _connect_picker(recorded, picker, view, charts)
+        _connect_picker(recorded, picker, settings, view, charts)
+
+
+def _tell_view(event: str, triggers: list[Any], settings: dict[str, Any]) -> None:
+    script = TELL_VIEW.replace("NAMES", json.dumps(list(settings))).replace("EVENT", json.dumps(event))
+    gr.on(triggers, None, list(settings.values()), None, js=script)
+
+
+def _say_tree(chosen: Chosen) -> tuple[str, str]:
+    """A tree that was just made in another tab is named beside Run and Send: its menu may be folded away."""
+    words = "".join(f"Tree for the next run: {label}." for label, _ in chosen.tree_entries())
+    return words, words
 
 
 def _picker(recorded: list[Recording]) -> gr.Dropdown:
@@ -97,15 +122,23 @@ def _picker(recorded: list[Recording]) -> gr.Dropdown:
 
 
 def _connect_picker(
-    recorded: list[Recording], picker: gr.Dropdown, view: DecodeView, charts: ChartPanel
+    recorded: list[Recording],
+    picker: gr.Dropdown,
+    settings: dict[str, Any],
+    view: DecodeView,
+    charts: ChartPanel,
 ) -> None:
+    """A recording brings prompt and controls along: what they hold is what is shown."""
     by_name = {recording.name: recording for recording in recorded}
+    parts = {name: part for name, part in settings.items() if name in recorded[0].settings}
 
     def show(name: str, dark: bool) -> tuple[Any, ...]:
-        return _message(by_name[name]), *charts.updates(by_name[name].trace, dark)
+        recording = by_name[name]
+        values = (recording.settings[part] for part in parts)
+        return _message(recording), *values, *charts.updates(recording.trace, dark)
 
-    picker.input(show, [picker, charts.dark], [view, *charts.plots], **QUIET)
+    picker.input(show, [picker, charts.dark], [view, *parts.values(), *charts.plots], **QUIET)
 
 
 def _message(recording: Recording) -> str:
-    return message_trace(0, f"recorded-{recording.name}", recording.trace, "recorded run")
+    return message_trace(0, f"recorded-{recording.name}", recording.trace, "recorded run", recording.settings)

@@ -25,6 +25,7 @@ from medusa_core.experiments.record import (
     paper_facts,
     read_record,
 )
+from medusa_core.plural import counted
 from ui.chart_panel import DARK_THEME
 from ui.figures.experiments import charts
 
@@ -230,7 +231,7 @@ def _origin(record: ExperimentRecord) -> str:
 
 
 def _threads(machine: MachineRecord) -> str:
-    return "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
+    return counted(machine.threads, "thread")
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ closes the generator.
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,11 +18,10 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.controls import example_buttons
+from ui.controls import example_buttons, mark
 from ui.decode_view import message_rest
 from ui.kept_runs import RunSlot
 from ui.paced import paced
-from ui.page_channel import PageChannel
 from ui.run_settings import MAX_PROMPT_CHARACTERS
 from ui.session import Session
 from ui.shipped import example_prompts
@@ -30,7 +30,16 @@ from ui.updates import StopFlag, Update
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
+TOO_LONG = """(text) => {
+  const box = document.getElementById(ID);
+  const count = (text || "").length > MOST ? [...text].length : 0; // characters, not halves of them
+  const [written, most] = [count, MOST].map((number) => number.toLocaleString("en"));
+  const words = `${written} characters: the page takes ${most}, shorten it`;
+  if (box && count > MOST) box.dataset.tooLong = words;
+  else if (box) delete box.dataset.tooLong;
+}"""
 REFUSED = "Not run: the notice says why."  # by the queue or by the check of a value, so there was no run
 
 
@@ -48,16 +57,29 @@ class RunBar:
     key: gr.Textbox  # never to be seen: by what the browser names the flag
 
 
-def run_bar(session: Session, name: str, verb: str) -> RunBar:
-    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page."""
+def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
+    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page.
+
+    The box begins with `start`, or else with the first example.
+    """
     examples = example_prompts(session.assets)
     prompt = gr.Textbox(
-        examples[0]["prompts"][0]["text"],
-        label="Prompt", lines=4, max_lines=8, max_length=MAX_PROMPT_CHARACTERS, elem_id=f"{name}-prompt",
+        examples[0]["prompts"][0]["text"] if start is None else start,
+        label="Prompt", lines=4, max_lines=8, elem_id=f"{name}-prompt", elem_classes=mark("prompt"),
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
+    say_when_too_long(prompt)
     example_buttons(examples, prompt)
     return replace(run_buttons(name, verb), prompt=prompt)
+
+
+def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
+    """A text beyond the limit is said to be so while it is written; the run refuses it.
+
+    The browser's own limit (`max_length`) would cut a pasted text without a word.
+    """
+    script = TOO_LONG.replace("ID", json.dumps(box.elem_id)).replace("MOST", str(most))
+    box.change(None, box, None, js=script)
 
 
 def run_buttons(name: str, verb: str) -> RunBar:
@@ -89,7 +111,7 @@ def connect_run(
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
     triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
     armed = gr.on(
-        triggers, partial(_arm, session.channel), [bar.flag, bar.key], bar.status,
+        triggers, partial(_arm, session), [bar.flag, bar.key], bar.status,
         js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
     )  # fmt: skip
     run = armed.then(
@@ -140,7 +162,7 @@ def _or_skip(value: str | None) -> Any:
     return gr.skip() if value is None else value
 
 
-def _arm(channel: PageChannel, flag: StopFlag, key: str | None) -> str:
-    channel.listen(key or "", flag)
+def _arm(session: Session, flag: StopFlag, key: str | None) -> str:
+    session.channel.listen(key or "", flag)
     flag.stopped = False
-    return WAITING
+    return WAITING if session.busy else STARTING

@@ -11,11 +11,12 @@ from typing import Any
 
 import gradio as gr
 
+from medusa_core.plural import counted
 from ui.chosen import Chosen
 from ui.figures.training import Curves, all_curves
 from ui.session import Session
 from ui.tabs.head_download import connect_download, download_buttons
-from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, run_buttons, shown
+from ui.tabs.shared import QUIET, SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.text_line import TextLine
 from ui.train_gain import Gain
 from ui.train_lab import Trained, train_heads
@@ -168,8 +169,9 @@ def gain_table(gain: Gain | None) -> str:
         f"<td><strong>{gain.tokens_per_step:.2f}</strong></td></tr>"
         f"<tr><th>speed, plain decoding is 1</th><td>{gain.fresh_speedup:.2f}</td>"
         f"<td><strong>{gain.speedup:.2f}</strong></td></tr></tbody></table>"
-        f"<p class='note'>Measured here and now on the {gain.prompts} example prompts at temperature 0, with "
-        f"a tree of {gain.nodes} nodes: the size that promised most on this machine.</p>"
+        f"<p class='note'>Measured here and now on {counted(gain.prompts, 'example prompt')} "
+        f"at temperature 0, with a tree of {counted(gain.nodes, 'node')}: the size "
+        "that promised most on this machine.</p>"
     )
 
 
@@ -188,10 +190,10 @@ def _form() -> Form:
         label="Your text",
         lines=6,
         max_lines=6,  # a box that grows is laid out anew at each change, which takes seconds for a long text
-        max_length=MOST_CHARACTERS,
         visible=False,
         elem_id="train-text",
     )
+    say_when_too_long(text, MOST_CHARACTERS)
     upload = gr.File(
         label="Your file", file_types=list(FILE_KINDS), type="filepath", height=120, visible=False,
         elem_id="train-file",

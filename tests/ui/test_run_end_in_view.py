@@ -1,0 +1,79 @@
+"""A run that fails after it began ends in the view, with its sentence, and takes the old charts away."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from trace_factory import make_trace
+
+from medusa_core.config import LoadConfig
+from ui.chart_panel import ChartPanel
+from ui.decode_view import told_to_the_end
+from ui.figures.charts import all_charts
+from ui.session import Session
+from ui.shipped import recordings
+from ui.updates import StopFlag, Update
+
+SETTINGS = {
+    "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
+    "tree": "default", "budget": 4, "seed": 0, "heads": "default",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session(engine_folder):
+    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+
+
+def kinds(updates: list[Update]) -> list[str]:
+    return [json.loads(update.message)["kind"] for update in updates if update.message]
+
+
+def test_a_prompt_beyond_the_context_ends_the_view(session):
+    updates = list(session.decode("a" * 200, SETTINGS, StopFlag()))
+    assert kinds(updates) == ["begin", "broken"]
+    sentence = json.loads(updates[-1].message)["words"]
+    assert sentence == updates[-1].status
+    assert updates[-1].problem
+    assert "the prompt has 200 tokens, the context holds 96" in sentence
+
+
+def test_a_run_that_comes_to_its_end_is_left_alone(session):
+    updates = list(session.decode("abcd", SETTINGS, StopFlag()))
+    assert kinds(updates)[0] == "begin"
+    assert kinds(updates)[-1] == "end"
+
+
+def test_a_run_that_never_began_says_nothing_to_the_view(session):
+    updates = list(session.decode("  ", SETTINGS, StopFlag()))
+    assert kinds(updates) == []
+    assert updates[-1].problem
+
+
+def test_a_run_that_was_closed_by_its_time_limit_ends_the_view():
+    def cut_short():
+        yield Update('{"kind": "begin"}', "Reading the prompt…")
+        yield Update(status="Ended after 9 s, the longest that a run may take here.")
+
+    *_, last = told_to_the_end(cut_short())
+    assert json.loads(last.message)["words"].startswith("Ended after 9 s")
+    assert last.trace == {"steps": []}
+
+
+def test_charts_of_a_failed_run_are_empty_and_say_so():
+    for figure in ChartPanel((None,) * 4, None).updates({"steps": []}, dark=False):
+        assert not figure.data
+        assert figure.layout.annotations[0].text == "no finished run to draw"
+
+
+def test_charts_count_the_steps_from_one():
+    trace = make_trace()
+    for figure in all_charts(trace)[:2]:
+        bars = [part for part in figure.data if part.type == "bar"]
+        assert all(list(bar.x) == list(range(1, len(trace["steps"]) + 1)) for bar in bars)
+
+
+def test_charts_of_the_shipped_recordings_begin_with_step_one():
+    for recording in recordings():
+        assert all_charts(recording.trace)[0].data[0].x[0] == 1
