@@ -8,7 +8,24 @@ imported when they are first asked for, so that importing the package costs noth
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors, which cannot see what __getattr__ gives
+    from medusa_core.api import Generation, decode, generate, load
+    from medusa_core.chat import Conversation
+    from medusa_core.errors import MedusaError
+    from medusa_core.hub_generate import load_medusa_heads, medusa_generate
+
+__all__ = [
+    "Conversation",
+    "Generation",
+    "MedusaError",
+    "decode",
+    "generate",
+    "load",
+    "load_medusa_heads",
+    "medusa_generate",
+]
 
 _PUBLIC = {
     "load": "medusa_core.api",
@@ -20,8 +37,6 @@ _PUBLIC = {
     "load_medusa_heads": "medusa_core.hub_generate",
     "MedusaError": "medusa_core.errors",
 }
-
-__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

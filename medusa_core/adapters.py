@@ -1,27 +1,24 @@
 """Low-rank adapters that heads bring along: the base of Medusa-2 heads is the model with its adapter.
 
-peft reads and merges them; only safetensors are read, since other adapter files are pickles. Paper §2.2.2.
+Plain ones are added to the weights here (``lora``); peft reads the others. Only safetensors are read, since
+other adapter files are pickles. Paper §2.2.2.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from medusa_core.checkpoints import ADAPTER_CONFIG, ADAPTER_NAME
-from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.checkpoints.files import file_fault, read_json
+from medusa_core.errors import MedusaError
+from medusa_core.library_messages import quiet_bitsandbytes
+from medusa_core.lora import merge, plain_updates
 
-if TYPE_CHECKING:
-    from peft import LoraConfig
-
-_OTHER = "give --model the base these heads were trained with"
+_BY_PEFT = "medusa_core.peft_adapters"  # imported by name: peft takes seconds, and prints for bitsandbytes
 
 
 def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
@@ -29,74 +26,15 @@ def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
 
     Raises MedusaError when the adapter cannot be read or belongs to another model.
     """
-    from peft import PeftModel, get_peft_model_state_dict  # noqa: PLC0415 - slow, and most heads have none
-
     file = folder / ADAPTER_NAME
     if not file.is_file():
         raise MedusaError(f"{folder} has an adapter's config but no {ADAPTER_NAME}: fetch or save it again")
-    config = _read_config(folder)
+    config = read_json(folder / ADAPTER_CONFIG)
     try:
-        with safe_open(file, framework="pt") as opened:
-            brought = set(opened.keys())
+        updates = plain_updates(model, config, file)
     except (SafetensorError, OSError) as error:
         raise MedusaError(f"cannot read the adapter in {folder}: {file_fault(file, error)}") from error
-    try:
-        targets, head = config.target_modules or (), model.get_output_embeddings()
-        if any(module is head and name in targets for name, module in model.named_modules()):
-            untie(model)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # between peft and transformers, not for our users
-            adapted = PeftModel.from_pretrained(
-                model, folder, config=config, is_trainable=False, torch_device="cpu"
-            )
-            _require_all(
-                set(get_peft_model_state_dict(adapted, save_embedding_layers=False)), brought, folder
-            )
-            return adapted.merge_and_unload(safe_merge=True)
-    except (OSError, ValueError, LookupError, RuntimeError, TypeError, AttributeError, ImportError) as error:
-        if isinstance(error, MedusaError) or is_out_of_memory(error):
-            raise
-        raise MedusaError(
-            f"the adapter in {folder} does not fit the base model ({reason_of(error)}): {_OTHER}"
-        ) from error
-
-
-def _read_config(folder: Path) -> LoraConfig:
-    from peft import LoraConfig  # noqa: PLC0415 - as above
-
-    try:
-        read_json(folder / ADAPTER_CONFIG)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
-            return LoraConfig.from_pretrained(folder)
-    except MedusaError:
-        raise
-    except Exception as error:  # peft checks little of what somebody's file says
-        raise MedusaError(
-            f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
-        ) from error
-
-
-def _require_all(wanted: set[str], brought: set[str], folder: Path) -> None:
-    """Raise MedusaError for gaps and for strangers: peft fills the one with zeros and skips the other."""
-    for names, fault in ((wanted - brought, "lacks"), (brought - wanted, "has no place in the base for")):
-        if names:
-            raise MedusaError(
-                f"the adapter in {folder} does not fit the base model, it {fault} {min(names)}: {_OTHER}"
-            )
-
-
-@contextmanager
-def without_deprecations() -> Iterator[None]:
-    """Around peft's constructors, which read an attribute by its old name: no setting stops them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        yield
-
-
-def untie(model: torch.nn.Module) -> None:
-    """Give the LM head weights of its own, when it shares the embedding's: only it is to change."""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head.weight is embedding.weight:
-        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
-        model.config.tie_word_embeddings = False
+    if updates is not None and merge(model, updates):
+        return model
+    quiet_bitsandbytes()
+    return importlib.import_module(_BY_PEFT).apply_with_peft(model, folder)

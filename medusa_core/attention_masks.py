@@ -39,8 +39,8 @@ class LayerMasks:
                 f"attention {kernel!r} takes no tree mask: load the model with "
                 'attn_implementation="sdpa" or "eager"'
             )
-        window = getattr(config, "sliding_window", None) or None  # Qwen2-MoE writes 0 where it has none
-        kinds = frozenset(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
+        window = _known(config, "sliding_window") or None  # Qwen2-MoE writes 0 where it has none
+        kinds = frozenset(_known(config, "layer_types") or [SLIDING if window else FULL])
         if other := kinds - {FULL, SLIDING}:
             raise MedusaError(
                 f"{config.model_type} has layers of kind {', '.join(sorted(other))}, whose state cannot hold "
@@ -69,6 +69,21 @@ class LayerMasks:
         committed = torch.arange(length, device=full.device)
         positions = torch.cat([committed, depths + length])
         return full & (positions[None, :] > (depths + length)[:, None] - self.window)
+
+
+def _known(config: Any, name: str) -> Any:
+    """A setting that configs of this class have, None for one that only somebody's file adds.
+
+    transformers keeps such a key, and the model's own masks know nothing of it: Llama has no window, whatever
+    its config.json says.
+    """
+    value, kind = getattr(config, name, None), type(config)
+    if value is None or hasattr(kind, name):
+        return value
+    try:
+        return value if hasattr(kind(), name) else None
+    except Exception:  # code of somebody else's that needs arguments
+        return value
 
 
 def mask_for(kernel: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

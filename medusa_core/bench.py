@@ -21,6 +21,7 @@ import torch
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.sampling import COLDEST
 
 BASELINE = "none"
 TRANSFORMERS = "hf"
@@ -165,7 +166,7 @@ def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationC
     model = engine.target.model
     ids = torch.tensor([prompt], device=engine.target.device)
     # Without top_k=0 transformers would keep only the 50 likeliest tokens when sampling.
-    sampling = {"do_sample": True, "temperature": config.temperature, "top_k": 0}
+    sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
     ends = None if config.ignore_eos else sorted(engine.end_tokens())
     torch.manual_seed(config.seed)
     start = time.perf_counter()

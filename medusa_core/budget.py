@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from medusa_core.errors import MedusaError
+from medusa_core.files import read_text
 from medusa_core.tree import MAX_NODES, Choice
 from medusa_core.tree_search import expected_lengths, search_tree
 
@@ -72,7 +73,7 @@ def parse_latency(data: object) -> list[LatencyPoint]:
 def read_latency(path: Path) -> list[LatencyPoint]:
     """The latency curve in a file of ``calibrate``; empty when it has none. Raises MedusaError."""
     try:
-        return parse_latency(json.loads(path.read_text(encoding="utf-8")))
+        return parse_latency(json.loads(read_text(path)))
     except (OSError, ValueError, RecursionError, MedusaError) as error:
         raise MedusaError(f"cannot read the latency in {path}: {error}") from error
 

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from jinja2 import TemplateError
-
+from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, reason_of
+from medusa_core.errors import MedusaError
 from medusa_core.kv_cache import TreeCache
 from medusa_core.prompt_text import check_characters, check_text
 from medusa_core.stopping import text_before_stop
@@ -168,7 +167,7 @@ class Conversation:
         Raises MedusaError when the text is empty or does not fit the context even alone; the conversation is
         then as it was.
         """
-        kept = [*self.messages, Message("user", check_text(text, "the message"))]
+        kept = [*self.messages, Message("user", check_text(text if text.strip() else "", "the message"))]
         dropped = 0
         context = self.engine.target.context
         room = min(config.max_new_tokens, context // _ROOM)
@@ -247,12 +246,11 @@ def _render(engine: Engine, system: str, messages: list[Message], answer_next: b
     if system:
         entries.insert(0, {"role": "system", "content": system})
     try:
-        return engine.tokenizer.apply_chat_template(
-            entries, tokenize=False, add_generation_prompt=answer_next
-        )
-    except (TemplateError, ValueError, TypeError) as error:
+        return render_chat(engine.tokenizer, entries, answer_next=answer_next)
+    except ChatTemplateError as error:
         raise MedusaError(
-            f"the chat template of {engine.info.base} cannot write this: {reason_of(error)}"
+            f"the chat template of {engine.info.base} cannot write this ({error}): write it another way, or "
+            "take a model with another template"
         ) from error
 
 

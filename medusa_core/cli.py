@@ -1,4 +1,6 @@
-"""The command line: one subcommand a file in ``commands/``; bad input ends in one line and exit code 2.
+"""The command line; bad input ends in one line and exit code 2.
+
+Each subcommand is a file in ``commands/``, its flags are one in ``commands/flags``.
 
 Knows the commands only by their modules.
 """
@@ -8,16 +10,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import logging
 import os
 import pkgutil
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from medusa_core import commands
-from medusa_core.errors import MedusaError, is_out_of_memory, one_line, reason_of
+from medusa_core.commands import flags
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
+from medusa_core.library_messages import quiet_libraries
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -29,22 +30,26 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
-        self.exit(EXIT_BAD_INPUT, f"error: {message}; see {self.prog} --help\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of all commands; ``run`` of what is parsed names the function that does the work."""
+    parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in pkgutil.iter_modules(flags.__path__):
+        importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
-    parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in pkgutil.iter_modules(commands.__path__):
-        importlib.import_module(f"{commands.__name__}.{module.name}").register(subparsers)
-    args = parser.parse_args(argv)
-    _quiet_libraries()
+    args = build_parser().parse_args(argv)
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        args.run(args)
+        _run(args)
     except MedusaError as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -65,17 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(text: str) -> int:
-    print("error:", one_line(text), file=sys.stderr)
+    print("error:", short_line(text), file=sys.stderr)
     return EXIT_BAD_INPUT
 
 
-def _quiet_libraries() -> None:
-    """Our own progress bars and one-line errors, not those of the libraries beneath."""
-    from transformers.utils import logging as transformers_logging  # noqa: PLC0415 - slow to import
-
-    transformers_logging.set_verbosity_error()
-    # peft imports it where it is installed, and it then names kernels that nobody asked for.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    # What libraries tell their own developers is nothing to the user.
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    transformers_logging.disable_progress_bar()
+def _run(args: argparse.Namespace) -> None:
+    """Import the module that does the command's work, which may take seconds, and call it."""
+    quiet_libraries()  # what they say while they are imported
+    run = pkgutil.resolve_name(args.run)
+    quiet_libraries()  # what those that are imported now say later
+    run(args)

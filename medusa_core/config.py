@@ -6,12 +6,16 @@ a sentence of help is written here and nowhere else. Knows nothing about models.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from medusa_core.errors import MedusaError
 
 NO_HEADS = "none"
+TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
+TIMED_ROUNDS = 8  # timed runs of each size
+MOST_SEED = 2**31 - 1
 
 
 def setting(
@@ -47,7 +51,7 @@ class GenerationConfig:
         "default", "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file"
     )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=4096, step=1)
-    seed: int = setting(0, "seed of the draws", low=0, high=2**31 - 1, step=1)
+    seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
     root: str = setting("argmax", "how typical acceptance picks the root token", choices=("argmax", "sample"))
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
     stop: tuple[str, ...] = setting((), "text that ends the run")
@@ -92,3 +96,5 @@ def check_settings(config: Any) -> None:
             raise MedusaError(f"{item.name} is {value}, the smallest is {low}: raise it")
         if high is not None and not value <= high:
             raise MedusaError(f"{item.name} is {value}, the largest is {high}: lower it")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise MedusaError(f"{item.name} is {value}: give a number")

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from medusa_core import checkpoints
+from medusa_core.adapters import apply_adapter
 from medusa_core.checkpoints import serving
 from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.layouts import to_public, to_vllm
@@ -232,8 +233,6 @@ def _settle_base(work: Work) -> None:
 
 
 def _write_base(work: Work, out: Path, adapter: bool) -> None:
-    from medusa_core.adapters import apply_adapter  # noqa: PLC0415 - slow to import, and few conversions need it
-
     base = work.base_folder()
     check_target(out, base, work.request.force, what="--merge-base")
     if out.resolve() == work.request.target.resolve():

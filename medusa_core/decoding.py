@@ -20,7 +20,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.kv_cache import TreeCache
 from medusa_core.stopping import Stopper
 from medusa_core.target import Target
-from medusa_core.tree import TokenTree
+from medusa_core.token_tree import TokenTree
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,20 @@
-"""The one error a user can cause, its text one line with cause and fix; and what the errors of others say."""
+"""The one error a user can cause, its text one line with cause and fix; and what the errors of others say.
+
+A line that is too long loses what others wrote first: long names and paths, then its middle. The cause stands
+at its beginning and the fix at its end, and both stay.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 
-_LONGEST = 200  # characters of what a library says: some name every tensor of a model
+LONGEST_LINE = 260  # characters; with what a front sets around it, a message stays within 300
+_LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
+_LONGEST_WORD = 60  # characters of a word in a line that is too long: only a name or a path has more
+_CUT = " … "
+_UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "invalid buffer size")
 
 
@@ -13,7 +22,7 @@ class MedusaError(ValueError):
     """Bad input or an unsupported situation. Shown as one line on the command line and in the app."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(one_line(text))
+        super().__init__(short_line(text))
 
 
 def one_line(text: str) -> str:
@@ -22,6 +31,34 @@ def one_line(text: str) -> str:
         ascii(character)[1:-1] if unicodedata.category(character) in ("Cc", "Cs") else character
         for character in " ".join(text.split())
     )
+
+
+def short_line(text: str) -> str:
+    """The text as one line that a person reads: where it is too long, names in it are shortened first."""
+    line = one_line(text)
+    if len(line) <= LONGEST_LINE:
+        return line
+    return shortened(" ".join(shortened(word, _LONGEST_WORD, "…") for word in line.split(" ")), LONGEST_LINE)
+
+
+def shortened(line: str, longest: int, cut: str = _CUT) -> str:
+    """The line without its middle where it has more than ``longest`` characters; no escape is cut in two."""
+    if len(line) <= longest:
+        return line
+    units = _UNIT.findall(line)
+    half = (longest - len(cut)) // 2
+    return _fitting(units, half) + cut + _fitting(units[::-1], half, backwards=True)
+
+
+def _fitting(units: list[str], room: int, *, backwards: bool = False) -> str:
+    """As many of the first units as there is room for; ``backwards`` where they came in reverse."""
+    taken: list[str] = []
+    for unit in units:
+        room -= len(unit)
+        if room < 0:
+            break
+        taken.append(unit)
+    return "".join(taken[::-1] if backwards else taken).strip()
 
 
 def reason_of(error: BaseException) -> str:
@@ -37,7 +74,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"{error} is missing or unknown"
     words = one_line(str(error)).rstrip(".:") or type(error).__name__
-    return words if len(words) <= _LONGEST else words[:_LONGEST] + "…"
+    return shortened(words, _LONGEST_REASON)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import tempfile
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import special_kind
 
 T = TypeVar("T")
 
@@ -26,21 +30,63 @@ def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> 
     return config(**values | changes)
 
 
-def check_output_file(file: Path, flag: str, *, folder_is_made: bool = False) -> None:
-    """Raise MedusaError for a file that cannot be written, before the work whose result it is to hold."""
-    if file.is_dir():
-        raise MedusaError(f"{flag} {file} is a folder: name a file in it")
-    if folder_is_made:
-        check_output_folder(file.parent, flag)
-    elif not file.parent.is_dir():
-        raise MedusaError(f"{flag} {file}: there is no folder {file.parent}, make it first or name another")
+def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that name prompt files and choose a part of each."""
+    parser.add_argument(
+        "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
+    )
+    parser.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="prompts left out at the start of a file"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
 
 
-def check_output_folder(folder: Path, flag: str) -> None:
-    """Raise MedusaError for a folder that cannot be made, since it or one above it is a file."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise MedusaError(f"{flag} {folder} cannot be made, since {there} is a file: name a folder")
+def check_output_file(name: str, flag: str, *, folder_is_made: bool = False) -> Path:
+    """The file of that name. Raises MedusaError when it cannot be written, before the work that it is for."""
+    file = Path(_given(name, flag, "file"))
+    try:
+        if file.is_dir():
+            raise MedusaError(f"{flag} {file} is a folder: name a file in it")
+        if kind := special_kind(file):
+            raise MedusaError(f"{flag} {file} is {kind} and no file: name a file")
+        if folder_is_made and not file.parent.is_dir():
+            check_output_folder(str(file.parent), flag)
+        elif not file.parent.is_dir():
+            raise MedusaError(
+                f"{flag} {file}: there is no folder {file.parent}, make it first or name another"
+            )
+        elif not file.exists():
+            file.touch()  # the only way to know: permissions say little about odd file systems
+            file.unlink()
+        elif not os.access(file, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise MedusaError(
+            f"{flag} {file} cannot be written ({reason_of(error)}): name another file"
+        ) from error
+    return file
+
+
+def check_output_folder(name: str, flag: str) -> Path:
+    """The folder of that name. Raises MedusaError when it cannot be made or written into."""
+    folder = Path(_given(name, flag, "folder"))
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise MedusaError(f"{flag} {folder} cannot be made, since {there} is a file: name a folder")
+        with tempfile.TemporaryFile(dir=there):
+            return folder
+    except OSError as error:
+        raise MedusaError(
+            f"{flag} {folder} cannot be written to ({reason_of(error)}): name another folder"
+        ) from error
+
+
+def _given(name: str, flag: str, what: str) -> str:
+    """The name. Raises MedusaError for none, which a path would take for the folder one is in."""
+    if not name.strip() or "\0" in name:
+        raise MedusaError(f"{flag} is {name!r}: name a {what}")
+    return name
 
 
 def _add_flag(parser: argparse.ArgumentParser, item: Field) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig as TransformersConfig
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
-from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode, StopStringCriteria
+from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
 from medusa_core.checkpoints.build import build_heads
 from medusa_core.checkpoints.locate import has_adapter, tree_beside
@@ -28,6 +28,7 @@ from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.decoding import decode
 from medusa_core.drafters.medusa import Drafter
 from medusa_core.errors import MedusaError
+from medusa_core.generate_signature import given_tokenizer
 from medusa_core.heads import MedusaHeads
 from medusa_core.loaded_adapter import has_loaded
 from medusa_core.processed_rules import ProcessedMatch, ProcessedTypical
@@ -103,6 +104,7 @@ Heads = str | PathLike[str] | MedusaHeads | HeadsWithTree
 Tree = str | Topology | Sequence[Sequence[int]]
 
 
+@given_tokenizer
 def medusa_generate(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
@@ -116,6 +118,7 @@ def medusa_generate(
     medusa_acceptance: str = "match",
     medusa_epsilon: float = 0.09,
     medusa_delta: float = 0.3,
+    tokenizer: Any = None,  # for the stop strings, which generate has made a criterion of
     **model_kwargs: Any,
 ) -> torch.Tensor | MedusaGenerateOutput:
     """The decoding loop for ``model.generate(ids, custom_generate=medusa_generate, medusa_heads=…)``.
@@ -173,25 +176,17 @@ def generate(
     generation_config: TransformersConfig | None = None,
     *,
     model: PreTrainedModel,
-    stopping_criteria: StoppingCriteriaList | None = None,
     **kwargs: Any,
 ) -> torch.Tensor | MedusaGenerateOutput:
     """``model.generate`` by Medusa, for a ``custom_generate`` folder, whose function gets the raw arguments.
 
     They go back to transformers' ``generate`` with ``medusa_generate`` as the loop.
     """
-    criteria = StoppingCriteriaList(stopping_criteria or ())
-    tokenizer, strings = kwargs.pop("tokenizer", None), kwargs.pop("stop_strings", None)
-    if strings is not None:
-        if tokenizer is None:
-            raise MedusaError("stop_strings need the tokenizer: pass tokenizer=… to generate")
-        criteria.append(StopStringCriteria(tokenizer, strings))  # transformers keeps both from a callable
     # Of the class: the attribute of a model that was loaded from such a folder is this function.
     return type(model).generate(
         model,
         inputs,
         generation_config=generation_config,
-        stopping_criteria=criteria,
         custom_generate=medusa_generate,
         **kwargs,
     )

@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from medusa_core.budget import PLAIN, LatencyPoint
-from medusa_core.config import GenerationConfig
+from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
 from medusa_core.decoding import PhaseTimes
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.tree import MAX_NODES
 
-SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-ROUNDS = 8
 ROUND_TOKENS = 48
 PHASES = ("propose", "verify", "accept", "commit")
 _FIRST_STEPS = 1  # not counted: the first step of a run pays for what the prompt left in the caches
@@ -56,8 +54,8 @@ class _SizeLog:
 def measure_latency(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
-    sizes: Sequence[int] = SIZES,
-    rounds: int = ROUNDS,
+    sizes: Sequence[int] = TIMED_SIZES,
+    rounds: int = TIMED_ROUNDS,
     new_tokens: int = ROUND_TOKENS,
 ) -> Iterator[LatencyProgress]:
     """Run every size once a round, prompt by prompt; the last record holds the whole curve.

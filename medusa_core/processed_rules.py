@@ -18,7 +18,7 @@ from medusa_core.acceptance.typical import Rule as TypicalRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import TokenTree
+from medusa_core.token_tree import TokenTree
 
 # Processors of transformers whose scores depend on the calls before.
 _REMEMBERING = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")

@@ -12,8 +12,8 @@ _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def check_text(text: str, what: str = "the prompt") -> str:
-    """The text as it is. Raises MedusaError when it is empty or holds what nobody writes."""
-    if not text.strip():
+    """The text as it is, white space among it. Raises MedusaError for none and for what nobody writes."""
+    if not text:
         raise MedusaError(f"{what} is empty: write at least one word")
     return check_characters(text, what)
 

@@ -1,4 +1,4 @@
-"""Prompts from files, as token ids, and the flags that choose them.
+"""Prompts from files, as token ids.
 
 Knows the common JSONL shapes of prompt sets and nothing about runs.
 """
@@ -9,12 +9,12 @@ import argparse
 import json
 from pathlib import Path
 
-from jinja2 import TemplateError
-
+from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.checkpoints import embedded_model
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.prompt_text import check_text
 
 _SHAPES = '{"prompt": "…"} or {"turns": ["…"]}'
@@ -24,17 +24,6 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
     """The example prompts of the app."""
     kinds = json.loads((embedded_model().parent / "prompts.json").read_text(encoding="utf-8"))
     return [engine.encode(prompt["text"]) for kind in kinds for prompt in kind["prompts"]]
-
-
-def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags that name prompt files and choose a part of each."""
-    parser.add_argument(
-        "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
-    )
-    parser.add_argument(
-        "--skip", type=int, default=0, metavar="N", help="prompts left out at the start of a file"
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
 
 
 def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:
@@ -62,7 +51,7 @@ def read_prompts(file: Path, engine: Engine) -> list[list[int]]:
     """
     engine.require_tokenizer()
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file, "utf-8-sig")
     except (OSError, ValueError) as error:
         raise MedusaError(
             f"cannot read the prompts {file} ({reason_of(error)}): name a file of JSON lines in UTF-8"
@@ -124,9 +113,9 @@ def _string(entry: dict, name: str) -> str:
 def _in_template(turn: str, engine: Engine) -> str:
     message = {"role": "user", "content": turn}
     try:
-        return engine.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
-    except (TemplateError, ValueError, TypeError) as error:
+        return render_chat(engine.tokenizer, [message], answer_next=True)
+    except ChatTemplateError as error:
         raise MedusaError(
-            f"the chat template of {engine.info.base} cannot write this ({reason_of(error)}): "
+            f"the chat template of {engine.info.base} cannot write this ({error}): "
             'give it as {"prompt": "…"}'
         ) from error

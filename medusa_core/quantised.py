@@ -7,7 +7,6 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -60,8 +59,6 @@ def bitsandbytes_config(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig
     """
     if find_spec("bitsandbytes") is None:
         raise MedusaError(f"{quantize} weights need the package bitsandbytes: pip install bitsandbytes")
-    # It tells of every product that it rounds, and of kernels that it could fetch from elsewhere.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if quantize == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(

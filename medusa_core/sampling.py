@@ -15,6 +15,9 @@ import torch
 from medusa_core.errors import MedusaError
 
 ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so that verdicts agree with it
+# At this temperature all but the largest logits have probability 0; float32 rounds much lower ones to 0, and
+# then 0 / 0 is no number.
+COLDEST = 1e-30
 
 
 def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -23,7 +26,7 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
         raise ValueError(f"temperature {temperature} has no distribution: use choose() for the argmax")
     logits = logits.float()
     # Shifted first, so that a tiny temperature cannot overflow.
-    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
+    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, COLDEST), dim=-1)
 
 
 def entropy(probs: torch.Tensor) -> torch.Tensor:

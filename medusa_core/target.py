@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from medusa_core.attention_masks import SLIDING, LayerMasks
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.kv_cache import TreeCache
-from medusa_core.tree import TokenTree, ancestor_mask
+from medusa_core.token_tree import TokenTree, ancestor_mask
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 

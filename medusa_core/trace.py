@@ -1,8 +1,7 @@
 """The trace of a run: plain numbers and strings that the page, exports and outside checks read.
 
-The one crossing from device to host beyond the tokens themselves. ``TraceBuilder`` turns steps into
-records; the pydantic models read them back and say what is wrong with a bad file. The format is versioned
-by ``schema_version``.
+The one crossing from device to host beyond the tokens themselves. ``TraceBuilder`` turns steps into the
+records of ``trace_format``, which reads them back.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from medusa_core.acceptance.verdict import alive_nodes, node_statistics
 from medusa_core.config import GenerationConfig
@@ -21,132 +17,9 @@ from medusa_core.decoding import Step
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.stopping import text_before_stop
+from medusa_core.trace_format import SCHEMA_VERSION, ConfigTrace, ModelTrace, RunTrace, read_trace
 
-SCHEMA_VERSION = 1
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-
-class ModelTrace(_Record):
-    """What was loaded."""
-
-    name: str
-    base: str
-    heads: str | None
-    dtype: str
-    device: str
-    parameters: int
-
-
-class ConfigTrace(_Record):
-    """The settings of the run; ``tree`` is the list of rank tuples, null for plain decoding."""
-
-    method: str
-    acceptance: str
-    temperature: float
-    epsilon: float
-    delta: float
-    seed: int
-    max_new_tokens: int
-    tree: list[list[int]] | None
-
-
-class PromptTrace(_Record):
-    """The prompt; ``text`` is what its ids decode to."""
-
-    text: str
-    token_ids: list[int]
-
-
-class NodeTrace(_Record):
-    """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
-
-    id: int
-    parent: int | None
-    depth: int
-    token_id: int
-    text: str
-    head: int | None
-    rank: int | None
-    draft_p: float | None
-    p: float | None
-    entropy: float | None
-    threshold: float | None
-    passes: bool
-    accepted: bool
-    reason: str
-
-
-class BonusTrace(_Record):
-    """The token chosen after the accepted path: the next step's root."""
-
-    token_id: int
-    text: str
-
-
-class MillisecondsTrace(_Record):
-    """Milliseconds of a step by phase."""
-
-    propose: float
-    verify: float
-    accept: float
-    commit: float
-    total: float
-
-
-class StepTrace(_Record):
-    """One decoding step."""
-
-    index: int
-    cache_length: int
-    nodes: list[NodeTrace]
-    path: list[int]
-    emitted: list[int]
-    bonus: BonusTrace | None
-    ms: MillisecondsTrace
-
-    @model_validator(mode="after")
-    def _is_a_tree(self) -> StepTrace:
-        for place, node in enumerate(self.nodes):
-            if node.id != place:
-                raise ValueError(f"node {place} of step {self.index} has id {node.id}: ids count from 0")
-            if place and not (node.parent is not None and 0 <= node.parent < place):
-                raise ValueError(
-                    f"node {place} of step {self.index} has parent {node.parent}, not an earlier node"
-                )
-        parents = [None, *self.path[:-1]]
-        if not self.path or any(
-            not 0 <= node < len(self.nodes) or self.nodes[node].parent != parent
-            for node, parent in zip(self.path, parents, strict=True)
-        ):
-            raise ValueError(f"path {self.path} of step {self.index} does not lead down from the root")
-        return self
-
-
-class OutputTrace(_Record):
-    """The result: new tokens only. ``seconds`` adds up the steps; reading the prompt is not counted."""
-
-    text: str
-    token_ids: list[int]
-    finish_reason: Literal["eos", "stop", "length", "context", "cancelled"]
-    new_tokens: int
-    steps: int
-    tokens_per_step: float
-    tokens_per_second: float
-    seconds: float
-
-
-class RunTrace(_Record):
-    """A whole run."""
-
-    schema_version: Literal[1]
-    model: ModelTrace
-    config: ConfigTrace
-    prompt: PromptTrace
-    steps: list[StepTrace]
-    output: OutputTrace
+__all__ = ["RunTrace", "TraceBuilder", "read_trace", "write_trace"]
 
 
 class TraceBuilder:
@@ -264,21 +137,6 @@ def _reasons(step: Step) -> list[str]:
         else:
             reasons.append("parent rejected")
     return reasons
-
-
-def read_trace(path: Path) -> RunTrace:
-    """Read and check a trace file. Raises MedusaError that says where it is wrong."""
-    try:
-        return RunTrace.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise MedusaError(
-            f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}"
-        ) from error
 
 
 def write_trace(trace: dict, path: Path) -> None:

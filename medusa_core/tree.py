@@ -3,9 +3,10 @@
 A tree is written as rank tuples: ``(0, 2, 1)`` is rank 0 of head 1, then rank 2 of head 2, then rank 1 of
 head 3; every prefix of a node must be in the tree. Node 0 is the root, the token the base model has already
 chosen; nodes are sorted by (depth, ranks), so ``parents[i] < i`` and any first n nodes are a tree again.
-Knows nothing about models. Source: Medusa paper §2.1.2 (tree attention) and §2.3.3 (optimised trees).
+Knows nothing about models and needs no tensors. Source: Medusa paper §2.1.2 (tree attention) and §2.3.3
+(optimised trees).
 
-N nodes with the root · A nodes of a path
+N nodes with the root
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from importlib import resources
 from pathlib import Path
 
 import networkx as nx
-import torch
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 
 Choice = tuple[int, ...]
 
@@ -100,9 +101,9 @@ class Topology:
             return self
         return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))
 
-    def mask(self) -> torch.Tensor:
-        """bool [N, N]: row i may attend to column j, which is i itself or an ancestor of i."""
-        return ancestor_mask(self.parents)
+    def mask(self) -> list[list[bool]]:
+        """[N][N]: row i may attend to column j, which is i itself or an ancestor of i."""
+        return ancestor_rows(self.parents)
 
     def graph(self) -> nx.DiGraph:
         """The tree as a networkx graph with edges from parent to child."""
@@ -115,36 +116,14 @@ class Topology:
         return [nx.shortest_path(graph, 0, leaf) for leaf in leaves]
 
 
-@dataclass(frozen=True)
-class TokenTree:
-    """One step's candidates.
-
-    tokens [N] on the device · parents, depths, heads, ranks as host lists · mask bool [N, N] on the
-    device · draft_logp [N] on the device, the drafter's log-probability of each token, 0 for the root.
-    ``heads[i]`` is the head that proposed node i, 0 for the root.
-    """
-
-    tokens: torch.Tensor
-    parents: list[int]
-    depths: list[int]
-    heads: list[int]
-    ranks: list[int]
-    mask: torch.Tensor
-    draft_logp: torch.Tensor
-
-    @property
-    def size(self) -> int:
-        """Number of nodes N, the root included."""
-        return len(self.parents)
-
-
-def ancestor_mask(parents: Sequence[int]) -> torch.Tensor:
-    """bool [N, N] from parents: a node sees its ancestors and itself."""
-    mask = torch.eye(len(parents), dtype=torch.bool)
+def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
+    """[N][N] from parents: a node sees its ancestors and itself."""
+    rows: list[list[bool]] = []
     for node, parent in enumerate(parents):
-        if parent >= 0:
-            mask[node] |= mask[parent]
-    return mask
+        row = list(rows[parent]) if parent >= 0 else [False] * len(parents)
+        row[node] = True
+        rows.append(row)
+    return rows
 
 
 def parent_graph(parents: Sequence[int]) -> nx.DiGraph:
@@ -209,7 +188,7 @@ def _widths(name: str) -> list[int]:
 
 def _read_choices(path: Path) -> list[Sequence[int]]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except OSError as error:
         raise MedusaError(f"cannot read the tree {path}: {error.strerror}: check the path") from error
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ from math import prod
 from pathlib import Path
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.tree import MAX_NODES, TOP_K, Choice
 
 
@@ -85,7 +86,7 @@ def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:
     Raises MedusaError when they cannot be used, or are those of more than the given number of heads.
     """
     try:
-        accuracies = parse_accuracies(json.loads(path.read_text(encoding="utf-8")))
+        accuracies = parse_accuracies(json.loads(read_text(path)))
         check_accuracies(accuracies)
     except MedusaError as error:
         raise MedusaError(f"cannot read accuracies from {path}: {error}") from error
@@ -102,13 +103,22 @@ def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:
 
 def parse_accuracies(data: object) -> list[list[float]]:
     """Accuracies from what JSON gave: the list itself or an object with it. Raises MedusaError."""
-    try:
-        rows = data["accuracies"] if isinstance(data, dict) else data
-        return [[float(value) for value in row] for row in rows]
-    except (ValueError, KeyError, TypeError) as error:
+    rows = data.get("accuracies") if isinstance(data, dict) else data
+    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
         raise MedusaError(
             'it holds no list of numbers a head under "accuracies": write it anew with calibrate'
+        )
+    try:
+        return [[float(value) for value in row] for row in rows]
+    except OverflowError as error:
+        raise MedusaError(
+            "it holds a number of more than 300 digits: give shares of 1, or write it anew with calibrate"
         ) from error
+
+
+def _is_row(row: object) -> bool:
+    """Whether it is a list of JSON numbers: text with digits in it is none, and neither is true."""
+    return isinstance(row, list) and all(type(value) in (int, float) for value in row)
 
 
 def check_accuracies(accuracies: Sequence[Sequence[float]]) -> None:

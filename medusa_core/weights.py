@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 from medusa_core import checkpoints
 from medusa_core.devices import Placement
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.quantised import bitsandbytes_config, packing_for, packing_of
 
 _BAR = "Loading weights"  # as transformers calls the bar that moves with each tensor
@@ -37,6 +38,8 @@ def read_model(
     if packed and wanted:
         raise MedusaError(f"the weights in {folder} are {packed.words()} already: drop --quantize {quantize}")
     checkpoints.check_weights(folder)
+    if packed or wanted:
+        quiet_bitsandbytes()  # it also tells of each product that it rounds
     options = _options(placement, packed=bool(packed or wanted)) | {"trust_remote_code": code}
     if wanted:
         options["quantization_config"] = bitsandbytes_config(quantize, placement.dtype)

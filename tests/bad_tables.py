@@ -302,7 +302,6 @@ class BadText:
 
 PROMPTS: dict[str, BadText] = {
     "empty": BadText("", "is empty", "write"),
-    "blank": BadText(" \t ", "is empty", "write"),
     "too long": BadText("abc" * 100, "300 tokens, the context holds 96", "shorten"),
     "a bell": BadText("ab\x07c", r"has the control character U\+0007 at position 3", "remove it"),
     "an escape sequence": BadText("\x1b[31mab", r"control character U\+001B at position 1", "remove it"),

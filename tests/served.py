@@ -13,9 +13,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import httpx
 
-from app import launch_options
 from medusa_core.config import LoadConfig
 from ui.connections import limit_connections
+from ui.launch import launch_options
 from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session

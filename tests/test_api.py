@@ -79,7 +79,7 @@ def test_sampling_settings_reach_the_run(engine):
         ("abc", {"temperature": 9}, "largest is 2"),
         ("abc", {"temperature": "hot"}, "wrong kind"),
         ("abc", {"method": "none", "acceptance": "hope"}, "no acceptance rule 'hope'"),
-        ("  ", {}, "the prompt is empty"),
+        ("", {}, "the prompt is empty"),
         ([], {}, "the prompt is empty"),
         (["a"], {}, "token ids"),
         (3, {}, "token ids"),

@@ -16,6 +16,7 @@ from browser.conftest import free_port
 import app
 from medusa_core.config import LoadConfig
 from medusa_core.flags import read_settings
+from ui import launch
 from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session
@@ -115,11 +116,11 @@ def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
 def test_the_page_is_served_with_nothing_beside_it(public):
     policy = policy_of({"SPACE_ID": "me/space"} if public else {})
     page = build_page(Session(LoadConfig(), policy=policy))
-    options = app.launch_options(page, policy, Reach(None, share=False, hosted=public))
+    options = launch.launch_options(page, policy, Reach(None, share=False, hosted=public))
     for closed in ("show_error", "enable_monitoring", "mcp_server", "ssr_mode", "run_history", "share"):
         assert options[closed] is False
     assert not {"allowed_paths", "auth", "strict_cors"} & options.keys()  # gradio's defaults, the safe ones
-    assert options["max_file_size"] == (app.TREE_FILE if public else app.TRAINING_FILE)
+    assert options["max_file_size"] == (launch.TREE_FILE if public else launch.TRAINING_FILE)
     assert not page.api_open
     assert page.delete_cache
     assert page.delete_cache[0] <= 600

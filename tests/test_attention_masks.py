@@ -15,8 +15,9 @@ from medusa_core.errors import MedusaError
 
 
 def config(**settings):
-    """What a decoder's config says about its attention."""
-    return SimpleNamespace(**{"model_type": "tiny", "_attn_implementation": "sdpa"} | settings)
+    """What a decoder's config says about its attention, of a class that knows what it says."""
+    said = {"model_type": "tiny", "_attn_implementation": "sdpa"} | settings
+    return type("TinyConfig", (SimpleNamespace,), dict.fromkeys(said))(**said)
 
 
 def sees(parents, length, window, node, slot):

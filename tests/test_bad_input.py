@@ -195,7 +195,7 @@ def test_a_bad_prompt_is_refused_and_a_chat_goes_on(command, wide_engine, name):
     common = ["--model", wide_engine, "--max-new-tokens", 8, *CPU]
     refused(command(["generate", row.text, *common]), row)
     refused(command(["generate", "-", *common], typed=row.text), row)
-    if row.text.strip():  # a chat lets an empty line pass
+    if row.text:  # a chat lets an empty line pass
         code, out, err = command(["chat", *common], typed=f"{row.text}\nabc\n")
         assert code == 0
         assert out.strip()  # the reply to the message after it

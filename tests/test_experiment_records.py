@@ -9,8 +9,9 @@ from tiny_experiments import NAMES, write_prompts, write_variants
 
 from medusa_core.cli import main
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment, table2
+from medusa_core.experiments import experiment_names, load_experiment
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
+from medusa_core.experiments.table2 import measurement as table2
 from ui.figures import experiments as figures
 from ui.tabs.experiments import load_section
 

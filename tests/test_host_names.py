@@ -8,8 +8,8 @@ import pytest
 from served import PRIVATE, PUBLIC, launched
 from starlette.datastructures import Address, Headers
 
-from app import launch_options
 from ui.admission import asker, in_queue
+from ui.launch import launch_options
 from ui.policy import Reach
 from ui.request_body import RequestRefusedError
 from ui.routes import Names

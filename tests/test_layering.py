@@ -14,8 +14,8 @@ LINES = 350
 
 # Bottom first. A module may import what stands on a lower line, and its own package.
 LAYERS = [
-    ["medusa_core.errors", "medusa_core.data"],
-    ["medusa_core.config"],
+    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages"],
+    ["medusa_core.config", "medusa_core.files"],
     [
         "medusa_core.tree",
         "medusa_core.kv_cache",
@@ -25,10 +25,12 @@ LAYERS = [
         "medusa_core.heads",
         "medusa_core.attention_masks",
     ],
-    ["medusa_core.tree_search"],
+    ["medusa_core.tree_search", "medusa_core.token_tree"],
     ["medusa_core.target", "medusa_core.checkpoints", "medusa_core.devices", "medusa_core.quantised"],
     ["medusa_core.shape", "medusa_core.weights"],
     ["medusa_core.memory"],
+    ["medusa_core.lora"],
+    ["medusa_core.peft_adapters"],
     ["medusa_core.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
     ["medusa_core.decoding"],
     ["medusa_core.engine"],

@@ -27,7 +27,7 @@ from medusa_core.decoding import Step
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.heads import MedusaHeads
 from medusa_core.target import Target
-from medusa_core.tree import TokenTree, ancestor_mask
+from medusa_core.token_tree import TokenTree, ancestor_mask
 
 VOCABULARY = 24
 HEADS = 3

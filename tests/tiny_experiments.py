@@ -10,7 +10,8 @@ import torch
 from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
 from medusa_core.experiments import variants
-from medusa_core.experiments.setup import RunSettings, Setup
+from medusa_core.experiments.settings import RunSettings
+from medusa_core.experiments.setup import Setup
 from medusa_core.loading import load_engine
 
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}

@@ -142,8 +142,13 @@ def save_text(plan: Plan, folder: Path) -> Path:
     if plan.source == PASTE:
         lines = plan.text.lstrip().startswith("{")
         file = folder / ("your-text.jsonl" if lines else "your-text.txt")
-        # A lone surrogate has no bytes; it becomes the replacement character.
-        file.write_bytes(plan.text.encode("utf-8", errors="replace"))
+        try:
+            file.write_bytes(plan.text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise MedusaError(
+                f"the text has half a character (U+{ord(plan.text[error.start]):04X}) at position "
+                f"{error.start + 1}: paste it again, or take it out"
+            ) from error
     else:
         upload = Path(plan.upload)
         suffix = upload.suffix.lower()

@@ -13,7 +13,7 @@ import torch
 from medusa_core.acceptance.verdict import Verdict, longest_path
 from medusa_core.config import GenerationConfig
 from medusa_core.sampling import choose
-from medusa_core.tree import TokenTree
+from medusa_core.token_tree import TokenTree
 
 
 class Rule:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from medusa_core.sampling import entropy, probabilities
-from medusa_core.tree import TokenTree
+from medusa_core.token_tree import TokenTree
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from safetensors import safe_open
 
 from medusa_core.checkpoints.files import AGAIN, file_fault, pickle_fault, read_config, read_json, shards
 from medusa_core.checkpoints.names import CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, shortened
 
 if TYPE_CHECKING:
     from transformers import (
@@ -38,11 +38,22 @@ _ONE_AT_A_TIME = threading.RLock()
 # from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
 # place or end in a riddle; require_all_tensors reads the report.
 # Pickles are read by the loader that runs nothing in them.
-STRICT = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+# A config may ask for plain tuples as results, of which transformers' own models stumble inside.
+STRICT = {
+    "weights_only": True,
+    "output_loading_info": True,
+    "ignore_mismatched_sizes": True,
+    "return_dict": True,
+}
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 _MOST_LAYERS = 1000
+# Numbers of which transformers makes a list or a dictionary when it reads a config, and what is enough.
+_MOST = {"num_hidden_layers": _MOST_LAYERS, "n_layer": _MOST_LAYERS, "num_labels": 10_000}
+_LABELS = ("id2label", "label2id")
 _NAMES = (WEIGHTS_NAME, PICKLED_NAME)
+_FLOATS = ("F", "BF", "float", "bfloat")  # what kinds of such numbers begin with, in headers and in torch
+_GENERATION_NAME = "generation_config.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -52,6 +63,9 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     from transformers import AutoConfig  # noqa: PLC0415 - slow, and heads can be read without it
 
     said = read_config(folder)
+    if (count := next(_too_many(said), None)) is not None:
+        raise _cannot_load(folder, f"its {CONFIG_NAME} names {count}: {AGAIN}")
+    _check_end_tokens(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # whatever trips over a value of somebody's file
@@ -65,18 +79,54 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     return config
 
 
+def _too_many(said: Any) -> Iterator[str]:
+    """Words for each count in a config, or in a part of it, that no model has."""
+    if not isinstance(said, dict):
+        return
+    for key, value in said.items():
+        if isinstance(value, int) and value > _MOST.get(key, value):
+            what = key.removeprefix("num_").removeprefix("n_").replace("hidden_", "").rstrip("s") + "s"
+            yield f"{shortened(str(value), 20)} {what}, models have 1 to {_MOST[key]}"
+        if key in _LABELS and isinstance(value, dict) and len(value) > _MOST["num_labels"]:
+            yield f"{len(value)} labels, models have 1 to {_MOST['num_labels']}"
+        yield from _too_many(value)
+
+
+def _check_end_tokens(folder: Path) -> None:
+    """Raise MedusaError unless the tokens that end a text are numbers, which transformers does not check."""
+    file = folder / _GENERATION_NAME
+    if not file.is_file():
+        return
+    try:
+        ends = read_json(file).get("eos_token_id")
+    except MedusaError as error:
+        raise _cannot_load(folder, str(error)) from error
+    if ends is not None and not all(type(end) is int for end in (ends if isinstance(ends, list) else [ends])):
+        raise _cannot_load(
+            folder,
+            f"eos_token_id in its {_GENERATION_NAME} is {shortened(repr(ends), 60)}: "
+            "write the number of a token or a list of numbers",
+        )
+
+
 def check_weights(folder: Path) -> None:
-    """Raise MedusaError when the weights are missing, cut off or damaged. Reads their headers alone."""
+    """Raise MedusaError when the weights are missing, cut off, damaged or of a kind that is no weight.
+
+    Reads their headers alone.
+    """
     try:
         files = next(filter(None, (shards(folder, name, lambda _: True) for name in _NAMES)), [])
     except MedusaError as error:
         raise _cannot_load(folder, str(error)) from error
     if not files:
         raise _cannot_load(folder, _no_weights(folder))
+    packed = "quantization_config" in read_config(folder)  # into integers of any kind
     for file in files:
         pickled = file.suffix == ".bin"
         try:
-            _look_into(file, pickled)
+            kinds = _kinds(file, pickled)
+            if not packed:
+                _require_floats(file, kinds)
         except MedusaError as error:
             raise _cannot_load(folder, str(error)) from error
         except Exception as error:  # safetensors' own, the system's, or a header that Python cannot read
@@ -84,15 +134,26 @@ def check_weights(folder: Path) -> None:
             raise _cannot_load(folder, fault(file, error)) from error
 
 
-def _look_into(file: Path, pickled: bool) -> None:
+def _kinds(file: Path, pickled: bool) -> dict[str, str]:
+    """What kind of numbers each tensor of a file holds, in the words of its format."""
     if not pickled:
-        with safe_open(file, framework="pt"):
-            return
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the pickle's protocol, to whoever wrote it
         state = torch.load(file, map_location="meta", weights_only=True, mmap=is_zipfile(file))
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")
+    return {str(name): str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
+
+
+def _require_floats(file: Path, kinds: dict[str, str]) -> None:
+    """Raise MedusaError for weights of whole numbers or truth values, which transformers would convert."""
+    for name, kind in sorted(kinds.items()):
+        if name.endswith(".weight") and not kind.startswith(_FLOATS):
+            raise MedusaError(
+                f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers: {AGAIN}"
+            )
 
 
 @contextmanager
@@ -172,6 +233,8 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
                 read_json(folder / name)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         tokenizer.decode(tokenizer("a", verbose=False)["input_ids"])  # some settings show their faults here
+        if tokenizer.vocab_size == 0:
+            raise MedusaError(f"its vocabulary is empty: {AGAIN}")
         return tokenizer
     except MedusaError as error:
         raise MedusaError(f"cannot load the tokenizer in {folder}: {error}") from error

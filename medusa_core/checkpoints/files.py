@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from medusa_core.checkpoints.names import CONFIG_NAME, HEADS_NAME, INDEX_NAME, WEIGHTS_NAME
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 
 AGAIN = "fetch or save it again"
 _CODE = re.compile(r"GLOBAL (\S+)")  # what torch's loader says a pickle wanted to be called
@@ -180,7 +181,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises MedusaError."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
     except OSError as error:
         raise MedusaError(f"cannot read {file}: {reason_of(error)}: check its permissions") from error
     except (ValueError, RecursionError) as error:

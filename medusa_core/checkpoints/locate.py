@@ -30,11 +30,13 @@ from medusa_core.checkpoints.names import (
     ADAPTER_CONFIG,
     CONFIG_NAME,
     GPU_TREE_NAME,
+    HEADS_FOLDER,
     MODEL_FILES,
     PICKLED_FILES,
     TREE_NAME,
 )
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import refuse_special_files
 
 CODE_FILES = "*.py"
 WEIGHT_FILES = ["*.safetensors", "*.pt"]
@@ -79,6 +81,9 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
     ``fetch.progress`` raises to end the download.
     """
     if folder := as_folder(name):
+        # Libraries open what they find in it, and would wait at a pipe for ever.
+        for part in filter(Path.is_dir, (folder, folder / HEADS_FOLDER)):
+            refuse_special_files(part)
         return folder
     if os.path.isfile(os.path.expanduser(name)):  # pathlib's raises for names that no file can have
         raise MedusaError(f"{name} is a file: name the folder that it lies in")

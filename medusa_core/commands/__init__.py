@@ -1,1 +1,1 @@
-"""Subcommands, one a file: ``register(subparsers)`` adds the flags, ``run(args)`` does the work."""
+"""What the subcommands do, one a file, imported when it is run. Their flags are in ``flags``."""

@@ -1,4 +1,4 @@
-"""``bench``: plain decoding, Medusa and transformers' own generate on the same prompts and weights."""
+"""What ``bench`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from medusa_core.bench import BASELINE, TRANSFORMERS, run_bench
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import read_settings
 from medusa_core.load_line import load_with_line
-from medusa_core.prompts import add_prompt_flags, chosen_prompts
+from medusa_core.prompts import chosen_prompts
 
 _COLUMNS = (
     "method",
@@ -33,20 +33,6 @@ _COLUMNS = (
     f"speedup over {BASELINE}",
     "same output",
 )
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
-    add_prompt_flags(parser)
-    parser.add_argument(
-        "--methods", default="none,medusa,hf", help="comma-separated: none, medusa, hf (default: all three)"
-    )
-    parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
-    add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig, leave_out=("method",))
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

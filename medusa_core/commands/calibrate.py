@@ -1,7 +1,4 @@
-"""``calibrate``: how often each guess of each head is right, and how long a step takes by tree size.
-
-Written as one JSON file, which ``tree search`` and the page read.
-"""
+"""What ``calibrate`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -22,42 +18,19 @@ from medusa_core.calibration import calibrate_heads
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, check_output_file, read_settings
-from medusa_core.latency import ROUNDS, SIZES, check_request, measure_latency
+from medusa_core.flags import check_output_file, read_settings
+from medusa_core.latency import check_request, measure_latency
 from medusa_core.load_line import load_with_line
-from medusa_core.prompts import add_prompt_flags, chosen_prompts
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser(
-        "calibrate", help="measure the heads' accuracies and the time of a step", description=__doc__
-    )
-    add_settings(parser, LoadConfig)
-    add_prompt_flags(parser)
-    parser.add_argument("--max-new-tokens", type=int, default=128, help="tokens a prompt (default: 128)")
-    parser.add_argument(
-        "--latency", action=argparse.BooleanOptionalAction, default=True,
-        help="measure milliseconds of a step against nodes on this machine (default: yes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sizes", default=",".join(map(str, SIZES)), metavar="N,N,…",
-        help="tree sizes to time, the root included; 1 is plain decoding (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="timed runs of each size (default: %(default)s)"
-    )
-    parser.add_argument("--out", default="accuracies.json", help="file to write (default: accuracies.json)")
-    parser.set_defaults(run=run)
+from medusa_core.prompts import chosen_prompts
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure and write. Raises MedusaError for bad input."""
-    sizes, out = read_sizes(args.sizes), Path(args.out)
+    sizes = read_sizes(args.sizes)
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
-    check_output_file(out, "--out")
+    out = check_output_file(args.out, "--out")
     engine = load_with_line(read_settings(LoadConfig, args))
     if engine.heads is None:
         raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")

@@ -1,8 +1,4 @@
-"""``chat``: talk with a model; replies stream with accepted drafts marked, figures follow each.
-
-Commands: /reset forgets the conversation, /system TEXT sets the system prompt, /stats sums it up, /quit ends.
-Lines come from the keyboard or from a pipe; Ctrl-C breaks a reply off.
-"""
+"""What ``chat`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -12,23 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medusa_core.chat import Conversation, Reply
-from medusa_core.commands.generate import TextPrinter, add_marks_flag, generation_config, headline
+from medusa_core.commands.generate import TextPrinter, generation_config, headline
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import read_settings
 from medusa_core.load_line import load_with_line
 
 _COMMANDS = "/reset, /system TEXT, /stats, /quit"
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser("chat", help="talk with a model", description=__doc__)
-    parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig)
-    add_marks_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,8 +1,4 @@
-"""``fit``: from a model to heads that speed it up, in one line: self-distil, train, calibrate, measure.
-
-The time and memory it will take are printed first, from a short probe of this machine. The same command again
-goes on where it was stopped.
-"""
+"""What ``fit`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -12,49 +8,37 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from medusa_core.fit.report import equality
+from medusa_core.fit.run import FITTED, Prepared, prepare, run_fit
 from medusa_core.fit.settings import FitConfig
-from medusa_core.flags import add_settings, check_output_folder, read_settings
-
-if TYPE_CHECKING:
-    from medusa_core.fit.run import Prepared
-    from medusa_core.training.loop import Progress
+from medusa_core.flags import check_output_folder, read_settings
+from medusa_core.folder_lock import locked_folder
+from medusa_core.training.loop import Progress
 
 _GIB = 2**30
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser(
-        "fit", help="fit heads to your own model: the whole recipe in one line", description=__doc__
-    )
-    add_settings(parser, FitConfig)
-    parser.add_argument("--plan", action="store_true", help="print the estimate of time and memory, and stop")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Plan, fit, and print what was gained. Raises MedusaError for bad input."""
     config = read_settings(FitConfig, args)
-    check_output_folder(Path(config.out), "--out")
+    check_output_folder(config.out, "--out")
     if config.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
-    from medusa_core.fit.run import prepare, run_fit  # noqa: PLC0415 - peft and the recipes take seconds
-
     bars = Bars()
     try:
-        with bars:
-            prepared = prepare(config, bars.update)
-        _print_estimate(config, prepared)
-        if args.plan:
-            return
-        with bars:
-            report = run_fit(config, prepared, bars.update)
+        with locked_folder(Path(config.out)):
+            with bars:
+                prepared = prepare(config, bars.update)
+            _print_estimate(config, prepared)
+            if args.plan:
+                return
+            with bars:
+                report = run_fit(config, prepared, bars.update)
     except KeyboardInterrupt:
         print(f"{config.out} keeps what is done: the same command goes on from there", file=sys.stderr)
         raise
@@ -155,9 +139,6 @@ def _work(prepared: Prepared, stage: str) -> str:
 
 
 def _print_report(report: dict, out: Path) -> None:
-    from medusa_core.fit.report import equality  # noqa: PLC0415 - with the rest of the fit
-    from medusa_core.fit.run import FITTED  # noqa: PLC0415
-
     record = report["measured"]
     plain, medusa = record["methods"]["none"], record["methods"]["medusa"]
     shares = " ".join(f"{row[0]:.2f}" for row in report["accuracies"])

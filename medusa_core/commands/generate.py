@@ -1,4 +1,4 @@
-"""``generate``: decode one prompt; text streams to the terminal with accepted drafts marked."""
+"""What ``generate`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -10,42 +10,16 @@ from pathlib import Path
 from typing import TextIO
 
 from medusa_core.acceptance import rule_names
+from medusa_core.commands.flags.generate import MARKS
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import drafter_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, check_output_file, read_settings
+from medusa_core.flags import check_output_file, read_settings
 from medusa_core.load_line import load_with_line
 from medusa_core.marked_text import MarkedText, Piece
 from medusa_core.trace import TraceBuilder, write_trace
-
-MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser("generate", help="decode a prompt", description=__doc__)
-    parser.add_argument("prompt", nargs="?", help='text to continue; "-" reads standard input')
-    parser.add_argument("--prompt-ids", help="token ids instead of text: 1,2,3")
-    add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig)
-    parser.add_argument("--trace", help="write the run as a trace file")
-    parser.add_argument(
-        "--json", action="store_true", help="print the trace's output object as the last line"
-    )
-    add_marks_flag(parser)
-    parser.set_defaults(run=run)
-
-
-def add_marks_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that says how accepted drafts are marked."""
-    parser.add_argument(
-        "--marks",
-        choices=("auto", *MARKS),
-        default="auto",
-        help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -53,8 +27,8 @@ def run(args: argparse.Namespace) -> None:
     config = generation_config(args)
     if (args.prompt is None) == (args.prompt_ids is None):
         raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
-    if args.trace:
-        check_output_file(Path(args.trace), "--trace")
+    if args.trace is not None:
+        check_output_file(args.trace, "--trace")
     engine = load_with_line(read_settings(LoadConfig, args))
     prompt = _prompt_ids(args, engine)
     builder = TraceBuilder(engine, config, prompt)

@@ -1,56 +1,31 @@
-"""``heads init`` and ``heads check``: fresh heads for any model; whether heads and base belong together."""
+"""What ``heads`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
+import torch
+
+from medusa_core import checkpoints
 from medusa_core.config import LoadConfig
+from medusa_core.conversion import check_target, staged
 from medusa_core.errors import MedusaError
-from medusa_core.flags import add_settings, read_settings
+from medusa_core.flags import check_output_folder, read_settings
+from medusa_core.health import check_heads
+from medusa_core.load_line import load_with_line
 
 _MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
-    parser = subparsers.add_parser("heads", help="make fresh heads, check heads", description=__doc__)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    init = actions.add_parser(
-        "init", help="fresh heads for a model, ready for train",
-        description="Fresh heads: copies of the model's LM head behind blocks that do nothing yet.",
-    )  # fmt: skip
-    init.add_argument(
-        "--model", default="", help="folder or hub name[@revision] of the base; default: the embedded model"
-    )
-    init.add_argument("--num-heads", type=int, default=5, metavar="K", help="number of heads (default: 5)")
-    init.add_argument("--layers", type=int, default=1, metavar="L", help="blocks of a head (default: 1)")
-    init.add_argument(
-        "--out", default="runs/heads", metavar="DIR", help="folder to write (default: runs/heads)"
-    )
-    init.add_argument(
-        "--share-lm-head",
-        action="store_true",
-        help="heads that use the model's LM head: small files, and format v2",
-    )
-    init.add_argument("--force", action="store_true", help="replace heads that DIR holds")
-    init.set_defaults(run=run_init)
-    check = actions.add_parser(
-        "check", help="whether heads and base belong together",
-        description="Compare each head's best guess on a short text with what can be guessed without heads.",
-    )  # fmt: skip
-    add_settings(check, LoadConfig)
-    check.add_argument("--text", default="", help="text to guess; default: what the base itself writes")
-    check.add_argument("--json", action="store_true", help="print the report as JSON")
-    check.set_defaults(run=run_check)
-
-
 def run_init(args: argparse.Namespace) -> None:
     """Write fresh heads. Raises MedusaError for numbers or a base that cannot be used."""
+    check_output_folder(os.path.expanduser(args.out), "--out")
     size = write_fresh_heads(
         args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
     )
@@ -67,11 +42,6 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 
     Raises MedusaError for numbers out of range, a base that cannot be read or a disk that is too small.
     """
-    import torch  # noqa: PLC0415 - slow to import, and --help does not need it
-
-    from medusa_core import checkpoints  # noqa: PLC0415
-    from medusa_core.conversion import check_target, staged  # noqa: PLC0415
-
     for name, value in (("num_heads", count), ("layers", layers)):
         if not 1 <= value <= _MOST[name]:
             raise MedusaError(f"--{name.replace('_', '-')} is {value}: give 1 to {_MOST[name]}")
@@ -95,9 +65,6 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 
 def run_check(args: argparse.Namespace) -> None:
     """Load, compare, print. Raises MedusaError for what cannot be loaded or compared."""
-    from medusa_core.health import check_heads  # noqa: PLC0415
-    from medusa_core.load_line import load_with_line  # noqa: PLC0415 - slow to import, and --help does not need it
-
     engine = load_with_line(read_settings(LoadConfig, args))
     report = check_heads(engine, args.text)
     if args.json:

@@ -1,4 +1,4 @@
-"""``reproduce``: the experiments of the paper, measured on the embedded model or on one of yours."""
+"""What ``reproduce`` does. Its flags are in ``flags``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import shlex
 import sys
 from dataclasses import MISSING, asdict, fields
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +16,12 @@ from rich.table import Table
 
 from medusa_core.bench import machine_record
 from medusa_core.checkpoints import embedded_model
+from medusa_core.commands.flags.reproduce import SHIPPED
 from medusa_core.commands.train import show_progress
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment
+from medusa_core.experiments import load_experiment, load_measurement
 from medusa_core.experiments.record import (
     SCHEMA_VERSION,
     ExperimentRecord,
@@ -34,56 +34,24 @@ from medusa_core.experiments.record import (
     paper_facts,
     write_record,
 )
-from medusa_core.experiments.setup import QUICK_PROMPTS, QUICK_RUN, Findings, RunSettings, Setup
-from medusa_core.flags import add_settings, check_output_file, read_settings
+from medusa_core.experiments.settings import QUICK_PROMPTS, QUICK_RUN, RunSettings
+from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.flags import check_output_file, read_settings
 from medusa_core.load_line import load_with_line
 from medusa_core.prompts import read_prompts
 
-SHIPPED = "shipped"
 
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add one subcommand an experiment."""
-    parser = subparsers.add_parser("reproduce", help="the experiments of the paper", description=__doc__)
-    experiments = parser.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
-    for name in experiment_names():
-        module = load_experiment(name)
-        one = experiments.add_parser(name, help=module.TITLE, description=module.__doc__)
-        _add_common_flags(one)
-        add_settings(one, RunSettings)
-        add_settings(one, module.Settings)
-        add_settings(one, LoadConfig)
-        one.set_defaults(run=partial(run, name, module))
-
-
-def _add_common_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--prompts", action="append", metavar="KIND=FILE.jsonl",
-        help=f"repeatable; KIND={SHIPPED} is a kind of the shipped prompts (default: all of those)",
-    )  # fmt: skip
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="prompts left out at a file's start")
-    parser.add_argument("--limit", type=int, metavar="N", help="prompts of each kind (default: all)")
-    parser.add_argument(
-        "--data-root", default=".", help="folder that names of prompt and text files start at"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a smoke run: few points, short texts, one round"
-    )
-    parser.add_argument("--out", metavar="FILE", help="write the record to this file")
-    parser.add_argument(
-        "--store", action="store_true", help="write it where the page looks: assets/experiments"
-    )
-    parser.add_argument("--json", action="store_true", help="print the record as JSON as the last line")
-
-
-def run(name: str, module: ModuleType, args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Measure, print a table, write the record. Raises MedusaError for bad input."""
+    name, module = args.experiment, load_experiment(args.experiment)
     if args.quick and args.store:
         raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
-    if args.out:
-        check_output_file(Path(args.out), "--out", folder_is_made=True)
+    if args.out is not None:
+        check_output_file(args.out, "--out", folder_is_made=True)
+    if args.store:
+        check_output_file(str(_stored(name)), "--store", folder_is_made=True)
     command = command_line(name, module, args)
     if args.quick:
         make_quick(module, args)
@@ -98,7 +66,7 @@ def run(name: str, module: ModuleType, args: argparse.Namespace) -> None:
         data_root=Path(args.data_root),
         watch=show_progress,
     )
-    findings = module.measure(setup, settings)
+    findings = load_measurement(name).measure(setup, settings)
     record = make_record(name, module, command, setup, settings, findings)
     _print_table(record)
     for path in (args.out, _stored(name) if args.store else None):

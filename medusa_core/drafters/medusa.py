@@ -15,7 +15,8 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.heads import MedusaHeads
 from medusa_core.target import Target
-from medusa_core.tree import TOP_K, TokenTree, Topology
+from medusa_core.token_tree import TokenTree, ancestor_mask
+from medusa_core.tree import TOP_K, Topology
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Drafter:
             device = self._heads.block_weight.device
             self._shapes[depth] = _Shape(
                 topology,
-                topology.mask().to(self._device),
+                ancestor_mask(topology.parents).to(self._device),
                 torch.tensor(topology.depths[1:], dtype=torch.long, device=device) - 1,
                 torch.tensor(topology.ranks[1:], dtype=torch.long, device=device),
             )

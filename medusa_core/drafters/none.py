@@ -9,7 +9,8 @@ import torch
 from medusa_core.config import GenerationConfig
 from medusa_core.heads import MedusaHeads
 from medusa_core.target import Target
-from medusa_core.tree import TokenTree, Topology
+from medusa_core.token_tree import TokenTree
+from medusa_core.tree import Topology
 
 
 class Drafter:

@@ -1,10 +1,15 @@
-"""The experiments of the paper on a model of one's own, one a file, found by the file's name.
+"""The experiments of the paper on a model of one's own, one a folder, found by the folder's name.
 
-An experiment module defines
+The folder's package defines
 
 - ``TITLE``: a line of text, and ``QUALITY``: what its rows' quality means, or None;
 - ``Settings``: a dataclass of its own settings, which become flags, and ``QUICK``: those of a smoke run;
+
+and its module ``measurement`` defines
+
 - ``measure(setup, settings) -> Findings``: the measurement, with the decode loop and ``bench.interleave``.
+
+The package imports nothing slow: the command line reads the settings of all experiments whenever it starts.
 """
 
 from __future__ import annotations
@@ -13,14 +18,17 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-_SHARED = {"measure", "quality", "record", "setup", "train_variants", "variants"}
-
 
 def experiment_names() -> list[str]:
     """Names of the experiments there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _SHARED)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
 def load_experiment(name: str) -> ModuleType:
-    """The module of an experiment."""
+    """The package of an experiment: its title and settings."""
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def load_measurement(name: str) -> ModuleType:
+    """The module that measures an experiment."""
+    return importlib.import_module(f"{__name__}.{name}.measurement")

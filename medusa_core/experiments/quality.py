@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from medusa_core.bench import MethodLog
+from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.measure import ratio
@@ -102,7 +103,12 @@ def _text_of(example: Example, engine: Engine) -> str:
         return example.text
     if engine.tokenizer is not None and engine.tokenizer.chat_template:
         turns = [message._asdict() for message in example.messages]
-        return engine.tokenizer.apply_chat_template(turns, tokenize=False)
+        try:
+            return render_chat(engine.tokenizer, turns)
+        except ChatTemplateError as error:
+            raise MedusaError(
+                f"{example.place}: the judge's chat template cannot write it ({error}): give texts"
+            ) from error
     return "\n".join(message.content for message in example.messages)
 
 

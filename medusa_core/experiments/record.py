@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from medusa_core.errors import MedusaError
+from medusa_core.files import read_bytes
 
 SCHEMA_VERSION = 1
 
@@ -142,7 +143,7 @@ def paper_facts(name: str) -> PaperFacts:
 def read_record(path: Path) -> ExperimentRecord:
     """Read and check a stored record. Raises MedusaError that says where it is wrong."""
     try:
-        return ExperimentRecord.model_validate_json(path.read_bytes())
+        return ExperimentRecord.model_validate_json(read_bytes(path))
     except OSError as error:
         raise MedusaError(f"cannot read the experiment {path}: {error.strerror}") from error
     except ValidationError as error:

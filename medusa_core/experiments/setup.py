@@ -15,26 +15,15 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from medusa_core.bench import MethodLog, Runner, interleave, measure_run
-from medusa_core.config import GenerationConfig, LoadConfig, setting
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import Row
+from medusa_core.experiments.settings import RunSettings
 from medusa_core.tree import Topology
 
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What all experiments share."""
-
-    rounds: int = setting(3, "rounds over all prompts; figures are medians over them", low=1)
-    max_new_tokens: int = setting(128, "tokens a prompt", low=1, high=4096)
-
-
-QUICK_RUN = {"rounds": 1, "max_new_tokens": 24}
-QUICK_PROMPTS = 1  # of each kind
 
 
 @dataclass(frozen=True)

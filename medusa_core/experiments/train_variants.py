@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2, VariantSettings
 from medusa_core.experiments.setup import Setup
-from medusa_core.experiments.variants import DIRECT, MEDUSA1, MEDUSA2, VariantSettings
 from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.recipes import train
 

@@ -6,47 +6,25 @@ heads. Each gets the tree that its own heads' accuracies ask for, all calibrated
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from medusa_core.calibration import calibrate_heads
-from medusa_core.config import check_settings, setting
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.settings import VariantSettings
 from medusa_core.experiments.setup import Setup
+from medusa_core.experiments.train_variants import train_missing
 from medusa_core.loading import load_engine
 from medusa_core.prompts import read_prompts, shipped_prompts
 
-MEDUSA1, MEDUSA2, DIRECT = "medusa1", "medusa2", "direct"
 CALIBRATION_TOKENS = 128  # written after each calibration prompt
-
-
-@dataclass(frozen=True)
-class VariantSettings:
-    """Which variants, what those that are missing are trained on, and how their trees are chosen."""
-
-    variants: str = setting("", "trained folders, as in medusa1=FOLDER,medusa2=FOLDER; others are trained")
-    tokens: int = setting(1_000_000, "training tokens of a variant that is trained", low=1)
-    batch_tokens: int = setting(2048, "training tokens a step", low=8)
-    data: str = setting("", "text to train on, .jsonl or .txt; default: text the model itself writes")
-    runs: str = setting("runs/experiments", "folder for the runs of variants that are trained")
-    nodes: int = setting(16, "nodes of the optimised trees, the root included", low=2, high=256)
-    calibration: str = setting("", "comma-separated JSONL files of prompts; default: the shipped prompts")
-    calibration_skip: int = setting(0, "prompts left out at the start of each calibration file", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-QUICK_VARIANTS: dict[str, object] = {"tokens": 8192, "nodes": 8}
 
 
 def load_variants(setup: Setup, settings: VariantSettings, names: list[str]) -> dict[str, Engine]:
     """The variants by name, calibrated. Raises MedusaError for a folder that is none."""
     folders = read_folders(settings.variants, names)
     if missing := [name for name in names if name not in folders]:
-        from medusa_core.experiments.train_variants import train_missing  # noqa: PLC0415 - loads slowly
-
         folders |= train_missing(setup, settings, missing)
     engines = {name: load_variant(setup, folders[name]) for name in names}
     prompts = calibration_prompts(setup, settings)

@@ -6,13 +6,14 @@ goes on with the same numbers. Knows nothing about models.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.fit.settings import FitConfig
+from medusa_core.training.run_folder import read_record, write_record
 
 PLAN = "plan.json"
 ANSWER_SHARE, TRAIN_SHARE, REST_SHARE = 0.35, 0.50, 0.15  # of the time that loading and probing leave
@@ -170,7 +171,7 @@ def write_plan(folder: Path, config: FitConfig, plan: Plan) -> None:
     """Keep the plan and the settings it is for."""
     folder.mkdir(parents=True, exist_ok=True)
     record = {"settings": asdict(config), "plan": asdict(plan)}
-    (folder / PLAN).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_record(folder / PLAN, record)
 
 
 def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
@@ -179,14 +180,18 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
     Raises MedusaError when a fit with other settings has begun there.
     """
     file = folder / PLAN
-    if not file.is_file():
+    if not file.exists():
         return None
+    record = read_record(file)
+    before, numbers = record.get("settings"), record.get("plan")
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        before, numbers = record["settings"], record["plan"]
         plan = Plan(**numbers | {"rates": Rates(**numbers["rates"])})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MedusaError(f"cannot read {file} ({error!r}): choose another --out") from error
+    except (KeyError, TypeError) as error:
+        raise MedusaError(
+            f"{file} holds no plan of a fit ({reason_of(error)}): choose another --out"
+        ) from error
+    if not isinstance(before, dict) or not _is_plan(plan):
+        raise MedusaError(f"{file} holds no plan of a fit: choose another --out")
     now = asdict(config)
     changed = sorted(name for name in now if before.get(name) != now[name] and name != "out")
     if not changed:
@@ -198,3 +203,14 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
             "choose another --out, or the old settings to go on"
         )
     return None
+
+
+def _is_plan(plan: Plan) -> bool:
+    """Whether its numbers are numbers that a plan can have."""
+    counts = [getattr(plan, item.name) for item in fields(Plan) if item.type == "int"]
+    rates = [rate for rate in vars(plan.rates).values() if rate is not None]
+    seconds = list(plan.seconds.values()) if isinstance(plan.seconds, dict) else [None]
+    return all(type(count) is int and count >= 0 for count in counts) and all(
+        type(value) in (int, float) and math.isfinite(value) and value >= 0
+        for value in (plan.learning_rate, *rates, *seconds)
+    )

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from medusa_core.chat_template import ChatTemplateError, chat_ids
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.prompts import shipped_prompts
 from medusa_core.training.answers import INVENTED_TEMPERATURE
 from medusa_core.training.examples import Example, data_files, read_examples
+from medusa_core.training.run_folder import read_record, write_record
 
 PROMPTS = "prompts"  # folder of the training prompts
 HELDOUT = "heldout.json"
@@ -84,7 +86,12 @@ def prompt_ids(example: Example, tokenizer: PreTrainedTokenizerBase, prompt_toke
                 f"{example.place} is a dialogue, but the tokenizer has no chat template: give texts"
             )
         turn = {"role": "user", "content": example.user_turns[0]}
-        return tokenizer.apply_chat_template([turn], add_generation_prompt=True, return_dict=False)
+        try:
+            return chat_ids(tokenizer, [turn])
+        except ChatTemplateError as error:
+            raise MedusaError(
+                f"{example.place}: the tokenizer's chat template cannot write it ({error}): give texts"
+            ) from error
     ids = _ids(text, tokenizer, 2 * prompt_tokens)
     whole = example.text is None  # a prompt is meant to be answered as it stands
     return ids[:prompt_tokens] if whole else ids[: min(prompt_tokens, max(1, len(ids) // 2))]
@@ -153,12 +160,27 @@ def heldout_of(
 def write_heldout(file: Path, heldout: HeldOut) -> None:
     """Keep the token ids, so that a fit that goes on uses the same prompts."""
     record = {"calibration": heldout.calibration, "measuring": heldout.measuring}
-    file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_record(file, record)
 
 
 def read_heldout(file: Path) -> HeldOut:
-    """The kept prompts."""
-    return HeldOut(**json.loads(file.read_text(encoding="utf-8")))
+    """The kept prompts. Raises MedusaError where they were damaged."""
+    record = read_record(file)
+    lists = [record.get(name) for name in ("calibration", "measuring")]
+    if record.keys() != {"calibration", "measuring"} or not all(map(_are_prompts, lists)):
+        raise MedusaError(f"{file} holds no held-out prompts: choose another --out")
+    return HeldOut(*lists)
+
+
+def _are_prompts(found: object) -> bool:
+    """Whether these are lists of token ids, each with some, and at least one."""
+    return (
+        isinstance(found, list)
+        and bool(found)
+        and all(
+            isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids) for ids in found
+        )
+    )
 
 
 def first_of(prompts: Sequence[list[int]], count: int) -> list[list[int]]:

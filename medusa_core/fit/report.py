@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medusa_core.checkpoints import ACCURACIES_NAME, TREE_NAME
+from medusa_core.errors import MedusaError
 from medusa_core.fit.plan import Plan
 from medusa_core.fit.settings import FitConfig
+from medusa_core.training.run_folder import read_record
 
 REPORT = "report.json"
 _FEW_TOKENS = 1.3  # tokens per step below which the heads, not the machine, are what is short
@@ -20,8 +22,10 @@ _FEW_TOKENS = 1.3  # tokens per step below which the heads, not the machine, are
 
 def make_report(config: FitConfig, plan: Plan, fitted: Path, measured: dict, training: dict) -> dict:
     """The record of a fit, as ``report.json`` holds it."""
-    accuracies = json.loads((fitted / ACCURACIES_NAME).read_text(encoding="utf-8"))
-    tree = json.loads((fitted / TREE_NAME).read_text(encoding="utf-8"))
+    accuracies, tree = (
+        _part(fitted / name, keys)
+        for name, keys in ((ACCURACIES_NAME, ("accuracies", "positions")), (TREE_NAME, ("expected_length",)))
+    )
     speeds = measured["measured"]["methods"]["medusa"]
     return {
         **measured,
@@ -36,6 +40,14 @@ def make_report(config: FitConfig, plan: Plan, fitted: Path, measured: dict, tra
         "advice": list(advice(config, measured)),
         "commands": commands(config, fitted),
     }
+
+
+def _part(file: Path, keys: tuple[str, ...]) -> dict:
+    """What the calibration wrote. Raises MedusaError where it was damaged since."""
+    record = read_record(file)
+    if missing := [key for key in keys if key not in record]:
+        raise MedusaError(f"{file} has no {missing[0]!r}: choose another --out")
+    return record
 
 
 def verdict(measured: dict) -> str:

@@ -6,7 +6,6 @@ that was broken off goes on where its own files say. Paper §2.2.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +48,8 @@ from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import Progress
 from medusa_core.training.medusa1 import RESULT
 from medusa_core.training.recipes import train
+from medusa_core.training.run_folder import RESULT as RESULT_FILE
+from medusa_core.training.run_folder import read_record, result_of, write_record
 from medusa_core.training.self_distill import write_answers
 
 DONE = "done.json"
@@ -144,20 +145,27 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
     stages |= {"calibration": calibrate, "measuring": report}
     for name, work in stages.items():
         _once(folder / DONE, name, work)
-    return json.loads((fitted / REPORT).read_text(encoding="utf-8"))
+    return read_record(fitted / REPORT, _again(folder, "measuring"))
+
+
+def _again(folder: Path, stage: str) -> str:
+    """How a stage whose file is damaged is done once more."""
+    return f"take {stage!r} out of {folder / DONE} to do that stage again, or choose another --out"
 
 
 def _once(file: Path, stage: str, work: Callable[[], None]) -> None:
     """Do a stage unless it is noted as done, and note it with its seconds."""
-    done = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    done = (
+        read_record(file, "delete it to do all stages again, or choose another --out")
+        if file.exists()
+        else {}
+    )
     if stage in done:
         return
     started = time.perf_counter()
     work()
     done[stage] = round(time.perf_counter() - started, 1)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(done) + "\n", encoding="utf-8")
-    partial.replace(file)
+    write_record(file, done)
 
 
 def _consume(records: Iterator[Progress], watch: Watch) -> None:
@@ -190,7 +198,7 @@ def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
     """What was trained and on what, from the runs' own files."""
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
     runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
-    results = [json.loads((run / "result.json").read_text(encoding="utf-8")) for run in runs]
+    results = [_result(run, folder) for run in runs]
     record = {
         "answers": answers,
         "tokens": sum(result["tokens"] for result in results),
@@ -202,6 +210,13 @@ def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
         before, after = (_base_loss(result) for result in (results[0], results[-1]))
         record["base_loss"] = {"before": before, "after": after}
     return record
+
+
+def _result(run: Path, folder: Path) -> dict[str, float]:
+    if (result := result_of(run)) is None:
+        stage = "heads" if run.name == HEADS_RUN else "heads and adapter"
+        raise MedusaError(f"{run / RESULT_FILE} is missing or damaged: {_again(folder, stage)}")
+    return result
 
 
 def _base_loss(result: dict[str, float]) -> float:

@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from medusa_core.chat_template import ChatTemplateError, chat_ids
 from medusa_core.errors import MedusaError
-from medusa_core.sampling import refusing_nan
+from medusa_core.sampling import COLDEST, refusing_nan
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.examples import Example, data_files, read_examples
+from medusa_core.training.run_folder import cut_lines, read_record, replace_file, write_record
 
 SHORTEST, LONGEST = 8, 96  # tokens of a text's beginning that is handed to the model
 INVENTED = "invented"  # the kind of text whose beginnings the model makes up
@@ -66,7 +68,7 @@ class Writer:
         tokenizer: PreTrainedTokenizerBase,
         folder: Path,
     ) -> None:
-        """Raises MedusaError when the seeds cannot be read or the tokenizer cannot hold dialogues."""
+        """Raises MedusaError when seeds cannot be read, or model and tokenizer have no room for answers."""
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -77,6 +79,12 @@ class Writer:
         if chats and not tokenizer.chat_template:
             raise MedusaError(
                 "the prompts are for dialogues, but the tokenizer has no chat template: give plain texts"
+            )
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if context and config.answer_tokens >= context:
+            raise MedusaError(
+                f"answers of {config.answer_tokens} tokens leave no room for a prompt, the model's context "
+                f"holds {context}: lower --answer-tokens"
             )
         folder.mkdir(parents=True, exist_ok=True)
         self.batches = -(-config.answers // config.answer_batch)
@@ -136,12 +144,7 @@ class Writer:
             open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
             for i in open_ones:
                 dialogues[i].append({"role": "user", "content": turns[i][number]})
-            rows = [
-                self._tokenizer.apply_chat_template(
-                    dialogues[i], add_generation_prompt=True, return_dict=False
-                )
-                for i in open_ones
-            ]
+            rows = [self._asked(dialogues[i]) for i in open_ones]
             for i, new in zip(
                 open_ones,
                 self._generate(rows, self._config.answer_tokens, self._config.temperature),
@@ -150,6 +153,14 @@ class Writer:
                 dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
                 tokens += len(new)
         return [{"messages": dialogue} for dialogue in dialogues], tokens
+
+    def _asked(self, dialogue: list[dict]) -> list[int]:
+        try:
+            return chat_ids(self._tokenizer, dialogue)
+        except ChatTemplateError as error:
+            raise MedusaError(
+                f"the tokenizer's chat template cannot write the prompts ({error}): give plain texts"
+            ) from error
 
     @torch.inference_mode()
     def _generate(self, rows: Sequence[list[int]], limit: int, temperature: float) -> list[list[int]]:
@@ -165,7 +176,7 @@ class Writer:
             ids[number, width - len(kept) :] = torch.tensor(kept)
             mask[number, width - len(kept) :] = 1
         device = self._model.device
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         with refusing_nan():
             output = self._model.generate(
                 ids.to(device),
@@ -197,17 +208,21 @@ class Writer:
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""
         note = self._folder / PROGRESS
-        done = json.loads(note.read_text(encoding="utf-8"))["batches"] if note.is_file() else 0
-        for file in self._folder.glob("*.jsonl"):
-            lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-            kept = [line for line in lines if json.loads(line)["batch"] < done]
-            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        done = self._batches_in(note) if note.exists() else 0
+        for file in sorted(self._folder.glob("*.jsonl")):
+            kept = cut_lines(file, "batch", done - 1, f"take the line out, or delete {self._folder}")
+            replace_file(file, kept)
+        return done
+
+    def _batches_in(self, note: Path) -> int:
+        way_out = f"delete {self._folder}, and the answers are written anew"
+        done = read_record(note, way_out).get("batches")
+        if type(done) is not int or done < 0:
+            raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         return done
 
     def _note(self, batches: int) -> None:
-        partial = self._folder / f"{PROGRESS}.partial"
-        partial.write_text(json.dumps({"batches": batches}), encoding="utf-8")
-        partial.replace(self._folder / PROGRESS)
+        write_record(self._folder / PROGRESS, {"batches": batches})
 
 
 def _kind(file: Path) -> str:

@@ -15,9 +15,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import BitsAndBytesConfig, PreTrainedTokenizerBase
 
 from medusa_core import checkpoints
-from medusa_core.adapters import untie, without_deprecations
 from medusa_core.devices import cpu_has_bf16
 from medusa_core.errors import MedusaError
+from medusa_core.lora import untie
+from medusa_core.peft_adapters import without_deprecations
 from medusa_core.quantised import bitsandbytes_config
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 

@@ -5,19 +5,19 @@ Every number comes from the run's own files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from medusa_core.training.config import RunConfig
+from medusa_core.training.run_folder import RESULT, read_record
 
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
 def write_card(folder: Path, config: RunConfig) -> None:
     """Write ``README.md`` into the run folder, from the settings and ``result.json``."""
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result = read_record(folder / RESULT)
     lines = [
         f"# {type(config).__doc__.splitlines()[0]}",
         "",

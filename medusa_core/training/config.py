@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import MOST_SEED, check_settings, setting
+
+# Far beyond what is sensible, and below what overflows a number or lays out more windows than memory holds.
+MOST_TOKENS = 10**12
+MOST_WINDOW = 2**20
+MOST_BATCH = 2**26
+MOST_STEPS = 10**9
+MOST_ANSWERS = 10**8
+MOST_RATE = 1e30  # a run with such a rate diverges, and says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,16 +25,23 @@ class RunConfig:
     out: str = setting("runs/run", "run folder: config, metrics, checkpoints, card and the result")
     recipe: str = setting("assets/model/recipe.json", "JSON file naming the kinds of text and their shares")
     data_root: str = setting(".", "folder the recipe's file names are relative to")
-    tokens: int = setting(1_000_000, "training tokens in all", low=1)
-    sequence_length: int = setting(512, "tokens of a training window", low=8)
-    batch_tokens: int = setting(4096, "tokens a step, over all processes and accumulated passes", low=8)
-    warmup_steps: int = setting(40, "steps of linear warm-up", low=1)
-    evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1)
-    checkpoint_every: int = setting(100, "steps between two checkpoints", low=1)
+    tokens: int = setting(1_000_000, "training tokens in all", low=1, high=MOST_TOKENS)
+    sequence_length: int = setting(512, "tokens of a training window", low=8, high=MOST_WINDOW)
+    batch_tokens: int = setting(
+        4096, "tokens a step, over all processes and accumulated passes", low=8, high=MOST_BATCH
+    )
+    warmup_steps: int = setting(40, "steps of linear warm-up", low=1, high=MOST_STEPS)
+    evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1, high=MOST_STEPS)
+    checkpoint_every: int = setting(100, "steps between two checkpoints", low=1, high=MOST_STEPS)
+    checkpoint_minutes: float = setting(
+        15.0, "minutes between two checkpoints at most: on a busy machine steps take long", low=0.0, high=1e6
+    )
     track: str = setting(
         "none", "also log to this tracker, when it is installed", choices=("none", "tensorboard", "trackio")
     )
-    seed: int = setting(0, "seed of fresh weights, of dropout and of the order of the text", low=0)
+    seed: int = setting(
+        0, "seed of fresh weights, of dropout and of the order of the text", low=0, high=MOST_SEED
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -42,25 +57,45 @@ class PretrainConfig(RunConfig):
     """Recipe of the embedded base model."""
 
     out: str = setting("runs/base", "run folder: checkpoints, metrics and the finished model")
-    tokens: int = setting(30_000_000, "training tokens in all", low=1)
-    vocab_size: int = setting(4096, "tokens of the byte-level BPE", low=300, high=65_536)
-    hidden_size: int = setting(384, "width of the model", low=16)
-    intermediate_size: int = setting(1024, "width of the MLP", low=16)
-    layers: int = setting(6, "decoder layers", low=1)
-    attention_heads: int = setting(6, "query heads", low=1)
-    kv_heads: int = setting(2, "key-value heads (grouped-query attention)", low=1)
-    context: int = setting(1024, "longest context the model is declared for", low=16)
+    tokens: int = setting(30_000_000, "training tokens in all", low=1, high=MOST_TOKENS)
+    tokenizer: str = setting(
+        "", "tokenizer.json to keep, so that losses stay comparable; default: a new one made from the text"
+    )
+    vocab_size: int = setting(4096, "tokens of a new tokenizer, a byte-level BPE", low=300, high=65_536)
+    hidden_size: int = setting(384, "width of the model", low=16, high=65_536)
+    intermediate_size: int = setting(1024, "width of the MLP", low=16, high=262_144)
+    layers: int = setting(6, "decoder layers", low=1, high=1000)
+    attention_heads: int = setting(6, "query heads", low=1, high=1024)
+    kv_heads: int = setting(2, "key-value heads (grouped-query attention)", low=1, high=1024)
+    context: int = setting(1024, "longest context the model is declared for", low=16, high=MOST_WINDOW)
+    rotary_base: float = setting(
+        10_000.0,
+        "base of the rotary position embedding: 100,000 for a context of 8,192",
+        low=1.0,
+        high=1e12,
+    )
     long_share: float = setting(
-        0.15, "last share of the run, trained on windows of the whole context", low=0.0, high=1.0
+        0.15, "last share of the run, on windows of the whole context; not for phases", low=0.0, high=1.0
     )
-    batch_tokens: int = setting(12_288, "tokens a step", low=8)
+    batch_tokens: int = setting(12_288, "tokens a step", low=8, high=MOST_BATCH)
+    accumulate: int = setting(
+        1, "forward passes a step: smaller ones, the same batch", low=1, high=MOST_BATCH
+    )
     max_tokens: int = setting(
-        120_000_000, "tokens whose order is laid out in advance: how far a run can be lengthened", low=1
+        120_000_000,
+        "tokens whose order is laid out in advance: how far a run can be lengthened",
+        low=1,
+        high=MOST_TOKENS,
     )
-    matrix_learning_rate: float = setting(4e-3, "peak rate of Muon on the matrices", low=0.0)
-    learning_rate: float = setting(2e-3, "peak rate of AdamW on embeddings and norms", low=0.0)
-    weight_decay: float = setting(0.1, "weight decay of the matrices", low=0.0)
-    warmup_steps: int = setting(100, "steps of linear warm-up", low=1)
+    matrix_learning_rate: float = setting(4e-3, "peak rate of Muon on the matrices", low=0.0, high=MOST_RATE)
+    learning_rate: float = setting(
+        2e-3, "peak rate of AdamW on embeddings and norms", low=0.0, high=MOST_RATE
+    )
+    weight_decay: float = setting(0.1, "weight decay of the matrices", low=0.0, high=10.0)
+    dropout: float = setting(
+        0.0, "dropout behind attention and MLP; a phase of the recipe may set its own", low=0.0, high=0.9
+    )
+    warmup_steps: int = setting(100, "steps of linear warm-up", low=1, high=MOST_STEPS)
     decay_share: float = setting(
         0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0
     )
@@ -78,13 +113,17 @@ class Medusa1Config(RunConfig):
     out: str = setting("runs/medusa1", "run folder: config, metrics, checkpoints, card and the heads")
     data: str = setting("", "file or folder of .jsonl or .txt to train on; default: the recipe's mixture")
     heldout_share: float = setting(0.02, "share of --data that is held out", low=0.001, high=0.5)
-    heldout_windows: int = setting(64, "held-out windows of each kind that an evaluation reads", low=1)
+    heldout_windows: int = setting(
+        64, "held-out windows of each kind that an evaluation reads", low=1, high=MOST_STEPS
+    )
     start: str = setting("", "folder or hub name of heads to go on from, in any format; default: fresh heads")
     heads: int = setting(5, "number of heads K", low=1, high=16)
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
     head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
-    learning_rate: float = setting(2e-3, "peak learning rate of the heads", low=0.0)
-    accumulate: int = setting(1, "forward passes a step: smaller ones, the same batch", low=1)
+    learning_rate: float = setting(2e-3, "peak learning rate of the heads", low=0.0, high=MOST_RATE)
+    accumulate: int = setting(
+        1, "forward passes a step: smaller ones, the same batch", low=1, high=MOST_BATCH
+    )
     precision: str = setting(
         "auto", "bf16: autocast; auto: where the hardware has it", choices=("auto", "bf16", "float32")
     )
@@ -101,17 +140,23 @@ class Medusa2Config(Medusa1Config):
     """Medusa-2: heads and backbone together, in a way that keeps the backbone's quality (paper §2.2.2)."""
 
     out: str = setting("runs/medusa2", "run folder: config, metrics, checkpoints, card and the result")
-    backbone_learning_rate: float = setting(5e-4, "peak learning rate of the backbone", low=0.0)
-    head_weight: float = setting(0.2, "λ0: weight of the heads' loss beside the backbone's", low=0.0)
+    backbone_learning_rate: float = setting(
+        5e-4, "peak learning rate of the backbone", low=0.0, high=MOST_RATE
+    )
+    head_weight: float = setting(
+        0.2, "λ0: weight of the heads' loss beside the backbone's", low=0.0, high=1000.0
+    )
     head_warmup: str = setting(
         "two-stage",
         "two-stage: Medusa-1 first; sine: λ0 rises over the run; none: as in direct fine-tuning",
         choices=("two-stage", "sine", "none"),
     )
-    stage1_tokens: int = setting(0, "tokens of the first stage; default: as many as --tokens", low=0)
+    stage1_tokens: int = setting(
+        0, "tokens of the first stage; default: as many as --tokens", low=0, high=MOST_TOKENS
+    )
     lora: bool = setting(True, "train a low-rank adapter; otherwise all weights of the backbone")
     lora_rank: int = setting(32, "rank r of the adapter", low=1, high=1024)
-    lora_alpha: int = setting(16, "α of the adapter: its product is scaled by α / r", low=1)
+    lora_alpha: int = setting(16, "α of the adapter: its product is scaled by α / r", low=1, high=65_536)
     lora_dropout: float = setting(0.05, "dropout in front of the adapter", low=0.0, high=0.9)
     lora_lm_head: bool = setting(True, "adapt the LM head as well; unties it from the embedding")
     teacher: str = setting(
@@ -131,8 +176,12 @@ class DirectConfig(Medusa2Config):
     """Direct fine-tuning: jointly, without Medusa-2's measures; it costs quality (paper §3.3.3)."""
 
     out: str = setting("runs/direct", "run folder: config, metrics, checkpoints, card and the result")
-    backbone_learning_rate: float = setting(2e-3, "peak learning rate of the backbone", low=0.0)
-    head_weight: float = setting(1.0, "λ0: weight of the heads' loss beside the backbone's", low=0.0)
+    backbone_learning_rate: float = setting(
+        2e-3, "peak learning rate of the backbone", low=0.0, high=MOST_RATE
+    )
+    head_weight: float = setting(
+        1.0, "λ0: weight of the heads' loss beside the backbone's", low=0.0, high=1000.0
+    )
     head_warmup: str = setting("none", "as in medusa2", choices=("two-stage", "sine", "none"))
 
 
@@ -146,13 +195,15 @@ class SelfDistillConfig(Medusa2Config):
         "file or folder of prompts, dialogues or texts to begin with; default: the recipe's text, "
         "or beginnings that the model invents where --data-root has none of it",
     )
-    answers: int = setting(2000, "texts to write", low=1)
-    answer_tokens: int = setting(192, "tokens of an answer at most", low=1)
+    answers: int = setting(2000, "texts to write", low=1, high=MOST_ANSWERS)
+    answer_tokens: int = setting(192, "tokens of an answer at most", low=1, high=MOST_WINDOW)
     temperature: float = setting(0.3, "temperature of the answers", low=0.0, high=2.0)
-    answer_batch: int = setting(32, "answers written at a time", low=1)
+    answer_batch: int = setting(32, "answers written at a time", low=1, high=65_536)
     train: str = setting(
         "medusa2", "what to train on the answers", choices=("medusa1", "medusa2", "nothing")
     )  # fmt: skip
     teacher: str = setting("self", "as in medusa2", choices=("text", "self"))
     head_warmup: str = setting("sine", "as in medusa2", choices=("two-stage", "sine", "none"))
-    head_weight: float = setting(0.01, "λ0: weight of the heads' loss beside the backbone's", low=0.0)
+    head_weight: float = setting(
+        0.01, "λ0: weight of the heads' loss beside the backbone's", low=0.0, high=1000.0
+    )

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import open_file, read_text
 from medusa_core.training.encoding import Encoder, TokenArrays
 from medusa_core.training.examples import END_OF_TEXT, Example, data_files, read_examples
 
@@ -76,7 +77,7 @@ def load_recipe(path: Path, root: Path) -> list[Source]:
     MedusaError when one is missing or a field is.
     """
     try:
-        sources = [_source(entry, root) for entry in json.loads(path.read_text(encoding="utf-8"))["sources"]]
+        sources = [_source(entry, root) for entry in json.loads(read_text(path))["sources"]]
     except MedusaError as error:
         raise MedusaError(
             f"the recipe {path} names what is not there ({error}): set --data-root, or train on "
@@ -185,7 +186,7 @@ def _fingerprint(source: Source, encoder: Encoder) -> str:
         digest.update(f"{len(part)} files".encode())
         for file in part:
             try:
-                with file.open("rb") as stream:
+                with open_file(file) as stream:
                     content = hashlib.file_digest(stream, "blake2b").hexdigest()
             except OSError as error:
                 raise MedusaError(f"cannot read {file}: {error}") from error

@@ -18,6 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.encoding import Encoder, TokenArrays
 
+MOST_WINDOWS = 2**22  # laid out before their order repeats: 64 MiB of places
 HELDOUT_WINDOWS = 64  # of each kind of text; enough for a second decimal of the loss
 
 
@@ -95,10 +96,10 @@ class PackedMixture:
     """Windows of ``length + 1`` tokens drawn from several arrays in given shares.
 
     Each array is cut into windows from a random offset, shuffled, and used up before it is cut again from
-    another offset: no window is seen twice in an epoch. Neighbouring windows share one token, the last
-    target of one and the first input of the next. Windows in which nothing counts are left out. An array
-    shorter than a window is one window, padded with ``pad``. ``batch(i)`` is a pure function of the arguments
-    and the seed.
+    another offset: no window is seen twice in an epoch, however far the order is laid out. Neighbouring
+    windows share one token, the last target of one and the first input of the next. Windows in which nothing
+    counts are left out. An array shorter than a window is one window, padded with ``pad``. ``batch(i)`` is a
+    pure function of the arguments and the seed.
     """
 
     def __init__(
@@ -114,13 +115,16 @@ class PackedMixture:
         self._length = length
         self._pad = pad
         rng = np.random.default_rng(seed)
+        windows = min(windows, MOST_WINDOWS)
         share = np.asarray(weights) / np.sum(weights)
         counts = np.ceil(share * max(windows, 1)).astype(int)
-        picks = [
-            np.stack([np.full(count, index), _window_starts(array, length, count, rng)], axis=1)
-            for index, (array, count) in enumerate(zip(arrays, counts, strict=True))
-        ]
-        self._order = rng.permutation(np.concatenate(picks))
+        # Only which array comes next is shuffled: shuffling the windows of several epochs would show some of
+        # a part of the order many times and others never.
+        which = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        starts = np.empty_like(which)
+        for index, (array, count) in enumerate(zip(arrays, counts, strict=True)):
+            starts[which == index] = _window_starts(array, length, count, rng)
+        self._order = np.stack([which, starts], axis=1)
 
     def batch(self, index: int, size: int) -> Batch:
         """Windows number ``index * size`` onwards, [size, length + 1]."""

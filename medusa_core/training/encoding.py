@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.errors import MedusaError
 from medusa_core.training.examples import Example, Message
 
@@ -224,10 +224,8 @@ class Encoder:
     def _render(self, messages: Sequence[Message], place: str, *, add_generation_prompt: bool = False) -> str:
         turns = [message._asdict() for message in messages]
         try:
-            return self._tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=add_generation_prompt
-            )
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            return render_chat(self._tokenizer, turns, answer_next=add_generation_prompt)
+        except ChatTemplateError as error:
             raise MedusaError(
                 f"{place}: the tokenizer's chat template refuses the conversation ({error}): "
                 "change its roles or their order"

@@ -11,12 +11,14 @@ import codecs
 import itertools
 import json
 import lzma
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from medusa_core.errors import MedusaError
+from medusa_core.files import require_file, special_kind
 
 END_OF_TEXT = "<|endoftext|>"
 ROLES = ("system", "user", "assistant")
@@ -25,6 +27,16 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _LINE_BYTES = 2**25  # a longer line is no example but a file of another kind
 _DOCUMENT_BYTES = 2**28
 _PIECE_BYTES = 2**20
+# How files begin that are no text but may hold enough of it to be read as such for a while.
+_OTHER_KINDS = {
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "a zip archive, as .docx, .odt and .epub are",
+    b"{\\rtf": "an RTF document",
+    b"\x1f\x8b": "compressed by gzip",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list",
                dict: "an object", type(None): "null"}  # fmt: skip
 
@@ -59,6 +71,8 @@ def data_files(path: Path) -> tuple[Path, ...]:
     """
     if path.is_file():
         return (path,)
+    if kind := special_kind(path):
+        raise MedusaError(f"the training data {path} is {kind} and no file: save the text as a file")
     if not path.is_dir():
         raise MedusaError(f"there is no file or folder {path}: check the name of the training data")
     known = (*_JSON_LINES, ".txt")
@@ -101,13 +115,18 @@ def _lines(file: Path, limit: int) -> Iterator[bytes]:
     """The lines of a file with their ends; one longer than ``limit`` bytes comes in pieces of that size."""
     try:
         with _open(file) as stream:
+            first = True
             while line := stream.readline(limit):
+                if first and (kind := next((k for b, k in _OTHER_KINDS.items() if line.startswith(b)), "")):
+                    raise MedusaError(f"{file} is {kind}, and training reads text: save it as text in UTF-8")
+                first = False
                 yield line
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise MedusaError(f"cannot read {file}: {error}: check that the file is whole") from error
 
 
 def _open(file: Path) -> BinaryIO:
+    require_file(file)
     return lzma.open(file, "rb") if file.suffix.lower() == ".xz" else file.open("rb")
 
 
@@ -223,13 +242,18 @@ def _turns(value: Any, place: str) -> tuple[Message, ...]:
 
 
 def _string(entry: dict[str, Any], name: str, place: str) -> str:
-    """The text of a field; lone surrogates, which have no bytes, become the replacement character."""
+    """The text of a field, without halves of characters, which have no bytes."""
     if name not in entry:
         raise MedusaError(f'{place} has no "{name}": add it')
     value = entry[name]
     if not isinstance(value, str) or not value.strip():
         raise MedusaError(f'{place}: "{name}" is {_fault(value)}: write some text')
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if half := _HALF_CHARACTER.search(value):
+        raise MedusaError(
+            f'{place}: "{name}" has half a character (U+{ord(half[0]):04X}) at position {half.start() + 1}: '
+            "write the whole one, or take it out"
+        )
+    return value
 
 
 def _fault(value: Any) -> str:

@@ -3,9 +3,10 @@
 A recipe hands over the module it trains, its optimizers and a function that computes one forward pass's
 loss. The loop is a generator of ``Progress`` records: the command line turns them into a bar, the app into
 curves, and closing it saves a checkpoint and stops. It owns the run folder: ``config.json``,
-``metrics.jsonl``, ``checkpoint.pt`` and, at the end, ``result.json``. A run that is killed goes on from its
-last checkpoint with the same batches and the same dropout, since both are functions of the step. accelerate
-spreads it over processes; every process takes its share of each batch.
+``metrics.jsonl``, ``checkpoint.pt`` with the one before it and, at the end, ``result.json``. A run that is
+killed goes on from its last checkpoint with the same batches and the same dropout, since both are functions
+of the step; where that one is damaged, from the one before. accelerate spreads it over processes; every
+process takes its share of each batch.
 """
 
 from __future__ import annotations
@@ -22,17 +23,30 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from medusa_core.checkpoints import disk_errors
 from medusa_core.errors import MedusaError
+from medusa_core.training import checkpoint
 from medusa_core.training.config import RunConfig
 from medusa_core.training.divergence import Ceiling, Course
+from medusa_core.training.run_folder import (
+    CONFIG,
+    METRICS,
+    RESULT,
+    append_metrics,
+    cut_metrics,
+    refuse_model,
+    result_of,
+    settings_of,
+    write_record,
+)
 
 Metrics = dict[str, float]
 Losses = dict[str, torch.Tensor]
 End = Callable[[], bool]  # asked before the first step and after each: whether the run ends here
 LOG_EVERY = 10
 # What may differ between the two parts of a run that was broken off.
-_FREE_TO_CHANGE = {"evaluate_every", "checkpoint_every", "track", "out", "compile"}
+_FREE_TO_CHANGE = {
+    "evaluate_every", "checkpoint_every", "checkpoint_minutes", "track", "out", "compile", "data_root",
+}  # fmt: skip
 
 
 def never() -> bool:
@@ -94,7 +108,7 @@ class TrainRun:
         self._peak = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
         self.folder.mkdir(parents=True, exist_ok=True)
         self._resume()
-        self._write_config()
+        self._write(CONFIG, asdict(config))
         self.forward = accelerator.prepare(module) if accelerator.num_processes > 1 else module
 
     def steps(
@@ -114,8 +128,10 @@ class TrainRun:
         """
         parameters = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
         started, first = time.perf_counter(), self.step
+        saved = started
         done = self.step >= self._schedule.steps
-        if not done and end():
+        # A result that is missing or damaged is measured anew.
+        if (done and result_of(self.folder) is None) or (not done and end()):
             done = True
             self._finish(evaluate())
         try:
@@ -130,16 +146,21 @@ class TrainRun:
                     self._log(metrics)
                 if done:
                     self._finish(metrics)
-                elif self.step % self._config.checkpoint_every == 0:
+                elif self._checkpoint_due(saved):
                     self.save()
+                    saved = time.perf_counter()
                 rate = (self.step - first) * self._config.batch_tokens / (time.perf_counter() - started)
                 yield Progress(stage, self.step, self._schedule.steps, self._tokens, rate, metrics)
         except GeneratorExit:
             self.save()
             raise
 
+    def _checkpoint_due(self, saved: float) -> bool:
+        minutes = (time.perf_counter() - saved) / 60
+        return self.step % self._config.checkpoint_every == 0 or minutes >= self._config.checkpoint_minutes
+
     def _finish(self, metrics: Metrics) -> None:
-        self._write_json("result.json", {"step": self.step, "tokens": self._tokens, **metrics})
+        self._write(RESULT, {"step": self.step, "tokens": self._tokens, **metrics})
         self.save()
 
     def _one_step(
@@ -175,7 +196,7 @@ class TrainRun:
             raise MedusaError(f"at step {self.step} {fault}: the run has diverged; {self._advice()}")
 
     def _advice(self) -> str:
-        if (self.folder / "checkpoint.pt").is_file():
+        if checkpoint.exists(self.folder):
             return (
                 f"lower the learning rate and choose another --out; {self.folder} keeps its last checkpoint"
             )
@@ -190,40 +211,25 @@ class TrainRun:
         return nullcontext() if last else self.accelerator.no_sync(self.forward)
 
     def save(self) -> None:
-        """Write the checkpoint; the old one stays until the new one is whole."""
-        if not self.accelerator.is_main_process:
-            return
-        state = {
-            "step": self.step,
-            "course": self._course.to_save() if self._course else None,
-            "module": {n: p.detach() for n, p in self._module.named_parameters() if p.requires_grad},
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-        }
-        partial = self.folder / "checkpoint.partial"
-        with disk_errors():
-            torch.save(state, partial)
-        partial.replace(self.folder / "checkpoint.pt")
+        """Write the checkpoint; the old one stays as the one before."""
+        if self.accelerator.is_main_process:
+            checkpoint.save(self.folder, self.step, self._course, self._module, self._optimizers)
 
     def _resume(self) -> None:
-        file = self.folder / "checkpoint.pt"
-        if not file.is_file():
-            # What an earlier run logged before its first checkpoint will be logged again.
-            (self.folder / "metrics.jsonl").unlink(missing_ok=True)
+        main = self.accelerator.is_main_process
+        if not checkpoint.exists(self.folder):
+            refuse_model(self.folder)
+            if main:  # what an earlier run logged before its first checkpoint will be logged again
+                (self.folder / METRICS).unlink(missing_ok=True)
             return
         self._require_same_config()
-        state = torch.load(file, map_location="cpu", weights_only=True)
-        wanted = {n for n, p in self._module.named_parameters() if p.requires_grad}
-        if wanted != set(state["module"]):
-            raise MedusaError(f"{file} belongs to another model or recipe: choose another --out")
-        self._module.load_state_dict(state["module"], strict=False)
-        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.step = state["step"]
-        self._course = Course.restored(state.get("course"))
-        self._drop_later_metrics()
+        found = checkpoint.load(self.folder, self._module, self._optimizers, main=main)
+        self.step, self._course = found.step, found.course
+        if main:
+            cut_metrics(self.folder, self.step)
 
     def _require_same_config(self) -> None:
-        before = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        before = settings_of(self.folder)
         now = json.loads(json.dumps(asdict(self._config), default=str))
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
         # A pretraining run can be lengthened, since its order of text does not depend on its length.
@@ -235,37 +241,21 @@ class TrainRun:
                 "choose another --out, or the old settings to go on"
             )
 
-    def _drop_later_metrics(self) -> None:
-        """Lines that were logged after the checkpoint will be logged again."""
-        file = self.folder / "metrics.jsonl"
-        if not file.is_file() or not self.accelerator.is_main_process:
-            return
-        lines = file.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= self.step]
-        file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-
     def _set_rates(self) -> None:
         factor = self._schedule.factor(self.step)
         for optimizer, peaks in zip(self._optimizers, self._peak, strict=True):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = peak * factor
 
-    def _write_config(self) -> None:
-        self._write_json("config.json", asdict(self._config))
-
-    def _write_json(self, name: str, record: dict) -> None:
+    def _write(self, name: str, record: dict) -> None:
         if self.accelerator.is_main_process:
-            text = json.dumps(record, indent=2, default=str)
-            (self.folder / name).write_text(text + "\n", encoding="utf-8")
+            write_record(self.folder / name, record)
 
     def _log(self, metrics: Metrics) -> None:
         if self.accelerator.trackers:
             self.accelerator.log(metrics, step=self.step)
-        if not self.accelerator.is_main_process:
-            return
-        record = {"step": self.step, "tokens": self._tokens, **metrics}
-        with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({k: round(v, 6) for k, v in record.items()}) + "\n")
+        if self.accelerator.is_main_process:
+            append_metrics(self.folder, {"step": self.step, "tokens": self._tokens, **metrics})
 
 
 def make_accelerator(config: RunConfig) -> Accelerator:

@@ -17,11 +17,13 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints import disk_errors
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.training.config import PretrainConfig
-from medusa_core.training.corpus import END_OF_TEXT, Source, Split, encode_source, load_recipe
-from medusa_core.training.data import Batch, PackedMixture, heldout_windows
+from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
+from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import Ceiling
+from medusa_core.training.dropout import Dropout
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import (
     End,
@@ -33,8 +35,11 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
+from medusa_core.training.phases import PhasedText, load_phases
+from medusa_core.training.run_folder import replace_file
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
+PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
@@ -50,20 +55,21 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
         raise MedusaError("pretrain runs on one process: start it without accelerate launch")
+    _check_sizes(config)
     out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
+    phases = load_phases(config, sources)
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
     torch.manual_seed(config.seed)
-    # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short windows.
     model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
-    model.set_attn_implementation("eager" if config.compile and device.type == "cpu" else "sdpa")
-    body = torch.compile(model.model) if config.compile else model.model
-    steps = config.tokens // config.batch_tokens
+    dropout = Dropout(model)
+    # Phases differ in their windows: a graph for each shape is faster than one for all.
+    body = torch.compile(model.model, dynamic=False) if config.compile else model.model
     encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT))
     splits = {source.kind: encode_source(source, encoder, out / "tokens") for source in sources}
-    windows = _windows(sources, splits, config, encoder.end)
-    long_from = round(steps * (1 - config.long_share))
+    text = PhasedText(phases, {kind: split.train for kind, split in splits.items()}, config, encoder.end)
 
     def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -73,8 +79,13 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
     def losses_of(step: int, number: int) -> Losses:
-        length = config.context if step >= long_from else config.sequence_length
-        batch = windows[length].batch(step, config.batch_tokens // length)
+        phase = text.phase(step)
+        dropout.rate = phase.dropout
+        # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short
+        # windows; on long ones its scores alone would take gigabytes.
+        plain = config.compile and device.type == "cpu" and phase.window <= PLAIN_ATTENTION
+        model.set_attn_implementation("eager" if plain else "sdpa")
+        batch = text.batch(step, number)
         return {"loss": loss_of(batch.tokens, batch.trained)}
 
     heldout = {
@@ -85,41 +96,68 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
     @torch.inference_mode()
     def evaluate() -> Metrics:
         # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
-        return {
+        model.eval()
+        losses = {
             f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
             for kind, batch in heldout.items()
         }
+        model.train()
+        return losses
 
-    schedule = Schedule(steps, config.warmup_steps, config.decay_share)
+    schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
     run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
-    watch = Ceiling("loss", math.log(config.vocab_size))
-    yield from run.steps(losses_of, evaluate, "base", watch, end=end)
+    watch = Ceiling("loss", math.log(tokenizer.get_vocab_size()))
+    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
     folder = out / "model"
     with disk_errors():
         model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
     save_tokenizer(tokenizer, folder, config.context)
-    yield Progress("base", run.step, steps, run.step * config.batch_tokens, 0.0, folder=folder)
+    yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+def _check_sizes(config: PretrainConfig) -> None:
+    """Raise MedusaError for sizes that fit no model, or a batch that holds no window."""
+    for whole, part in (("hidden_size", "attention_heads"), ("attention_heads", "kv_heads")):
+        sizes = getattr(config, whole), getattr(config, part)
+        if sizes[0] % sizes[1]:
+            raise MedusaError(f"{whole} is {sizes[0]}, no multiple of {part} {sizes[1]}: make it one")
+    if config.hidden_size // config.attention_heads % 2:
+        raise MedusaError(
+            f"{config.attention_heads} heads share a width of {config.hidden_size} in odd parts, rotary "
+            "positions need even ones: make hidden_size a multiple of twice the attention_heads"
+        )
+    longest = max(config.sequence_length, config.context)
+    if config.batch_tokens < longest:
+        raise MedusaError(
+            f"a step of {config.batch_tokens} tokens holds no window of {longest}: raise --batch-tokens"
+        )
 
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
-    file = out / "tokenizer.json"
-    if not file.is_file():
-        out.mkdir(parents=True, exist_ok=True)
+    file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
+    if config.tokenizer:
+        return _kept_tokenizer(file)
+    if not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
-        build_tokenizer(documents, config.vocab_size).save(str(file))
-    return Tokenizer.from_file(str(file))
+        replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
+    try:
+        return Tokenizer.from_str(read_text(file))
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise MedusaError(
+            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
+        ) from error
 
 
-def _windows(
-    sources: list[Source], splits: dict[str, Split], config: PretrainConfig, end: int
-) -> dict[int, PackedMixture]:
-    """Short windows for most of the run, windows of the whole context for its end."""
-    arrays = [splits[source.kind].train for source in sources]
-    weights = [source.weight or len(splits[source.kind].train) for source in sources]
-    return {
-        length: PackedMixture(arrays, weights, length, config.max_tokens // length, config.seed + length, end)
-        for length in {config.sequence_length, config.context}
-    }
+def _kept_tokenizer(file: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_str(read_text(file))
+    except Exception as error:  # tokenizers raises plain Exception for what it cannot read
+        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        raise MedusaError(
+            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretrain, or leave it out"
+        )
+    return tokenizer
 
 
 def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -136,6 +174,7 @@ def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:
         num_attention_heads=config.attention_heads,
         num_key_value_heads=config.kv_heads,
         max_position_embeddings=config.context,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rotary_base},
         tie_word_embeddings=True,
         bos_token_id=end,
         eos_token_id=end,

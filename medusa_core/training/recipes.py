@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
+from medusa_core.folder_lock import locked_folder
+from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.training.config import (
     DirectConfig,
     Medusa1Config,
@@ -35,9 +37,11 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[
     """Run the recipe the settings belong to; the last record's ``folder`` is the result.
 
     ``end`` is asked before the first step and after each: where it says yes, the result is what was learned
-    by then. Closing the generator saves a checkpoint and no result. Raises MedusaError for settings, data or
-    a base that cannot be used.
+    by then. Closing the generator saves a checkpoint and no result. The run folder is this process's until
+    the generator ends. Raises MedusaError for settings, data or a base that cannot be used, and where another
+    process has the folder.
     """
+    quiet_bitsandbytes()
     # Imported when needed: peft and the data pipeline take a second.
     if isinstance(config, SelfDistillConfig):
         from medusa_core.training.self_distill import self_distill as recipe  # noqa: PLC0415
@@ -47,7 +51,8 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[
         from medusa_core.training.medusa1 import medusa1 as recipe  # noqa: PLC0415
     else:
         from medusa_core.training.pretrain import pretrain as recipe  # noqa: PLC0415
-    yield from recipe(config) if end is None else recipe(config, end=end)
+    with locked_folder(Path(config.out)):
+        yield from recipe(config) if end is None else recipe(config, end=end)
 
 
 def result_of(config: Medusa1Config, folder: Path) -> LoadConfig:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from app import launch_options
 from medusa_core.config import LoadConfig
+from ui.launch import launch_options
 from ui.layout import build_page
 from ui.policy import Reach, policy_of
 from ui.session import Session

@@ -1,47 +1,19 @@
-"""Table 2: Medusa-1, two-stage Medusa-2 and direct fine-tuning, quality and speedup (paper §3.3.3).
-
-The paper's quality is a grade by GPT-4; ours is the base's held-out loss: what joint training does to the
-model itself, before any decoding.
-"""
+"""Measures table 2; what it is and its settings are in the package."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from medusa_core.bench import Runner
-from medusa_core.config import setting
 from medusa_core.engine import Engine
 from medusa_core.experiments.measure import make_row
 from medusa_core.experiments.quality import Heldout, Text, read_heldout
+from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.variants import (
-    DIRECT,
-    MEDUSA1,
-    MEDUSA2,
-    QUICK_VARIANTS,
-    VariantSettings,
-    base_info,
-    load_variants,
-    variant_notes,
-)
+from medusa_core.experiments.table2 import QUALITY, Settings
+from medusa_core.experiments.variants import base_info, load_variants, variant_notes
 from medusa_core.tree_search import expected_lengths
 
-TITLE = "Medusa-1, Medusa-2 and direct fine-tuning"
-QUALITY = "held-out loss of the base in nats a token; lower is better"
 PLAIN = "plain decoding"
 LABELS = {MEDUSA1: "Medusa-1", MEDUSA2: "Medusa-2, two stages", DIRECT: "direct fine-tuning"}
-
-
-@dataclass(frozen=True)
-class Settings(VariantSettings):
-    """Variants, and the text that judges the base."""
-
-    heldout: str = setting("", "comma-separated text files; default: text the untouched base draws at T = 1")
-    window: int = setting(512, "tokens of a held-out window", low=8, high=8192)
-    windows: int = setting(64, "windows of each held-out file at most", low=1)
-
-
-QUICK: dict[str, object] = QUICK_VARIANTS | {"windows": 4}
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:

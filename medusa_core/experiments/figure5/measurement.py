@@ -1,10 +1,4 @@
-"""Figure 5: the thresholds of typical acceptance, speed against quality (paper §3.3.2).
-
-ε runs from 0.01 to 0.25 with δ = √ε at one temperature; greedy decoding and exact random sampling are the
-points of reference. The paper lets GPT-4 grade the texts, here a judge model says how likely it finds them,
-which rewards likely text and not good text: greedy decoding is at the top of such a scale by construction.
-So the share of three-token pieces that do not repeat stands beside it.
-"""
+"""Measures figure 5; what it is and its settings are in the package."""
 
 from __future__ import annotations
 
@@ -12,35 +6,17 @@ import math
 from dataclasses import dataclass, replace
 
 from medusa_core.bench import Runner
-from medusa_core.config import NO_HEADS, GenerationConfig, check_settings, setting
+from medusa_core.config import NO_HEADS, GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.figure5 import QUALITY, Settings
 from medusa_core.experiments.measure import distinct_share, make_row, merged
 from medusa_core.experiments.quality import require_same_tokens, written_quality
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.loading import load_engine
 
-TITLE = "Thresholds of typical acceptance"
-QUALITY = "mean log p of a generated token under a judge model at temperature 1, in nats; higher is likelier"
 GREEDY, RANDOM = "greedy", "random sampling"
 TYPICAL, SAMPLED_ROOT = "typical, greedy root", "typical, sampled root"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is swept, and who judges."""
-
-    epsilons: str = setting("0.01,0.03,0.05,0.07,0.09,0.13,0.17,0.21,0.25", "values of ε; δ is √ε")
-    temperature: float = setting(0.7, "temperature of all but the greedy texts", low=0.05, high=2.0)
-    judge: str = setting(
-        "", "folder or hub name of the judge, same vocabulary; default: the base itself in float32"
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-QUICK: dict[str, object] = {"epsilons": "0.01,0.09,0.25"}
 
 
 @dataclass(frozen=True)

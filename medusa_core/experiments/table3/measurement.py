@@ -1,4 +1,4 @@
-"""Table 3: what each technique adds: heads, tree attention, the optimised tree, Medusa-2 (paper, table 3)."""
+"""Measures table 3; what it is and its settings are in the package."""
 
 from __future__ import annotations
 
@@ -8,30 +8,14 @@ from medusa_core.bench import Runner
 from medusa_core.comparison_trees import best_cartesian
 from medusa_core.engine import Engine
 from medusa_core.experiments.measure import make_row
+from medusa_core.experiments.settings import MEDUSA1, MEDUSA2
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.variants import (
-    MEDUSA1,
-    MEDUSA2,
-    QUICK_VARIANTS,
-    VariantSettings,
-    base_info,
-    load_variants,
-    variant_notes,
-)
+from medusa_core.experiments.table3 import Settings
+from medusa_core.experiments.variants import base_info, load_variants, variant_notes
 from medusa_core.tree import Topology
 from medusa_core.tree_search import expected_lengths
 
-TITLE = "What each technique adds"
-QUALITY = None
 PLAIN = "plain decoding"
-
-
-@dataclass(frozen=True)
-class Settings(VariantSettings):
-    """The two variants and the size of their trees."""
-
-
-QUICK: dict[str, object] = QUICK_VARIANTS
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,13 @@
-"""Figure 3: speedup by kind of text (paper §3.1).
-
-The paper's kinds are the categories of MT-Bench, ours those the model can write; what is compared is that
-the gain depends on how foreseeable a text is, not the numbers one by one.
-"""
+"""Measures figure 3; what it is and its settings are in the package."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from medusa_core.experiments.figure3 import Settings
 from medusa_core.experiments.measure import make_row, only
 from medusa_core.experiments.setup import Findings, Setup
 
-TITLE = "Speedup by kind of text"
-QUALITY = None
 ALL = "all kinds"
 MEDUSA, PLAIN = "Medusa", "plain decoding"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Nothing of its own: kinds come with the prompts."""
-
-
-QUICK: dict[str, object] = {}
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:

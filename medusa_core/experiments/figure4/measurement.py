@@ -1,8 +1,4 @@
-"""Figure 4: optimised, cartesian and random trees against the number of nodes (paper §3.3.1).
-
-Tokens per step (4a) and tokens per second (4b) are measured by the engine; the estimate from the heads'
-accuracies, which chose the optimised trees, stands beside them.
-"""
+"""Measures figure 4; what it is and its settings are in the package."""
 
 from __future__ import annotations
 
@@ -10,31 +6,14 @@ from dataclasses import dataclass, replace
 
 from medusa_core.bench import Runner
 from medusa_core.comparison_trees import best_cartesian, random_choices
-from medusa_core.config import check_settings, setting
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.figure4 import Settings
 from medusa_core.experiments.measure import make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.tree import MAX_NODES, Topology
 from medusa_core.tree_search import assumed_accuracies, expected_lengths, search_tree
 
-TITLE = "Sparse against dense trees"
-QUALITY = None
 OPTIMISED, CARTESIAN, RANDOM, PLAIN = "optimised", "cartesian", "random", "plain decoding"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Which trees."""
-
-    nodes: str = setting("2,4,8,12,16,24,32,48,64,128,256", "sizes of the trees, the root included")
-    random_trees: int = setting(2, "random trees of each size", low=0, high=20)
-    seed: int = setting(0, "seed of the random trees", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-QUICK: dict[str, object] = {"nodes": "2,8,16", "random_trees": 1}
 
 
 @dataclass(frozen=True)

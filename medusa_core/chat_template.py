@@ -1,0 +1,149 @@
+"""Chat templates rendered within bounds: a template is somebody's program, and may loop for ever.
+
+transformers renders in the process that asks, in a sandbox that keeps a template from files and from Python
+but not from using up time and memory: two nested loops of 100,000 turns take hours, ``9**(9**9)`` cannot be
+interrupted by anything in Python, and doubling a text forty times takes all memory. No count of loops or
+lines catches all three, and signals work in the main thread alone. So one process beside this one renders for
+all threads. It ends itself after some seconds, and the next request starts another. The first request costs a
+few tenths of a second, later ones some tenths of a millisecond more than rendering here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from medusa_core.errors import MedusaError, reason_of
+
+SECONDS = 5.0  # for one conversation; a long one takes some milliseconds
+_WORKER = Path(__file__).with_name("chat_template_worker.py")
+
+
+class ChatTemplateError(MedusaError):
+    """A template that cannot be rendered; the words are a reason that others put into their sentence."""
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, answer_next: bool = False
+) -> str:
+    """The conversation as the tokenizer's chat template writes it, as ``apply_chat_template`` would.
+
+    With ``answer_next`` it ends where the next answer begins. Raises ChatTemplateError.
+    """
+    try:
+        template = tokenizer.get_chat_template()
+    except ValueError as error:  # several templates, of which none is the default
+        raise ChatTemplateError(reason_of(error)) from error
+    if not isinstance(template, str):
+        raise ChatTemplateError("it is no text")
+    variables = {
+        "messages": [dict(message) for message in messages],
+        "tools": None,
+        "documents": None,
+        "add_generation_prompt": answer_next,
+        **{name: _plain(value) for name, value in tokenizer.special_tokens_map.items()},
+    }
+    return _renderer().render(template, variables)
+
+
+def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Token ids of the conversation, up to where the next answer begins. Raises ChatTemplateError."""
+    text = render_chat(tokenizer, messages, answer_next=True)
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+class Renderer:
+    """The process that renders, started when it is needed, and again after it has ended or after a fork."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._reset()
+
+    def render(self, template: str, variables: Mapping[str, Any]) -> str:
+        """The text of a template. Raises ChatTemplateError."""
+        if (
+            self._owner != os.getpid()
+        ):  # a fork shares the pipes with its parent, and maybe a lock that is held
+            self._reset()
+        request = json.dumps({"template": template, "variables": variables}).encode() + b"\n"
+        with self._lock:
+            reply = self._ask(request)
+        if "text" not in reply:
+            raise ChatTemplateError(reason_of(ValueError(reply["fault"])))
+        return reply["text"]
+
+    def _ask(self, request: bytes) -> dict[str, str]:
+        process = self._process = self._process or self._start()
+        started = monotonic()
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        except BaseException:  # interrupted: its answer would be taken for that to the next request
+            self._end()
+            raise
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        self._end()
+        if monotonic() - started >= self._seconds:
+            return {"fault": f"it takes longer than {self._seconds:g} seconds"}
+        return {"fault": "Python ends while it is rendered"}
+
+    def _start(self) -> subprocess.Popen:
+        try:
+            process = subprocess.Popen(
+                # -P: the folder of the worker holds modules that are called as some of Python's own.
+                [sys.executable, "-P", str(_WORKER), str(self._seconds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise ChatTemplateError(
+                f"no process could be started to render it ({reason_of(error)})"
+            ) from error
+        self._close = weakref.finalize(self, _close, process, self._owner)
+        return process
+
+    def _end(self) -> None:
+        self._close()
+        self._process = None
+
+    def _reset(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen | None = None
+
+
+@cache
+def _renderer() -> Renderer:
+    """One for the whole process: templates are kept compiled in it, whoever asks."""
+    return Renderer()
+
+
+def _close(process: subprocess.Popen, owner: int) -> None:
+    if os.getpid() == owner:  # and not in a fork that ends
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not written yet has nobody to read it
+            pipe.close()
+
+
+def _plain(value: object) -> Any:
+    """Special tokens are strings, records with a text, or lists of them."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,62 @@
+"""Files that somebody names, read only where they are regular ones.
+
+A named pipe makes its reader wait for a writer that may never come, a device such as /dev/zero never ends.
+Both are refused as an ``OSError`` that says so, which every reader's own message then carries.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from medusa_core.errors import MedusaError
+
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def special_kind(path: str | Path) -> str | None:
+    """What a path is instead of a file or a folder, in words; None where it is one of these or nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # not there, or a name that no file can have: the reader says so
+        return None
+    return next((words for is_kind, words in _KINDS if is_kind(mode)), None)
+
+
+def require_file(path: Path) -> None:
+    """Raise OSError for a pipe, a device or a socket."""
+    if kind := special_kind(path):
+        raise OSError(errno.EINVAL, f"It is {kind} and no file", str(path))
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The file, opened for reading its bytes. Raises OSError, also for a pipe, a device or a socket."""
+    require_file(path)
+    return path.open("rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """What the file holds. Raises OSError as ``open_file`` does."""
+    with open_file(path) as stream:
+        return stream.read()
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The file's text with its line ends as they are. Raises OSError, and ValueError for other bytes."""
+    return read_bytes(path).decode(encoding)
+
+
+def refuse_special_files(folder: Path) -> None:
+    """Raise MedusaError for a pipe, a device or a socket in a folder whose files libraries will open."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.is_file() or entry.is_dir()) and (kind := special_kind(entry.path)):
+                raise MedusaError(f"{entry.path} is {kind} and no file: take it out of the folder")

@@ -1,0 +1,71 @@
+"""One process at a time in a run folder, by a lock of the operating system that ends with its process.
+
+A file that says "in use" would stay behind when its process is killed. The lock belongs to the open file
+instead, so the system drops it with the process, however that ends: flock where there is one, on Windows the
+locking of a byte. Several processes of one training share the folder: only the first of them takes the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from medusa_core.errors import MedusaError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+LOCK_NAME = ".lock"
+_TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+_BYTE = 2**30  # behind the text: Windows lets nobody read what is locked
+
+
+@contextmanager
+def locked_folder(folder: Path, way_out: str = "choose another --out") -> Iterator[None]:
+    """Make the folder and hold its lock. Raises MedusaError when another process holds it, or OSError."""
+    if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":  # accelerate's and torch's numbering
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK_NAME, "a+", encoding="utf-8") as file:
+        try:
+            _lock(file)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise MedusaError(
+                    f"another process{_named_in(file)} works in {folder}: wait for it, stop it, or {way_out}"
+                ) from error
+            # Some network file systems have no locks, and training is possible there all the same.
+            logging.getLogger(__name__).warning(
+                "warning: %s cannot be locked (%s): start no second process in it", folder, error.strerror
+            )
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _lock(file: TextIO) -> None:
+    """Take the lock or raise OSError; closing the file gives it back."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    import msvcrt  # noqa: PLC0415 - on Windows alone
+
+    os.lseek(file.fileno(), _BYTE, os.SEEK_SET)
+    msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+
+def _named_in(file: TextIO) -> str:
+    """The number of the process that holds the lock, as it wrote it down."""
+    file.seek(0)
+    number = file.read(20).strip()
+    return f" ({number})" if number.isdecimal() else ""

@@ -1,0 +1,37 @@
+"""The tokenizer for a decoding loop of transformers' ``generate``, which stop strings need.
+
+``generate`` (transformers 5.23) takes ``tokenizer`` out of its arguments before it looks which of them a
+function wants that is given as the loop. So it has none left when it makes a criterion of ``stop_strings``,
+and fails. In between it asks for the function's parameters, and then what it took out is put back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from transformers import GenerationMixin
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+_TOKENIZER = "tokenizer"
+
+
+def given_tokenizer(loop: Loop) -> Loop:
+    """A decorator for a decoding loop with a parameter ``tokenizer``, to which ``generate`` gives its own."""
+    loop.__signature__ = _Asked.from_callable(loop)
+    return loop
+
+
+class _Asked(inspect.Signature):
+    """The signature of a loop; to be asked for its parameters by ``generate`` is the moment to act."""
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters, as of any signature."""
+        asking = inspect.currentframe().f_back
+        if asking.f_code is inspect.unwrap(GenerationMixin._extract_generation_mode_kwargs).__code__:
+            taken, arguments = asking.f_locals.get("generation_mode_kwargs"), asking.f_locals.get("kwargs")
+            if isinstance(taken, dict) and isinstance(arguments, dict) and _TOKENIZER in taken:
+                arguments[_TOKENIZER] = taken[_TOKENIZER]
+        return super().parameters

@@ -1,0 +1,210 @@
+"""The format of a trace file, versioned by ``schema_version``, and its reader.
+
+The pydantic models say what is wrong with a bad file: wrong kinds, numbers that are none or out of range, and
+steps that contradict themselves or each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from medusa_core.errors import MedusaError
+from medusa_core.files import read_bytes
+from medusa_core.sampling import ENTROPY_GUARD
+
+SCHEMA_VERSION = 1
+
+
+_Count = Annotated[int, Field(ge=0)]
+_Amount = Annotated[float, Field(ge=0)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # which the guard makes a little less than 0
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), strict=True, allow_inf_nan=False)
+
+
+class ModelTrace(_Record):
+    """What was loaded."""
+
+    name: str
+    base: str
+    heads: str | None
+    dtype: str
+    device: str
+    parameters: _Count
+
+
+class ConfigTrace(_Record):
+    """The settings of the run; ``tree`` is the list of rank tuples, null for plain decoding."""
+
+    method: str
+    acceptance: str
+    temperature: _Amount
+    epsilon: _Share
+    delta: _Share
+    seed: _Count
+    max_new_tokens: _Count
+    tree: list[list[_Count]] | None
+
+
+class PromptTrace(_Record):
+    """The prompt; ``text`` is what its ids decode to."""
+
+    text: str
+    token_ids: list[_Count]
+
+
+class NodeTrace(_Record):
+    """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
+
+    id: int
+    parent: int | None
+    depth: int
+    token_id: _Count
+    text: str
+    head: _Count | None
+    rank: _Count | None
+    draft_p: _Share | None
+    p: _Share | None
+    entropy: _Entropy | None
+    threshold: _Share | None
+    passes: bool
+    accepted: bool
+    reason: str
+
+
+class BonusTrace(_Record):
+    """The token chosen after the accepted path: the next step's root."""
+
+    token_id: _Count
+    text: str
+
+
+class MillisecondsTrace(_Record):
+    """Milliseconds of a step by phase."""
+
+    propose: _Amount
+    verify: _Amount
+    accept: _Amount
+    commit: _Amount
+    total: _Amount
+
+
+class StepTrace(_Record):
+    """One decoding step."""
+
+    index: _Count
+    cache_length: _Count
+    nodes: list[NodeTrace]
+    path: list[int]
+    emitted: list[_Count]
+    bonus: BonusTrace | None
+    ms: MillisecondsTrace
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> StepTrace:
+        for place, node in enumerate(self.nodes):
+            if node.id != place:
+                raise ValueError(f"node {place} of step {self.index} has id {node.id}: ids count from 0")
+            if place and not (node.parent is not None and 0 <= node.parent < place):
+                raise ValueError(
+                    f"node {place} of step {self.index} has parent {node.parent}, not an earlier node"
+                )
+            if not place and node.parent is not None:
+                raise ValueError(f"the root of step {self.index} has parent {node.parent}: it must have none")
+            depth = self.nodes[node.parent].depth + 1 if place else 0
+            if node.depth != depth:
+                raise ValueError(
+                    f"node {place} of step {self.index} has depth {node.depth}, its parents make it {depth}"
+                )
+        parents = [None, *self.path[:-1]]
+        if not self.path or any(
+            not 0 <= node < len(self.nodes) or self.nodes[node].parent != parent
+            for node, parent in zip(self.path, parents, strict=True)
+        ):
+            raise ValueError(f"path {self.path} of step {self.index} does not lead down from the root")
+        return self
+
+    @model_validator(mode="after")
+    def _is_the_verdict_on_it(self) -> StepTrace:
+        for node in self.nodes:
+            on_path = node.id in self.path
+            if node.accepted != on_path or (on_path and not node.passes):
+                raise ValueError(
+                    f"node {node.id} of step {self.index} is {'on' if on_path else 'off'} the path, but "
+                    f"accepted is {node.accepted} and passes {node.passes}"
+                )
+        tokens = [self.nodes[node].token_id for node in self.path]
+        if not self.emitted or tokens[: len(self.emitted)] != self.emitted:
+            raise ValueError(f"step {self.index} emits {self.emitted}, the tokens of its path are {tokens}")
+        return self
+
+
+class OutputTrace(_Record):
+    """The result: new tokens only. ``seconds`` adds up the steps; reading the prompt is not counted."""
+
+    text: str
+    token_ids: list[_Count]
+    finish_reason: Literal["eos", "stop", "length", "context", "cancelled"]
+    new_tokens: _Count
+    steps: _Count
+    tokens_per_step: _Amount
+    tokens_per_second: _Amount
+    seconds: _Amount
+
+
+class RunTrace(_Record):
+    """A whole run."""
+
+    schema_version: Literal[1]
+    model: ModelTrace
+    config: ConfigTrace
+    prompt: PromptTrace
+    steps: list[StepTrace]
+    output: OutputTrace
+
+    @model_validator(mode="after")
+    def _is_one_run(self) -> RunTrace:
+        for place, step in enumerate(self.steps):
+            if step.index != place:
+                raise ValueError(f"step {place} has index {step.index}: steps count from 0")
+        for step, after in itertools.pairwise(self.steps):
+            if step.bonus is None or step.bonus.token_id != after.nodes[0].token_id:
+                raise ValueError(
+                    f"the bonus token of step {step.index} is not the root of step {after.index}"
+                )
+            length = step.cache_length + len(step.path)
+            if len(step.emitted) != len(step.path) or after.cache_length != length:
+                raise ValueError(
+                    f"step {step.index} has a path of {len(step.path)} tokens and emits {len(step.emitted)}, "
+                    f"the cache grows from {step.cache_length} to {after.cache_length}"
+                )
+        emitted = [token for step in self.steps for token in step.emitted]
+        output = self.output
+        if (output.token_ids, output.new_tokens, output.steps) != (emitted, len(emitted), len(self.steps)):
+            raise ValueError(
+                f"the output says {output.new_tokens} new tokens in {output.steps} steps, the steps emit "
+                f"{len(emitted)} in {len(self.steps)}: both must be the same tokens"
+            )
+        return self
+
+
+def read_trace(path: Path) -> RunTrace:
+    """Read and check a trace file. Raises MedusaError that says where it is wrong."""
+    try:
+        return RunTrace.model_validate_json(read_bytes(path))
+    except OSError as error:
+        raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise MedusaError(
+            f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}"
+        ) from error

@@ -1,0 +1,204 @@
+"""The checkpoint of a run: written whole, checked before it is used, and the one before it kept.
+
+torch writes a CRC-32 of every record into the file and does not look at it when it reads, so a flipped bit
+would go on training unseen; here it is looked at. A file that passes still may belong to something else:
+names, shapes and numbers are compared with what is to be trained before anything is changed. Knows no recipe.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from medusa_core.checkpoints import disk_errors
+from medusa_core.checkpoints.files import pickle_fault
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import special_kind
+from medusa_core.training.divergence import Course
+
+NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+_PARTIAL, _DAMAGED = "checkpoint.partial", "checkpoint.damaged"
+# What torch's own optimizers keep of a parameter; of others it is not known.
+_STATE = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum_buffer"}}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run was: the step, the trained weights, the optimizers and the course of the watched loss."""
+
+    step: int
+    course: Course | None
+    weights: dict[str, torch.Tensor]
+    optimizers: list[dict[str, Any]]  # of each the state by number of the parameter
+
+
+class _UnusableError(Exception):
+    """Why a file cannot be gone on from; the words stand in a sentence after the file's name."""
+
+
+def trainable(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights that a run changes, by name."""
+    return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def exists(folder: Path) -> bool:
+    """Whether a run has left a checkpoint, good or bad."""
+    return any((folder / name).exists() for name in (NEWEST, PREVIOUS))
+
+
+def save(
+    folder: Path,
+    step: int,
+    course: Course | None,
+    module: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> None:
+    """Write the newest checkpoint; the old one stays until it is whole, and then as the one before."""
+    state = {
+        "step": step,
+        "course": course.to_save() if course else None,
+        "module": trainable(module),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+    }
+    with disk_errors():
+        torch.save(state, folder / _PARTIAL)
+    if (folder / NEWEST).exists():
+        (folder / NEWEST).replace(folder / PREVIOUS)
+    (folder / _PARTIAL).replace(folder / NEWEST)
+
+
+def load(
+    folder: Path, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], *, main: bool = True
+) -> Checkpoint | None:
+    """The newest checkpoint that fits, put into module and optimizers; None when there is none at all.
+
+    Of a bad newest one a warning tells, and the one before is taken; among several processes the ``main`` one
+    does so. Raises MedusaError when neither can be used.
+    """
+    faults: list[str] = []
+    for name in (NEWEST, PREVIOUS):
+        if not (folder / name).exists():
+            continue
+        try:
+            found = _read(folder / name)
+            _require_fit(found, module, optimizers)
+        except _UnusableError as why:
+            faults.append(f"{folder / name} {why}")
+            continue
+        if faults and main:
+            # Out of the way, so that the next checkpoint does not make it the one before.
+            (folder / NEWEST).replace(folder / _DAMAGED)
+            words = f"{faults[0]}: the run goes on from the checkpoint before it, at step {found.step}"
+            logging.getLogger(__name__).warning("warning: %s; the bad one is now %s", words, _DAMAGED)
+        _restore(found, module, optimizers)
+        return found
+    if faults:
+        also = f", and {PREVIOUS} cannot be used either" if len(faults) > 1 else ""
+        raise MedusaError(f"{faults[0]}{also}: delete the folder to start anew, or choose another --out")
+    return None
+
+
+def _read(file: Path) -> Checkpoint:
+    if kind := special_kind(file):
+        raise _UnusableError(f"is {kind} and no file")
+    try:
+        with zipfile.ZipFile(file) as records:
+            bad = records.testzip()
+    except OSError as error:
+        raise _UnusableError(f"cannot be read ({reason_of(error)})") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise _UnusableError("is cut off, damaged or no checkpoint") from error
+    if bad is not None:
+        raise _UnusableError(f"is damaged, the checksum of {bad} does not match")
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a foreign pickle makes its reader stumble over anything
+        words = pickle_fault(file, error).removeprefix(f"{file.name} ").partition(":")[0]
+        raise _UnusableError(words) from error
+    return _parsed(state)
+
+
+def _parsed(state: object) -> Checkpoint:
+    """The parts of a checkpoint, their types checked."""
+    if not isinstance(state, dict) or not {"step", "module", "optimizers"} <= state.keys():
+        raise _UnusableError("is no checkpoint of a run")
+    step, weights, optimizers = state["step"], state["module"], state["optimizers"]
+    if type(step) is not int or step < 0:
+        raise _UnusableError(f"has the step {step!r:.40}")
+    if not isinstance(weights, dict) or not all(isinstance(t, torch.Tensor) for t in weights.values()):
+        raise _UnusableError("has weights that are no tensors")
+    if not isinstance(optimizers, list) or not all(_is_optimizer(saved) for saved in optimizers):
+        raise _UnusableError("has no state of the optimizers")
+    course = state.get("course")
+    if course is not None and not _is_course(course):
+        raise _UnusableError("has no course of the loss")
+    return Checkpoint(step, Course.restored(course), weights, [saved["state"] for saved in optimizers])
+
+
+def _is_course(saved: object) -> bool:
+    names = {item.name for item in fields(Course)}
+    return (
+        isinstance(saved, dict)
+        and saved.keys() == names
+        and all(isinstance(value, float) and math.isfinite(value) for value in saved.values())
+    )
+
+
+def _is_optimizer(saved: object) -> bool:
+    state = saved.get("state") if isinstance(saved, dict) else None
+    return isinstance(state, dict) and all(isinstance(own, dict) for own in state.values())
+
+
+def _require_fit(
+    found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
+    """Raise _UnusableError unless names, shapes and numbers are those of what is to be trained."""
+    wanted = trainable(module)
+    if strange := sorted(map(str, wanted.keys() ^ found.weights.keys())):
+        raise _UnusableError(f"belongs to another model or recipe ({strange[0]:.80})")
+    for name, tensor in wanted.items():
+        saved = found.weights[name]
+        if saved.shape != tensor.shape:
+            raise _UnusableError(
+                f"belongs to another model: {name} is {[*saved.shape]}, not {[*tensor.shape]}"
+            )
+        if not saved.is_floating_point() or not bool(saved.isfinite().all()):
+            raise _UnusableError(f"has no finite numbers in {name}")
+    if len(found.optimizers) != len(optimizers):
+        raise _UnusableError(f"has {len(found.optimizers)} optimizers, the recipe {len(optimizers)}")
+    for optimizer, state in zip(optimizers, found.optimizers, strict=True):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        _require_state(type(optimizer).__name__, state, parameters, begun=found.step > 0)
+
+
+def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, begun: bool) -> None:
+    """The same of one optimizer: each parameter has what that kind keeps of it, in its shape."""
+    if begun and state.keys() != set(range(len(parameters))):
+        raise _UnusableError(f"has the {kind} state of {len(state)} weights, not of {len(parameters)}")
+    for number, own in state.items():
+        if kind in _STATE and own.keys() != _STATE[kind]:
+            raise _UnusableError(f"has the state of another optimizer than {kind}")
+        for name, value in own.items():
+            if isinstance(value, torch.Tensor):
+                wanted = torch.Size() if name == "step" else parameters[number].shape
+                fits = kind not in _STATE or value.shape == wanted
+                if not fits or (value.is_floating_point() and not bool(value.isfinite().all())):
+                    raise _UnusableError(f"has a {kind} state ({name}) that does not fit the weights")
+            elif kind in _STATE:
+                raise _UnusableError(f"has a {kind} state ({name}) that is no tensor")
+
+
+def _restore(found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    module.load_state_dict(found.weights, strict=False)
+    for optimizer, state in zip(optimizers, found.optimizers, strict=True):
+        # Rates and the like are the settings' to say, which are those the run began with.
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,117 @@
+"""The plain files of a run folder: settings, metrics, result. Of a damaged one a line says what to do.
+
+JSON is written beside its file and put in its place whole, so that a kill leaves the old one. Metrics are
+appended; the part of a line that a kill leaves is dropped when the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_bytes, read_text
+
+CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+_OTHER = "or choose another --out"
+
+
+def read_record(file: Path, way_out: str = _OTHER.removeprefix("or ")) -> dict[str, Any]:
+    """The JSON object in a file of a run. Raises MedusaError that ends in the way out."""
+    try:
+        record = json.loads(read_text(file))
+    except OSError as error:
+        raise MedusaError(f"cannot read {file} ({reason_of(error)}): {way_out}") from error
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(f"{file} is damaged, it is no JSON ({reason_of(error)}): {way_out}") from error
+    if not isinstance(record, dict):
+        raise MedusaError(f"{file} holds no JSON object: {way_out}")
+    return record
+
+
+def write_record(file: Path, record: dict[str, Any]) -> None:
+    """Write JSON; the old file stays until the new one is whole."""
+    replace_file(file, (json.dumps(record, indent=2, default=str) + "\n").encode())
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """The settings that the folder's run began with. Raises MedusaError when nobody can tell them."""
+    file = folder / CONFIG
+    settings = read_record(file, f"put back the one that the run wrote, {_OTHER}")
+    if "tokens" not in settings or "batch_tokens" not in settings:
+        raise MedusaError(f"{file} holds no settings of a run: put back its own, {_OTHER}")
+    return settings
+
+
+def refuse_model(folder: Path) -> None:
+    """Raise MedusaError for the folder of a model, whose config.json a run would replace by its own."""
+    file = folder / CONFIG
+    if not file.is_file():
+        return
+    try:
+        found = read_record(file)
+    except MedusaError:  # cut off when a run was killed at its start
+        return
+    if "model_type" in found or "architectures" in found:
+        raise MedusaError(f"{folder} holds a model, whose {CONFIG} a run would replace: choose another --out")
+
+
+def result_of(folder: Path) -> dict[str, Any] | None:
+    """The result of a run, None where there is none that can be read."""
+    try:
+        result = read_record(folder / RESULT)
+    except MedusaError:
+        return None
+    whole = type(result.get("step")) is int and type(result.get("tokens")) is int
+    return result if whole and all(map(_is_number, result.values())) else None
+
+
+def append_metrics(folder: Path, record: dict[str, float]) -> None:
+    """Add a line."""
+    with open(folder / METRICS, "a", encoding="utf-8") as file:
+        file.write(json.dumps({name: round(value, 6) for name, value in record.items()}) + "\n")
+
+
+def cut_metrics(folder: Path, step: int) -> None:
+    """Drop the lines after ``step``, which will be logged again. Raises MedusaError for a damaged file."""
+    file = folder / METRICS
+    if file.exists():
+        replace_file(file, cut_lines(file, "step", step, f"take the line out, {_OTHER}"))
+
+
+def cut_lines(file: Path, count: str, last: int, way_out: str) -> bytes:
+    """The JSON lines of a file whose field ``count`` is at most ``last``; a half line at its end is dropped.
+
+    Raises MedusaError that names a damaged line and ends in the way out.
+    """
+    try:
+        *lines, _ = read_bytes(file).split(b"\n")
+    except OSError as error:
+        raise MedusaError(f"cannot read {file} ({reason_of(error)}): move it away, {_OTHER}") from error
+    kept: list[bytes] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise MedusaError(
+                f"line {number} of {file} is damaged ({reason_of(error)}): {way_out}"
+            ) from error
+        at = record.get(count) if isinstance(record, dict) else None
+        if type(at) is not int:
+            raise MedusaError(f"line {number} of {file} has no number under {count!r}: {way_out}")
+        if at <= last:
+            kept.append(line + b"\n")
+    return b"".join(kept)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file; the old one stays until the new one is whole."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(file)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and not math.isinf(value)

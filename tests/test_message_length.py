@@ -1,0 +1,86 @@
+"""Messages are cut at 300 characters: names first, then the middle; cause and fix stay readable."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bad_answers import CPU
+from hypothesis import given
+from hypothesis import strategies as st
+
+from medusa_core.cli import main
+from medusa_core.errors import LONGEST_LINE, MedusaError, one_line, reason_of, short_line
+
+MOST = 300
+HALF_ESCAPE = re.compile(r"\\(?:x[0-9a-f]{0,1}|u[0-9a-f]{0,3})(?:$|[^0-9a-f])|\\(?:$| )")
+
+
+def test_what_fits_is_left_alone():
+    text = "x" * (LONGEST_LINE - 10) + " y"
+    assert str(MedusaError(text)) == text
+
+
+def test_a_long_name_is_shortened_before_anything_else():
+    said = str(MedusaError(f"cannot read /start/{'deep/' * 200}end.json, line 3: fetch or save it again"))
+    assert said.startswith("cannot read /start/deep/")
+    assert said.endswith("deep/end.json, line 3: fetch or save it again")
+    assert len(said) < 130
+
+
+def test_a_long_text_loses_its_middle_and_keeps_cause_and_fix():
+    said = str(MedusaError(f"no tree is called {'a b ' * 500!r}: use one of mc_sim_7b_63 or a .json file"))
+    assert said.startswith("no tree is called 'a b a b")
+    assert said.endswith(": use one of mc_sim_7b_63 or a .json file")
+    assert LONGEST_LINE - 4 <= len(said) <= LONGEST_LINE
+
+
+@given(st.text(alphabet="ab \x1b\x9b\udcff\n\x07", min_size=200, max_size=400))
+def test_no_escape_is_cut_in_two(text):
+    said = short_line(text)
+    assert len(said) <= LONGEST_LINE
+    assert not HALF_ESCAPE.search(said), said
+    assert said == one_line(said) == short_line(said)
+
+
+def test_messages_inside_messages_stay_short():
+    error = MedusaError("the config names " + "layer, " * 100 + "which is too many: fetch it again")
+    for _ in range(5):
+        error = MedusaError(f"cannot load the model: {error}")
+    assert str(error).startswith("cannot load the model: ")
+    assert str(error).endswith("which is too many: fetch it again")
+    assert len(str(error)) <= LONGEST_LINE
+
+
+def test_the_reason_of_a_library_is_short_at_both_ends():
+    reason = reason_of(ValueError("first " + "x " * 500 + "last"))
+    assert (reason[:6], reason[-4:]) == ("first ", "last")
+    assert len(reason) <= 120
+
+
+LONG = "long name " * 100
+COMMANDS = {
+    "a tree": ["tree", "show", LONG],
+    "a file": ["tree", "search", "--accuracies", "/nowhere/" + "x/" * 400],
+    "an unknown flag": ["tree", "show", "mc_sim_7b_63", "--" + "odd" * 300],
+    "a choice": ["generate", "abc", "--dtype", LONG],
+    "a model": ["generate", "abc", "--model", LONG, *CPU],
+    "heads": ["heads", "init", "--model", "./" + "x" * 4000],
+    "ids": ["generate", "--prompt-ids", LONG, *CPU],
+    "methods": ["bench", "--methods", LONG],
+    "escapes": ["tree", "show", "\x1b[31m" * 200],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_line_says_it_within_300_characters(name, capsys):
+    try:
+        code = main(COMMANDS[name])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert len(err.rstrip("\n")) <= MOST
+    assert not HALF_ESCAPE.search(err)

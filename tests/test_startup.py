@@ -1,0 +1,154 @@
+"""What is imported when: help and trees wait for no library, loading only for those it needs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import medusa_core
+from medusa_core.cli import build_parser
+from medusa_core.experiments import experiment_names, load_experiment, load_measurement
+
+ROOT = Path(__file__).resolve().parent.parent
+SLOW = ("torch", "transformers", "gradio", "accelerate", "peft", "bitsandbytes", "scipy", "pandas")
+OPTIONAL = ("peft", "bitsandbytes", "scipy")
+# Runs a program in a fresh interpreter as the shell does, then tells which slow modules it has imported.
+AS_PROGRAM = """
+import json, runpy, sys
+slow, sys.argv = json.loads(sys.argv[1]), sys.argv[2:]
+try:
+    if sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps([name for name in slow if name in sys.modules]))
+"""
+ALL_HELP = """
+import json, sys
+from medusa_core.cli import main
+found = {}
+for words in json.loads(sys.argv[1]):
+    try:
+        main([*words, "--help"])
+    except SystemExit as end:
+        assert end.code == 0, words
+    found[" ".join(words)] = [name for name in json.loads(sys.argv[2]) if name in sys.modules]
+print(json.dumps(found))
+"""
+LOAD = """
+import json, sys
+import transformers.modeling_utils  # imports scipy itself where that is installed, for losses of other models
+before = set(sys.modules)
+from medusa_core import generate, load
+result = generate(load(), "Once upon a time", max_new_tokens=12)
+assert len(result.token_ids) == 12
+print(json.dumps([name for name in json.loads(sys.argv[1]) if name in set(sys.modules) - before]))
+"""
+
+
+def run_python(script, *arguments):
+    """Standard output and standard error of a script in an interpreter of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def last_line(out):
+    return json.loads(out.splitlines()[-1])
+
+
+def all_parsers(parser, words=()):
+    """Every parser below one, by the words that lead to it."""
+    found = {words: parser}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                found |= all_parsers(below, (*words, name))
+    return found
+
+
+COMMANDS = all_parsers(build_parser())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["medusa_core", "--help"],
+        ["app.py", "--help"],
+        ["medusa_core", "tree", "show", "vicuna_7b_stage2"],
+        ["medusa_core", "tree", "show", "cartesian-4x2x1", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_programs_that_need_no_model_import_nothing_slow(program):
+    out, err = run_python(AS_PROGRAM, json.dumps(SLOW), *program)
+    assert last_line(out) == []
+    assert len(out.splitlines()) > 1
+    assert err == ""
+
+
+def test_help_of_every_command_imports_nothing_slow():
+    assert len(COMMANDS) > 20
+    out, err = run_python(ALL_HELP, json.dumps(sorted(COMMANDS)), json.dumps(SLOW))
+    assert {words: slow for words, slow in last_line(out).items() if slow} == {}
+    assert err == ""
+
+
+@pytest.mark.parametrize("words", [words for words, parser in COMMANDS.items() if parser.get_default("run")])
+def test_every_command_names_a_function_that_is_there(words):
+    assert callable(pkgutil.resolve_name(COMMANDS[words].get_default("run")))
+
+
+def test_every_leaf_of_the_command_line_does_something():
+    for words, parser in COMMANDS.items():
+        leads_on = any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+        assert leads_on != bool(parser.get_default("run")), words
+
+
+def test_the_page_s_work_is_there():
+    import app
+
+    assert callable(pkgutil.resolve_name(app.START))
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_an_experiment_is_measured_with_its_own_settings(name):
+    assert load_measurement(name).Settings is load_experiment(name).Settings
+
+
+def test_the_embedded_model_loads_and_writes_without_optional_packages():
+    out, err = run_python(LOAD, json.dumps(OPTIONAL))
+    assert last_line(out) == []
+    assert err == ""
+
+
+def test_importing_the_page_s_code_does_not_import_training():
+    script = (
+        "import json, sys, ui.launch; print(json.dumps(sorted({'peft', 'bitsandbytes'} & set(sys.modules))))"
+    )
+    assert last_line(run_python(script)[0]) == []
+
+
+def test_type_checkers_see_the_public_names():
+    """The imports for type checkers, the list of names and what is really given agree."""
+    tree = ast.parse((ROOT / "medusa_core" / "__init__.py").read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    assert checked.test.id == "TYPE_CHECKING"
+    seen = {alias.name: node.module for node in checked.body for alias in node.names}
+    assert seen == medusa_core._PUBLIC
+    assert sorted(seen) == sorted(medusa_core.__all__)
+    for name, module in seen.items():
+        assert getattr(medusa_core, name) is pkgutil.resolve_name(f"{module}:{name}")

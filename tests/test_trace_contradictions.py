@@ -1,0 +1,155 @@
+"""Traces whose numbers are none or contradict the tree, the path or each other are refused when read."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import tiny
+
+from medusa_core import MedusaError
+from medusa_core.config import GenerationConfig
+from medusa_core.trace import TraceBuilder, read_trace
+
+
+@pytest.fixture(scope="module")
+def good(engine):
+    """A run in which step 1 accepts a draft."""
+    config = GenerationConfig(
+        tree="cartesian-4x2x2", max_new_tokens=24, temperature=0.5, acceptance="typical"
+    )
+    builder = TraceBuilder(engine, config, tiny.PROMPT)
+    for step in engine.stream(tiny.PROMPT, config):
+        builder.add(step)
+    trace = builder.finish()
+    assert len(trace["steps"][1]["path"]) > 1
+    return trace
+
+
+def read(trace, folder):
+    file = folder / "trace.json"
+    file.write_text(json.dumps(trace), encoding="utf-8")
+    return read_trace(file)
+
+
+def at(trace, *keys):
+    """The part of the trace at a place."""
+    for key in keys:
+        trace = trace[key]
+    return trace
+
+
+NODE = ("steps", 1, "nodes", 2)
+NUMBERS = {
+    NODE: ("draft_p", "p", "entropy", "threshold"),
+    ("steps", 1, "ms"): ("propose", "verify", "accept", "commit", "total"),
+    ("config",): ("temperature", "epsilon", "delta"),
+    ("output",): ("tokens_per_step", "tokens_per_second", "seconds"),
+}
+COUNTS = {
+    NODE: ("token_id", "head", "rank"),
+    ("steps", 1): ("index", "cache_length"),
+    ("steps", 1, "bonus"): ("token_id",),
+    ("config",): ("seed", "max_new_tokens"),
+    ("model",): ("parameters",),
+    ("output",): ("new_tokens", "steps"),
+}
+
+
+def places(groups):
+    return [(*where, name) for where, names in groups.items() for name in names]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.5, "0.5", True], ids=str)
+@pytest.mark.parametrize("place", places(NUMBERS), ids=lambda place: ".".join(map(str, place)))
+def test_numbers_that_are_none(good, tmp_path, place, value):
+    trace = copy.deepcopy(good)
+    at(trace, *place[:-1])[place[-1]] = value
+    with pytest.raises(MedusaError, match=rf"is no trace of version 1: {'.'.join(map(str, place))}: "):
+        read(trace, tmp_path)
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, float("nan"), "1", True], ids=str)
+@pytest.mark.parametrize("place", places(COUNTS), ids=lambda place: ".".join(map(str, place)))
+def test_counts_that_are_none(good, tmp_path, place, value):
+    trace = copy.deepcopy(good)
+    at(trace, *place[:-1])[place[-1]] = value
+    with pytest.raises(MedusaError, match=rf"is no trace of version 1: {'.'.join(map(str, place))}: "):
+        read(trace, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["p", "draft_p", "threshold"])
+def test_probabilities_above_one(good, tmp_path, name):
+    trace = copy.deepcopy(good)
+    at(trace, *NODE)[name] = 1.5
+    with pytest.raises(MedusaError, match=rf"{name}: .*less than or equal to 1"):
+        read(trace, tmp_path)
+
+
+def _last_of_path(step):
+    return step["nodes"][step["path"][-1]]
+
+
+CONTRADICTIONS = {
+    "a depth of another level": (
+        lambda steps, _: steps[1]["nodes"][2].update(depth=3), "node 2 of step 1 has depth 3, .* make it 1"
+    ),
+    "a root below the root": (
+        lambda steps, _: steps[1]["nodes"][0].update(depth=1), "node 0 of step 1 has depth 1, .* make it 0"
+    ),
+    "a root with a parent": (
+        lambda steps, _: steps[1]["nodes"][0].update(parent=0), "the root of step 1 has parent 0"
+    ),
+    "a path that leaves out an accepted node": (
+        lambda steps, _: steps[1]["path"].pop(), "of step 1 is off the path, but accepted is True"
+    ),
+    "a node of the path that is not accepted": (
+        lambda steps, _: _last_of_path(steps[1]).update(accepted=False),
+        "is on the path, but accepted is False",
+    ),
+    "a node of the path that does not pass": (
+        lambda steps, _: _last_of_path(steps[1]).update(passes=False), "accepted is True and passes False"
+    ),
+    "tokens that are not the path's": (
+        lambda steps, _: steps[1]["emitted"].__setitem__(0, steps[1]["emitted"][0] + 1), "step 1 emits"
+    ),
+    "a step that emits nothing": (lambda steps, _: steps[1]["emitted"].clear(), r"step 1 emits \[\]"),
+    "a step that is missing": (lambda steps, _: steps.pop(1), "step 1 has index 2: steps count from 0"),
+    "a bonus token that does not come": (
+        lambda steps, _: steps[0]["bonus"].update(token_id=steps[0]["bonus"]["token_id"] + 1),
+        "the bonus token of step 0 is not the root of step 1",
+    ),
+    "a run that goes on after its end": (
+        lambda steps, _: steps[0].update(bonus=None), "the bonus token of step 0 is not the root"
+    ),
+    "a cache that jumps": (
+        lambda steps, _: steps[1].update(cache_length=99), "the cache grows from 4 to 99"
+    ),
+    "an output of other tokens": (
+        lambda _, output: output["token_ids"].append(1), "the output says .* both must be the same tokens"
+    ),
+    "an output of more tokens": (
+        lambda _, output: output.update(new_tokens=99), "the output says 99 new tokens"
+    ),
+    "an output of more steps": (lambda _, output: output.update(steps=99), "in 99 steps, the steps emit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_are_refused(good, tmp_path, name):
+    change, words = CONTRADICTIONS[name]
+    trace = copy.deepcopy(good)
+    change(trace["steps"], trace["output"])
+    with pytest.raises(MedusaError, match=words):
+        read(trace, tmp_path)
+
+
+def test_whole_runs_are_read(good, engine, tmp_path):
+    assert len(read(good, tmp_path).steps) == len(good["steps"])
+    for settings in ({"method": "none"}, {"acceptance": "match"}, {"stop": ("a",)}, {"temperature": 1.3}):
+        config = GenerationConfig(**({"tree": "cartesian-4x2x2", "max_new_tokens": 96} | settings))
+        builder = TraceBuilder(engine, config, tiny.PROMPT)
+        for step in engine.stream(tiny.PROMPT, config):
+            builder.add(step)
+            read(builder.finish(), tmp_path)  # also as a run that was broken off

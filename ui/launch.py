@@ -1,0 +1,86 @@
+"""From flags to a running page: what visitors may do, the page, and how gradio is to serve it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.flags import read_settings
+from ui.connections import limit_connections
+from ui.http_guard import HttpGuard
+from ui.layout import build_page, page_css
+from ui.policy import Policy, Reach, announcement, policy_of
+from ui.routes import Names
+from ui.session import Session
+from ui.theme import gradio_theme
+from ui.zero_gpu import claim
+
+TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
+BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
+MOST_PAGES = 400  # open pages whose state is kept: each is 0.3 MB, and up to 15 after the longest run
+
+
+def launch_options(page: gr.Blocks, policy: Policy, reach: Reach, port: int | None = None) -> dict[str, Any]:
+    """How gradio is to serve the page: nothing of its own on top, and no more than it has to take."""
+    file = TRAINING_FILE if policy.training else TREE_FILE
+    guard = Middleware(
+        HttpGuard,
+        page=page,
+        most_bytes=file + BESIDE_THE_FILE,
+        names=Names(private=not policy.public, host=reach.host),
+        proxied=reach.proxied,
+    )
+    return {
+        "theme": gradio_theme(),
+        "css": page_css(),
+        "share": reach.share,
+        "server_name": reach.host,
+        "server_port": port,
+        "app_kwargs": {"middleware": [guard]},
+        "max_file_size": file,
+        "state_session_capacity": MOST_PAGES,
+        "footer_links": [],
+        "run_history": False,
+        "show_error": False,
+        "enable_monitoring": False,
+        "mcp_server": False,
+        "num_workers": 0,  # further servers of gradio's would answer beside the guard
+        "ssr_mode": False,
+    }
+
+
+def require_address(host: str) -> None:
+    """Raises MedusaError for an address that is not this machine's: gradio would try a hundred ports."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except (OSError, ValueError) as error:  # ValueError: a label of 64 letters, a null character
+        name = host if len(host) <= 60 else f"{host[:60]}…"
+        raise MedusaError(f"cannot listen on {name}, {reason_of(error)}: choose another --host") from error
+
+
+def start(flags: argparse.Namespace) -> None:
+    """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
+    gpu = claim(os.environ)  # first of all: it has to be there before torch meets CUDA
+    reach = Reach.of(os.environ, share=flags.share, host=flags.host)
+    if reach.host is not None:
+        require_address(reach.host)
+    policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
+    session = Session(read_settings(LoadConfig, flags), policy=policy, gpu=gpu)
+    if gpu is not None:
+        print(session.load_at_start())  # the Space keeps what is loaded by now for all runs
+    if policy.public:
+        print(announcement(policy), flush=True)
+    page = build_page(session)
+    page.launch(**launch_options(page, policy, reach, flags.port), prevent_thread_lock=True)
+    limit_connections(page.server, proxied=reach.proxied)
+    page.block_thread()
