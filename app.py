@@ -54,8 +54,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_INPUT) from error
     except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
-        reason = one_line(str(error)).split(". ")[0]
-        print(f"error: {reason}: choose another --port", file=sys.stderr)
+        print(f"error: {one_line(str(error)).split('. ')[0]}: choose another --port", file=sys.stderr)
         raise SystemExit(EXIT_BAD_INPUT) from error
 
 

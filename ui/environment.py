@@ -23,7 +23,7 @@ _INTEGERS = {
     "GRADIO_ANALYTICS_MAX_EVENTS": (1, 10**9),
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": (1, 10**9),
     "GRADIO_DEFAULT_CONCURRENCY_LIMIT": (1, 10**9),
-    "GRADIO_DEBUG": (0, 1),
+    "GRADIO_DEBUG": (0, 0),  # launch() would not come back, and connections would stay without limits
 }
 _ROOT_PATH = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[^\s?#]*)?|/[^\s?#]*")
 _SHARE_SERVER = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}")

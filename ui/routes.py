@@ -21,7 +21,10 @@ JOIN = "/gradio_api/queue/join"
 DATA = "/gradio_api/queue/data"
 UPLOAD = "/gradio_api/upload"
 UNQUEUED = "/gradio_api/run/predict"
-_POSTED = frozenset({JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset"})
+_POSTED = frozenset({
+    JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset",
+    "/medusa/stop", "/medusa/drawn",  # the page's own channel beside gradio
+})  # fmt: skip
 _READ = frozenset({
     "/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt", "/pwa_icon", DATA,
     "/gradio_api/info", "/gradio_api/app_id", "/gradio_api/queue/status", "/gradio_api/startup-events",

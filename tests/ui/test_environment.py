@@ -24,7 +24,7 @@ from ui.environment import check_environment
         ("GRADIO_ANALYTICS_MAX_EVENTS", ["x"]),
         ("GRADIO_ANALYTICS_CACHE_FREQUENCY", ["x", "0"]),
         ("GRADIO_DEFAULT_CONCURRENCY_LIMIT", ["x", "0"]),
-        ("GRADIO_DEBUG", ["yes"]),
+        ("GRADIO_DEBUG", ["yes", "1"]),
         ("GRADIO_ROOT_PATH", ["medusa", "ftp://x/y", "/a b", "http://", "/a?b", "/a\nb"]),
         ("GRADIO_TEMP_DIR", ["/proc/no/folder", "/dev/null", "a\0b"]),
         ("GRADIO_ALLOWED_PATHS", ["/", "relative"]),
