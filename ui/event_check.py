@@ -8,7 +8,6 @@ it written anew: what it reads is what was checked. Knows gradio's components, b
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from starlette.datastructures import Headers
 from ui.request_body import RequestRefusedError
 
 MOST_DEPTH = 32  # of lists within lists; what the page sends has five
-LARGEST_INTEGER = 2**63
+LARGEST_NUMBER = 2**63
 _PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE = {"_type": "gradio.FileData"}
 _FILE_KEYS = ("path", "url")  # either makes a file of a dictionary, for some part of gradio
@@ -126,7 +125,8 @@ def _checked(value: Any, depth: int) -> Any:
         if value.get("meta") == _FILE or any(key in value for key in _FILE_KEYS):
             return _upload(value)
         return {key: _checked(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) <= LARGEST_INTEGER):
+    # Compared before anything is converted: an integer of 400 digits is no float.
+    if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
         _refuse("The request has a number that is too large")
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from browser.conftest import free_port
+from gradio_variables import without_gradios
 from paths import ROOT
 
 import app
@@ -22,12 +22,6 @@ from ui.policy import Reach, policy_of
 from ui.session import Session
 
 PATIENCE = 120
-
-
-def without_gradios(**more):
-    """The environment of a process that nobody has told to open its page."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GRADIO_", "SPACE"))}
-    return kept | {"GRADIO_ANALYTICS_ENABLED": "False", "PYTHONUNBUFFERED": "1"} | more
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from head_files import public_state, write
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
 from medusa_core import quantised
-from medusa_core.adapters import without_deprecations
 from medusa_core.cli import main
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.loading import load_engine
+from medusa_core.peft_adapters import without_deprecations
 from medusa_core.quantised import Packing, lm_head_weight, packing_of
 
 bitsandbytes = pytest.importorskip("bitsandbytes")

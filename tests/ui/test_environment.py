@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from test_app_flags import ROOT, without_gradios
+from gradio_variables import without_gradios
+from paths import ROOT
 
 import app
 from medusa_core.errors import MedusaError
