@@ -8,7 +8,7 @@ Messages, told apart by "kind" ("seq" only makes equal messages differ):
   trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   step   one more step of it                               {"run", "step", "layouts"}
-  end    the whole run once more, as a repair              {"run", "trace", "layouts"}
+  end    the run is over; its steps have all been sent     {"run", "output"}
   broken the live run came to no end: why                  {"words"}
   rest   nothing new: the run has been told
 Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
@@ -90,8 +90,8 @@ def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) ->
 
 
 def message_end(seq: int, run: str, trace: dict) -> str:
-    """The finished run, whole: repairs whatever was lost on the way and keeps the reader's selection."""
-    return _message(seq, "end", run, trace=trace, layouts=layouts_of(trace["steps"]))
+    """The run is over: what came of it. A long run's steps are not sent again, which would take seconds."""
+    return _message(seq, "end", run, output=trace["output"])
 
 
 def message_rest() -> str:

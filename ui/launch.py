@@ -24,7 +24,9 @@ from ui.zero_gpu import claim
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
-MOST_PAGES = 400  # open pages whose state is kept: each is 0.3 MB, and up to 15 after the longest run
+# Open pages whose state is kept: each is 0.4 MB of gradio's records and up to 0.2 of a conversation. Finished
+# runs have a budget of their own for all pages together (`ui/kept_runs.py`).
+MOST_PAGES = 400
 
 
 def launch_options(page: gr.Blocks, policy: Policy, reach: Reach, port: int | None = None) -> dict[str, Any]:

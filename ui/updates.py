@@ -69,11 +69,9 @@ class Update:
 
     def after(self, earlier: Sequence[Update]) -> Update:
         """One change for all of them: of each part the newest value, and the messages in their order."""
-        # A finished run's message has the whole run, so those of its steps need not be sent any more.
-        shown = [self] if self.trace is not None else [*earlier, self]
         return replace(
             self,
-            message=several([update.message for update in shown]),
+            message=several([*(update.message for update in earlier), self.message]),
             status=newest([*(update.status for update in earlier), self.status]),
             badge=newest([*(update.badge for update in earlier), self.badge]),
         )

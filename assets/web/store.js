@@ -83,8 +83,9 @@ function apply(store, message) {
   } else if (message.kind === "step") {
     if (state.run !== message.run) store.set({ ...fresh, trace: shellOf(null), made: state.asked, note: "", failure: "", live: true, follow: true });
     appendStep(store, message.step);
-  } else if (message.kind === "end") {
-    finishRun(store, message, fresh);
+  } else if (message.kind === "end" && state.run === message.run) {
+    state.trace.output = message.output;
+    store.set({ live: false });
   } else if (message.kind === "broken" && state.live) {
     store.set({ note: "not finished", failure: message.words, live: false, playing: false });
   }
@@ -102,18 +103,4 @@ function appendStep(store, step) {
     store.goto(steps.length - 1);
     store.set({ follow: true });
   }
-}
-
-// The whole trace again, as a repair of lost steps: what the reader had chosen stays chosen.
-function finishRun(store, message, fresh) {
-  const { state } = store;
-  if (state.run !== message.run) {
-    store.set({ ...fresh, trace: message.trace, made: state.asked, note: "", failure: "", live: false, follow: false });
-    return;
-  }
-  const chosen = state.trace.steps[state.index];
-  const steps = message.trace.steps;
-  const found = chosen ? steps.findIndex((step) => step.index === chosen.index) : -1;
-  const last = Math.max(0, steps.length - 1);
-  store.set({ trace: message.trace, live: false, index: state.follow || found < 0 ? last : found });
 }
