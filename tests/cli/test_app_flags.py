@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from browser.conftest import free_port
+from launching import free_port
 from paths import ROOT
 
 import app
