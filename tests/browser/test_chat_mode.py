@@ -147,7 +147,7 @@ def test_the_mode_can_be_changed_without_losing_prompt_or_conversation(chat):
 
 def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
     box = chat.locator("#chat-message textarea")
-    set_tokens(chat, 200)
+    set_tokens(chat, 100)
     write(chat, "a fox")
     wait_for_step(chat)
     box.press_sequentially("line one", delay=20)

@@ -99,6 +99,9 @@ def name(page, folder: str, heads: str = "") -> None:
 
 
 def run(page) -> None:
+    tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    tokens.fill("16")
+    tokens.press("Tab")
     page.click("#decode-run")
     says(page, "#decode-status", "tokens in")
 

@@ -8,6 +8,8 @@ pytestmark = pytest.mark.browser
 
 PHONE = {"width": 390, "height": 844}
 SAYS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
+EXPERIMENT = """words => ['#experiment-text', '#experiment-details'].some(
+    where => document.querySelector(where)?.innerText.includes(words))"""
 NODES = "document.querySelectorAll('#trees-drawing circle').length"
 
 
@@ -42,7 +44,7 @@ def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme)
     turn_to(page, "Experiments", "#experiment-choice")
     for label in ("table 2", "figure 4"):
         page.get_by_label(label, exact=False).click()
-        says(page, "#experiment-details", "reproduce " + label.replace(" ", ""))
+        page.wait_for_function(EXPERIMENT, arg="reproduce " + label.replace(" ", ""))
         assert fits(page)
     page.wait_for_selector("#experiment-charts .js-plotly-plot .main-svg", timeout=60_000)
     assert fits(page)

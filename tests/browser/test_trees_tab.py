@@ -62,6 +62,13 @@ def set_nodes(page, nodes: int) -> None:
     page.wait_for_function(f"{NODES} === {nodes}")
 
 
+def set_tokens(page, tokens: int) -> None:
+    """Few, so that a run ends well inside the context, near whose end trees get shallower."""
+    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    field.fill(str(tokens))
+    field.press("Tab")
+
+
 def seen_width(page) -> float:
     """Pixels of the tree's frame: the drawing may scroll in it, but must not be cut to nothing."""
     return page.locator("#trees-drawing").bounding_box()["width"]
@@ -150,9 +157,7 @@ def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(new_pag
     )
     tree = page.locator("#decode-settings").get_by_label("Tree")
     assert tree.input_value() == "yours, from Trees: 5 nodes with the root"
-    tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    tokens.fill("20")  # well inside the context, near whose end trees get shallower
-    tokens.press("Tab")
+    set_tokens(page, 20)
     page.click("#decode-run")
     says(page, "#decode-status", "20 tokens in")
     assert page.locator("#decode-view .mdv-node").count() == 5
@@ -212,6 +217,7 @@ def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, o
         "name => [...document.querySelectorAll('#decode-settings input')].some(i => i.value === name)",
         arg="yours: my <b>heads</b>",
     )
+    set_tokens(page, 20)
     page.click("#decode-run")
     says(page, "#decode-status", "tokens in")
     says(page, "#decode-badge", "your heads “my <b>heads</b>”")

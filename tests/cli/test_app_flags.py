@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from browser.conftest import free_port
 from gradio_variables import without_gradios
+from launching import free_port
 from paths import ROOT
 
 import app

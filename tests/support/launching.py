@@ -27,8 +27,12 @@ def launch(demo: Any, **options: Any) -> str:
 
 
 def _launch_once(demo: Any, options: dict[str, Any]) -> str:
+    demo.launch(server_port=free_port(), ssr_mode=False, quiet=True, prevent_thread_lock=True, **options)
+    return demo.local_url
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    demo.launch(server_port=port, ssr_mode=False, quiet=True, prevent_thread_lock=True, **options)
-    return demo.local_url
+        return probe.getsockname()[1]
