@@ -58,9 +58,8 @@ def test_damaged_heldout_prompts_end_in_one_line(tmp_path):
     prompts = HeldOut([[1, 2]], [[3]])
     write_heldout(file, prompts)
     assert read_heldout(file) == prompts
-    wrong = [{"calibration": [[1]]}, {"calibration": [], "measuring": [[1]]},
-             {"calibration": [["a"]], "measuring": [[1]]}, {"calibration": [[True]], "measuring": [[1]]},
-             {"calibration": "ab", "measuring": [[1]]}]  # fmt: skip
+    lists = [[], [["a"]], [[True]], [[-1]], [[]], "ab", None]
+    wrong = [{"calibration": found, "measuring": [[1]]} for found in lists]
     for content in [*BROKEN.values(), *(json.dumps(record).encode() for record in wrong)]:
         file.write_bytes(content)
         refused(lambda: read_heldout(file), re.escape(HELDOUT), "choose another --out")
@@ -97,9 +96,11 @@ def answers(shop_engine, tmp_path_factory):
     from medusa_core.cli import main
 
     out = tmp_path_factory.mktemp("answers") / "run"
-    argv = ["train", "self-distill", "--model", str(shop_engine), "--out", str(out), "--answers", "4",
-            "--answer-batch", "2", "--answer-tokens", "8", "--train", "nothing",
-            "--prompts", str(shop_engine / "text.jsonl")]  # fmt: skip
+    argv = [
+        "train", "self-distill", "--model", str(shop_engine), "--out", str(out), "--answers", "4",
+        "--answer-batch", "2", "--answer-tokens", "8", "--train", "nothing",
+        "--prompts", str(shop_engine / "text.jsonl"),
+    ]  # fmt: skip
     assert main(argv) == 0
     return argv, out / "answers"
 

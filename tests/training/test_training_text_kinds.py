@@ -24,10 +24,10 @@ KINDS = {
     "half.jsonl": (b'{"text": "abc"}\n{"text": "abc\\ud83d"}\n',
                    r'line 2 of .*half.jsonl: "text" has half a character \(U\+D83D\) at position 4',
                    "write the whole one"),
-    "turns.jsonl": (b'{"messages": [{"role": "user", "content": "a"},'
-                    b' {"role": "assistant", "content": "\\udc00b"}]}',
-                    r'line 1 of .*, message 2: "content" has half a character \(U\+DC00\)',
-                    "write the whole"),
+    "turns.jsonl": (
+        b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\\udc0b"}]}',
+        r'line 1 of .*, message 2: "content" has half a character \(U\+DC0B\)', "write the whole",
+    ),
 }  # fmt: skip
 
 
