@@ -56,6 +56,7 @@ def under_way(monkeypatch):
         return label(receipts, message)
 
     monkeypatch.setattr(Receipts, "labelled", counting)
+    monkeypatch.setattr("ui.paced.SILENT_SECONDS", 60)  # no more for a page that is only slow
     return noted
 
 

@@ -33,7 +33,11 @@ def run(site):
 
 def charts_of(site, run):
     """The event that draws the charts of a run."""
-    return next(number for number, function in site.page.fns.items() if function.trigger_after == run)
+    return next(
+        number
+        for number, function in site.page.fns.items()
+        if function.trigger_after == run and function.queue
+    )
 
 
 def press_run(site, page, run, **changes):
