@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from bad_answers import CPU, refused, training
-from bad_tables import BadText
+from bad_texts import BadText
 
 from medusa_core.errors import MedusaError
 from medusa_core.files import open_file, read_text

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from bad_answers import refused
-from bad_tables import BadFlags
+from bad_texts import BadFlags
 
 from medusa_core import MedusaError
 from medusa_core.tree_search import parse_accuracies, read_accuracies

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bad_answers import CPU, refused
-from bad_tables import BadFlags
+from bad_texts import BadFlags
 
 from medusa_core import MedusaError
 from medusa_core.flags import check_output_file, check_output_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bad_answers import refused, training
-from bad_tables import BadText
+from bad_texts import BadText
 
 from medusa_core.errors import MedusaError
 from ui.train_plan import PASTE, Plan, save_text
