@@ -88,7 +88,7 @@ class EventCheck:
             if block.stateful:
                 values.append(None)  # gradio keeps the value itself, whatever the page sends
                 continue
-            if value is None and block.value is not None and not isinstance(block, gr.Number):
+            if value is None and _needs_value(block):
                 _refuse(f"“{_label(block)}” needs a value")
             if not _can_be(self._block_of(page, block), value):
                 _refuse(f"“{_label(block)}” cannot have the value that was sent")
@@ -175,6 +175,12 @@ def _can_be(block: Any, value: Any) -> bool:
     except (gr.Error, ValueError, TypeError):  # out of its range, or not among its choices
         return False
     return True
+
+
+def _needs_value(block: Any) -> bool:
+    """Whether the page always sends a value: a button that uploads starts no event without its file."""
+    cleared = isinstance(block, gr.Number)  # a field of numbers can be emptied
+    return isinstance(block, gr.UploadButton) or (block.value is not None and not cleared)
 
 
 def _label(block: Any) -> str:

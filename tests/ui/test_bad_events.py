@@ -85,6 +85,12 @@ def test_what_only_the_browser_does_is_no_event_of_the_server(site, quiet):
             assert post(site, door, body).status_code == 400
 
 
+def test_a_button_that_uploads_starts_nothing_without_a_file(site, quiet):
+    answer = site.join("forger", site.event("_load", "UploadButton"), [None, None])
+    assert answer.status_code == 400
+    assert "needs a value" in answer.json()["detail"]
+
+
 def test_fields_that_the_page_does_not_send_are_dropped(site, quiet):
     body = event_of(site, "queue/join") | {
         "simple_format": True, "batched": True, "oauth_token": "x", "event_id": "y", "more": [1],
