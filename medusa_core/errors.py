@@ -10,9 +10,9 @@ import json
 import re
 import unicodedata
 
-LONGEST_LINE = 260  # characters; with what a front sets around it, a message stays within 300
+LONGEST_LINE = 266  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
-_LONGEST_WORD = 60  # characters of a word in a line that is too long: only a name or a path has more
+_SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
 _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "invalid buffer size")
@@ -34,11 +34,17 @@ def one_line(text: str) -> str:
 
 
 def short_line(text: str) -> str:
-    """The text as one line that a person reads: where it is too long, names in it are shortened first."""
-    line = one_line(text)
-    if len(line) <= LONGEST_LINE:
-        return line
-    return shortened(" ".join(shortened(word, _LONGEST_WORD, "…") for word in line.split(" ")), LONGEST_LINE)
+    """The text as one line that a person reads: where it is too long, names in it are shortened first.
+
+    The longest name goes first, and no further than it has to.
+    """
+    words = one_line(text).split(" ")
+    excess = len(" ".join(words)) - LONGEST_LINE
+    while excess > 0 and len(longest := max(words, key=len)) > _SHORT_WORD:
+        kept = shortened(longest, max(_SHORT_WORD, len(longest) - excess), "…")
+        words[words.index(longest)] = kept
+        excess -= len(longest) - len(kept)
+    return shortened(" ".join(words), LONGEST_LINE)
 
 
 def shortened(line: str, longest: int, cut: str = _CUT) -> str:

@@ -91,7 +91,7 @@ def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> Head
     folder = locate_heads(str(name))
     if has_adapter(folder) and not has_loaded(model, folder):
         raise MedusaError(
-            f"the heads in {folder} were trained with an adapter of their base, which this model is without: "
+            f"the heads in {folder.name} were trained with an adapter of their base, which this model lacks: "
             f"call model.load_adapter({str(folder)!r}) first, or load base and heads with medusa_core.load"
         )
     lm_head = lm_head_weight(model)

@@ -119,7 +119,7 @@ def test_heads_with_an_adapter_want_it_in_the_model(trained_base, adapted):
     assert ours.sequences[0, len(prompt) :].tolist() == tiny.emitted(steps)
     assert ours.medusa_steps == len(steps)
     model.disable_adapters()
-    with pytest.raises(MedusaError, match="which this model is without"):
+    with pytest.raises(MedusaError, match="which this model lacks"):
         load_medusa_heads(model, adapted)
 
 
@@ -127,7 +127,7 @@ def test_another_adapter_is_not_theirs(trained_base, adapted, tmp_path):
     other = finish(medusa2_config(trained_base, tmp_path, head_warmup="none", tokens=1024))
     model = base_of(trained_base)
     model.load_adapter(str(other))
-    with pytest.raises(MedusaError, match="which this model is without"):
+    with pytest.raises(MedusaError, match="which this model lacks"):
         load_medusa_heads(model, adapted)
     wrapped = PeftModel.from_pretrained(base_of(trained_base), adapted)
     assert load_medusa_heads(wrapped.get_base_model(), adapted).heads.count == 3

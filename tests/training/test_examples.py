@@ -106,7 +106,7 @@ def test_a_bad_line_is_named(tmp_path, line, message):
     file = tmp_path / "bad.jsonl"
     line = line if isinstance(line, bytes) else line.encode()
     file.write_bytes(b'{"text": "fine"}\n\n' + line + b'\n{"text": "fine"}\n')
-    with pytest.raises(MedusaError, match=rf"^line 3 of {file}.*({message})") as caught:
+    with pytest.raises(MedusaError, match=rf"^line 3 of .*{file.name}.*({message})") as caught:
         list(read_examples(file))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(file))
