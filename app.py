@@ -8,11 +8,11 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from medusa_core.cli import EXIT_BAD_INPUT, OneLineParser
+from medusa_core.cli.flags import add_settings
+from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, one_line
-from medusa_core.flags import add_settings
-from ui.environment import LARGEST_PORT, check_environment
+from ui.serving.environment import LARGEST_PORT, check_environment
 
 START = "ui.launch:start"  # imported once flags and environment are checked
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 
 sys.exit(main())

@@ -18,8 +18,8 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.stopping import text_before_stop
+from medusa_core.loading.load import load_engine
+from medusa_core.text.stopping import text_before_stop
 from medusa_core.trace import RunTrace, TraceBuilder
 
 Settings = TypeVar("Settings")

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.kv_cache import TreeCache
-from medusa_core.prompt_text import check_characters, check_text
-from medusa_core.stopping import text_before_stop
-from medusa_core.target import Target
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.model import Target
+from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.prompt_check import check_characters, check_text
+from medusa_core.text.stopping import text_before_stop
 
 _MARK, _NEXT = "medusaanswer", "medusaquestion"  # plain words that no template changes
 _ROOM = 4  # old messages go when less than a 4th of the context, or the budget, is left for the reply

@@ -17,10 +17,10 @@ from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import DrafterProtocol
 from medusa_core.errors import MedusaError
-from medusa_core.kv_cache import TreeCache
-from medusa_core.stopping import Stopper
-from medusa_core.target import Target
-from medusa_core.token_tree import TokenTree
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.model import Target
+from medusa_core.text.stopping import Stopper
+from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step, decode
 from medusa_core.drafters import make_drafter
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError, is_out_of_memory
-from medusa_core.heads import MedusaHeads
-from medusa_core.kv_cache import TreeCache
-from medusa_core.prompt_text import check_text
-from medusa_core.stopping import Stopper
-from medusa_core.target import Target
-from medusa_core.tree import Topology, load_tree
-from medusa_core.tree_search import assumed_accuracies, search_tree
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.model import Target
+from medusa_core.text.prompt_check import check_text
+from medusa_core.text.stopping import Stopper
+from medusa_core.trees.search import assumed_accuracies, search_tree
+from medusa_core.trees.tree import Topology, load_tree
 
 _FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
 

@@ -16,7 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
-from medusa_core.stopping import text_before_stop
+from medusa_core.text.stopping import text_before_stop
 from medusa_core.trace_format import SCHEMA_VERSION, ConfigTrace, ModelTrace, RunTrace, read_trace
 
 __all__ = ["RunTrace", "TraceBuilder", "read_trace", "write_trace"]

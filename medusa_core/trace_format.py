@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from medusa_core.acceptance.sampling import ENTROPY_GUARD
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
-from medusa_core.sampling import ENTROPY_GUARD
 
 SCHEMA_VERSION = 1
 

@@ -23,8 +23,9 @@ from built_once import built_once
 from hypothesis import settings
 from training_corpus import write_corpus
 
-from medusa_core import checkpoints
-from medusa_core.cli import main
+from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
+from medusa_core.checkpoints.write import save_heads
+from medusa_core.cli.main import main
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.pretrain import pretrain
 
@@ -69,9 +70,9 @@ def engine_folder(engine, tmp_path_factory):
     def build(folder):
         engine.target.model.save_pretrained(folder)
         engine.tokenizer.save_pretrained(folder)
-        heads = folder / checkpoints.HEADS_FOLDER
-        checkpoints.save_heads(engine.heads, heads, "tiny", torch.float32)
-        (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
+        heads = folder / HEADS_FOLDER
+        save_heads(engine.heads, heads, "tiny", torch.float32)
+        (heads / TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
 
     return built_once(tmp_path_factory, "model", build)
 

@@ -12,33 +12,38 @@ LINES = 350
 
 # Bottom first. A module may import what stands on a lower line, and its own package.
 LAYERS = [
-    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages", "medusa_core.plural"],
+    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages", "medusa_core.text.plural"],
     ["medusa_core.config", "medusa_core.files"],
     [
-        "medusa_core.tree",
-        "medusa_core.kv_cache",
-        "medusa_core.sampling",
-        "medusa_core.prompt_text",
-        "medusa_core.stopping",
-        "medusa_core.heads",
-        "medusa_core.attention_masks",
+        "medusa_core.trees.tree",
+        "medusa_core.target.kv_cache",
+        "medusa_core.acceptance.sampling",
+        "medusa_core.text.prompt_check",
+        "medusa_core.text.stopping",
+        "medusa_core.drafters.medusa.heads",
+        "medusa_core.target.masks",
     ],
-    ["medusa_core.tree_search", "medusa_core.token_tree"],
-    ["medusa_core.target", "medusa_core.checkpoints", "medusa_core.devices", "medusa_core.quantised"],
-    ["medusa_core.shape", "medusa_core.weights"],
-    ["medusa_core.memory"],
-    ["medusa_core.lora", "medusa_core.adapter_patterns"],
-    ["medusa_core.peft_adapters"],
-    ["medusa_core.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
+    ["medusa_core.trees.search", "medusa_core.trees.token_tree"],
+    [
+        "medusa_core.target.model",
+        "medusa_core.checkpoints",
+        "medusa_core.loading.devices",
+        "medusa_core.target.quantization",
+    ],
+    ["medusa_core.loading.model_size", "medusa_core.loading.weights"],
+    ["medusa_core.loading.memory"],
+    ["medusa_core.checkpoints.lora", "medusa_core.checkpoints.adapter_patterns"],
+    ["medusa_core.checkpoints.peft_adapters"],
+    ["medusa_core.checkpoints.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
     ["medusa_core.decoding"],
     ["medusa_core.engine"],
-    ["medusa_core.loading"],
+    ["medusa_core.loading.load"],
     ["medusa_core.trace_format"],
     ["medusa_core.trace"],
     ["medusa_core"],  # everything not named above: command line, benchmark, training
     ["ui"],
 ]
-HEAVY = {"torch", "transformers", "gradio", "accelerate", "medusa_core.engine", "medusa_core.loading"}
+HEAVY = {"torch", "transformers", "gradio", "accelerate", "medusa_core.engine", "medusa_core.loading.load"}
 PAGE = {"gradio", "plotly", "ui"}
 
 

@@ -10,17 +10,17 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.flags import read_settings
-from ui.connections import limit_connections
-from ui.http_guard import HttpGuard
+from ui.figures.theme import gradio_theme
 from ui.layout import build_page, page_css
-from ui.policy import Policy, Reach, announcement, policy_of
-from ui.routes import Names
+from ui.serving.connections import limit_connections
+from ui.serving.http_guard import HttpGuard
+from ui.serving.policy import Policy, Reach, announcement, policy_of
+from ui.serving.routes import Names
+from ui.serving.zero_gpu import claim
 from ui.session import Session
-from ui.theme import gradio_theme
-from ui.zero_gpu import claim
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file

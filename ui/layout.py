@@ -6,13 +6,15 @@ from pathlib import Path
 
 import gradio as gr
 
-from ui import model_bar
-from ui.admission import WAITING_EVENTS
-from ui.chosen import Chosen
-from ui.page import Page
-from ui.race_view import race_css
+from ui.components.race_view import race_css
+from ui.records.selection import Chosen
+from ui.serving.admission import WAITING_EVENTS
+from ui.serving.page import Page
 from ui.session import Session
-from ui.tabs import decode, experiments, side_by_side, train, trees
+from ui.tabs import decode, experiments, side_by_side
+from ui.tabs.model_bar import bar as model_bar
+from ui.tabs.train import tab as train
+from ui.tabs.trees import tab as trees
 
 TITLE = "Medusa decoding, step by step"
 HEADER = f"""
@@ -32,7 +34,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
 def build_page(session: Session) -> gr.Blocks:
-    """The Blocks page with its queue: one run at a time; `ui.admission` says who may wait for one."""
+    """The Blocks page with its queue: one run at a time; `ui.serving.admission` says who may wait for one."""
     cleaning = (OLD_SECONDS, OLD_SECONDS)
     with Page(
         session.channel, title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from medusa_core.acceptance import rule_names
 from medusa_core.config import NO_HEADS, GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import published_trees
-from ui.chat_run import chat_notice, chat_run
-from ui.chosen import DEFAULT, YOURS, Chosen
-from ui.decode_run import decode_run
-from ui.decode_view import told_to_the_end
-from ui.engine_shelf import EngineShelf
-from ui.kept_runs import KeptRuns
-from ui.measure import Contest
-from ui.models import Models, badge_of
-from ui.page_channel import PageChannel
-from ui.policy import Policy
-from ui.read_shelf import ReadShelf
-from ui.run_place import RunPlace
-from ui.run_settings import BY_BUDGET, check_prompt, make_config, own_tree
-from ui.shipped import ASSETS
-from ui.talk import Talk, check_message
-from ui.updates import StopFlag, Update, told
+from medusa_core.trees.tree import published_trees
+from ui.components.decode_view import told_to_the_end
+from ui.records.conversation import Talk, check_message
+from ui.records.examples import ASSETS
+from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.settings import BY_BUDGET, check_prompt, make_config, own_tree
+from ui.records.updates import StopFlag, Update, told
+from ui.runs.chat import chat_notice, chat_run
+from ui.runs.compare import Contest
+from ui.runs.conversation_cache import ReadShelf
+from ui.runs.decode import decode_run
+from ui.serving.engine_cache import EngineShelf
+from ui.serving.kept_runs import KeptRuns
+from ui.serving.models import Models, badge_of
+from ui.serving.page_channel import PageChannel
+from ui.serving.policy import Policy
+from ui.serving.runner import RunPlace
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -50,7 +50,7 @@ class Session:
         policy: Policy | None = None,
         gpu: Callable[..., Any] | None = None,
     ):
-        """`gpu` is what `ui.zero_gpu.claim` gave: where it is something, runs borrow their GPU through it."""
+        """`gpu` is what `ui.serving.zero_gpu.claim` gave: where it is something, runs borrow their GPU through it."""
         self.assets = assets
         self.policy = policy or Policy()
         self.channel = PageChannel()
@@ -92,14 +92,16 @@ class Session:
 
     def accuracies_file(self, chosen: Chosen) -> Path | None:
         """The accuracies that lie beside the heads of the visitor's model, when both are on this disk."""
-        from medusa_core import checkpoints  # noqa: PLC0415 - takes a while, and the page should be up before
+        from medusa_core.checkpoints.locate import beside_heads, embedded_model  # noqa: PLC0415
+        from medusa_core.checkpoints.names import ACCURACIES_NAME  # noqa: PLC0415
+        from medusa_core.checkpoints.sources import heads_folder  # noqa: PLC0415
 
         load = self.load_config_of(chosen)
         if load.heads == NO_HEADS:
             return None
-        folder = Path(load.model) if load.model else checkpoints.embedded_model()
-        heads = Path(load.heads) if load.heads else checkpoints.heads_folder(folder)
-        return checkpoints.beside_heads(heads, checkpoints.ACCURACIES_NAME) if heads else None
+        folder = Path(load.model) if load.model else embedded_model()
+        heads = Path(load.heads) if load.heads else heads_folder(folder)
+        return beside_heads(heads, ACCURACIES_NAME) if heads else None
 
     def model_at_hand(self, chosen: Chosen) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
@@ -214,7 +216,7 @@ class Session:
 
     def _add_engine(self, label: str, source: LoadConfig | Engine) -> str:
         if isinstance(source, LoadConfig):
-            from medusa_core.loading import load_engine  # noqa: PLC0415 - transformers takes seconds
+            from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
             source = load_engine(source)
         return self._own.add(label, source)

@@ -17,7 +17,7 @@ import torch
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.token_tree import TokenTree
+from medusa_core.trees.token_tree import TokenTree
 
 _SHARED = {"verdict"}
 

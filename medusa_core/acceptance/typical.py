@@ -12,10 +12,10 @@ import math
 import torch
 
 from medusa_core.acceptance import match
+from medusa_core.acceptance.sampling import choose
 from medusa_core.acceptance.verdict import Verdict, longest_path, node_statistics
 from medusa_core.config import GenerationConfig
-from medusa_core.sampling import choose
-from medusa_core.token_tree import TokenTree
+from medusa_core.trees.token_tree import TokenTree
 
 
 class Rule:

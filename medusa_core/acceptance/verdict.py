@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from medusa_core.sampling import entropy, probabilities
-from medusa_core.token_tree import TokenTree
+from medusa_core.acceptance.sampling import entropy, probabilities
+from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)

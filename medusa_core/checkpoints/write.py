@@ -13,11 +13,11 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from medusa_core.checkpoints.build import TruncatedHeads
 from medusa_core.checkpoints.layouts import HeadTensors, State, to_public
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, HEADS_NAME
+from medusa_core.drafters.medusa.build import TruncatedHeads
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import reason_of
-from medusa_core.heads import MedusaHeads
 
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full
 SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage

@@ -13,11 +13,11 @@ from typing import Protocol
 import torch
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
-from medusa_core.target import Target
-from medusa_core.token_tree import TokenTree
-from medusa_core.tree import Topology
+from medusa_core.target.model import Target
+from medusa_core.trees.token_tree import TokenTree
+from medusa_core.trees.tree import Topology
 
 
 class DrafterProtocol(Protocol):

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from medusa_core.bench import MethodLog
-from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.measure import ratio
+from medusa_core.evaluation.bench import MethodLog
 from medusa_core.experiments.record import Mean
-from medusa_core.target import Target
+from medusa_core.experiments.rows import ratio
+from medusa_core.target.model import Target
+from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, read_examples
 
 

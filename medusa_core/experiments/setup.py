@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from medusa_core.bench import MethodLog, Runner, interleave, measure_run
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import MethodLog, Runner, interleave, measure_run
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.settings import RunSettings
-from medusa_core.tree import Topology
+from medusa_core.trees.tree import Topology
 
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress

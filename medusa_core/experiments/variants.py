@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from medusa_core.calibration import calibrate_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.head_accuracy import calibrate_heads
+from medusa_core.evaluation.prompts import read_prompts, shipped_prompts
 from medusa_core.experiments.settings import VariantSettings
 from medusa_core.experiments.setup import Setup
 from medusa_core.experiments.train_variants import train_missing
-from medusa_core.loading import load_engine
-from medusa_core.prompts import read_prompts, shipped_prompts
+from medusa_core.loading.load import load_engine
 
 CALIBRATION_TOKENS = 128  # written after each calibration prompt
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from medusa_core.chat_template import ChatTemplateError, chat_ids
+from medusa_core.acceptance.sampling import COLDEST, refusing_nan
 from medusa_core.errors import MedusaError
-from medusa_core.sampling import COLDEST, refusing_nan
+from medusa_core.text.chat_template import ChatTemplateError, chat_ids
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.examples import Example, data_files, read_examples

@@ -14,18 +14,20 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import BitsAndBytesConfig, PreTrainedTokenizerBase
 
-from medusa_core import checkpoints
-from medusa_core.devices import cpu_has_bf16
+from medusa_core.checkpoints import base as base_files
+from medusa_core.checkpoints.base import load_base, read_base_config
+from medusa_core.checkpoints.locate import embedded_model, locate_model
+from medusa_core.checkpoints.lora import untie
+from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.errors import MedusaError
-from medusa_core.lora import untie
-from medusa_core.peft_adapters import without_deprecations
-from medusa_core.quantised import bitsandbytes_config
+from medusa_core.loading.devices import cpu_has_bf16
+from medusa_core.target.quantization import bitsandbytes_config
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 
 
 def base_folder(config: Medusa1Config) -> Path:
     """The folder of the base the settings name; the embedded one when they name none."""
-    return checkpoints.locate_model(config.model) if config.model else checkpoints.embedded_model()
+    return locate_model(config.model) if config.model else embedded_model()
 
 
 def base_name(config: Medusa1Config) -> str:
@@ -35,8 +37,8 @@ def base_name(config: Medusa1Config) -> str:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The base's tokenizer. Raises MedusaError when there is none."""
-    checkpoints.read_base_config(folder)  # a damaged config is not the tokenizer's fault
-    tokenizer = checkpoints.load_tokenizer(folder)
+    read_base_config(folder)  # a damaged config is not the tokenizer's fault
+    tokenizer = base_files.load_tokenizer(folder)
     if tokenizer is None:
         raise MedusaError(f"{folder} has no tokenizer to train with: put its files beside the weights")
     return tokenizer
@@ -57,7 +59,7 @@ def load_frozen(config: Medusa1Config, device: torch.device) -> torch.nn.Module:
     options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
     if config.base_4bit:
         options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
-    model = checkpoints.load_base(base_folder(config), **options)
+    model = load_base(base_folder(config), **options)
     if not config.base_4bit:
         model.to(device)
     return model.eval().requires_grad_(False)
@@ -76,7 +78,7 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> torch.nn.Modu
         )
     whole = not config.lora or not uses_bf16(config, device)
     dtype = torch.float32 if whole else torch.bfloat16
-    model = checkpoints.load_base(base_folder(config), dtype=dtype).to(device)
+    model = load_base(base_folder(config), dtype=dtype).to(device)
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     return add_adapter(model, config) if config.lora else model

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from medusa_core.chat_template import ChatTemplateError, render_chat
 from medusa_core.errors import MedusaError
+from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, Message
 
 _PIECE_CHARACTERS = 2**18  # a longer text is encoded in pieces: the lists of one are 100 times its size

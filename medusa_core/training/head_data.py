@@ -12,8 +12,8 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedTokenizerBase
 
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.data import Batch, TrainingData, load_data
 from medusa_core.training.losses import HeadScores, head_scores, next_token_loss

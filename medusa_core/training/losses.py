@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from medusa_core.heads import MedusaHeads
+from medusa_core.drafters.medusa.heads import MedusaHeads
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from medusa_core.checkpoints import disk_errors
+from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.training.config import PretrainConfig

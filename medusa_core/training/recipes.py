@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
-from medusa_core.folder_lock import locked_folder
 from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.training.config import (
     DirectConfig,
@@ -20,6 +19,7 @@ from medusa_core.training.config import (
     RunConfig,
     SelfDistillConfig,
 )
+from medusa_core.training.folder_lock import locked_folder
 
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress

@@ -13,9 +13,9 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
+from ui.figures.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.session import Session
-from ui.theme import gradio_theme
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

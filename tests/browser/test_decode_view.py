@@ -9,7 +9,7 @@ import gradio as gr
 import pytest
 from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
 
-from ui.decode_view import (
+from ui.components.decode_view import (
     DecodeView,
     layout_key,
     layouts_of,

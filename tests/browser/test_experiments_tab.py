@@ -7,12 +7,12 @@ import json
 import gradio as gr
 import pytest
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.experiments import experiment_names
 from medusa_core.experiments.record import read_record
+from ui.figures.theme import gradio_theme
 from ui.layout import page_css
 from ui.tabs import experiments
-from ui.theme import gradio_theme
 
 pytestmark = pytest.mark.browser
 

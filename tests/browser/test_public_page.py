@@ -11,7 +11,7 @@ import pytest
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
 from ui.layout import build_page
-from ui.policy import Policy, Reach, policy_of
+from ui.serving.policy import Policy, Reach, policy_of
 from ui.session import Session
 
 pytestmark = pytest.mark.browser

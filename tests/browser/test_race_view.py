@@ -6,8 +6,8 @@ import gradio as gr
 import pytest
 from trace_factory import make_trace
 
+from ui.components.race_view import RaceView, lane, race_message, status_message
 from ui.layout import page_css
-from ui.race_view import RaceView, lane, race_message, status_message
 
 pytestmark = pytest.mark.browser
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui.shipped import recordings
+from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 

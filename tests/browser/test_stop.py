@@ -7,10 +7,11 @@ import re
 import pytest
 import tiny
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
 from ui.layout import build_page
-from ui.paced import MOST_UNDRAWN, Receipts
+from ui.serving.paced import MOST_UNDRAWN, Receipts
 from ui.session import Session
 
 pytestmark = pytest.mark.browser
@@ -32,7 +33,7 @@ def folder(tmp_path_factory):
     model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=1024), seed=1)
     model.save_pretrained(path)
     tiny.tiny_tokenizer().save_pretrained(path)
-    checkpoints.save_heads(tiny.random_heads(model), path / checkpoints.HEADS_FOLDER, "tiny")
+    save_heads(tiny.random_heads(model), path / HEADS_FOLDER, "tiny")
     return path
 
 
@@ -56,7 +57,7 @@ def under_way(monkeypatch):
         return label(receipts, message)
 
     monkeypatch.setattr(Receipts, "labelled", counting)
-    monkeypatch.setattr("ui.paced.SILENT_SECONDS", 60)  # no more for a page that is only slow
+    monkeypatch.setattr("ui.serving.paced.SILENT_SECONDS", 60)  # no more for a page that is only slow
     return noted
 
 

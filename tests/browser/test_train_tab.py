@@ -9,11 +9,11 @@ import pytest
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
-from ui import train_gain
 from ui.layout import build_page
-from ui.policy import Policy
+from ui.records.updates import StopFlag
+from ui.serving.policy import Policy
 from ui.session import Session
-from ui.updates import StopFlag
+from ui.tabs.train import gain as train_gain
 
 pytestmark = pytest.mark.browser
 

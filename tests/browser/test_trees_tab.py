@@ -10,8 +10,8 @@ import gradio as gr
 import pytest
 import tiny
 
-from medusa_core.tree import Topology
-from ui.chosen import Chosen
+from medusa_core.trees.tree import Topology
+from ui.records.selection import Chosen
 from ui.tabs import decode
 
 pytestmark = pytest.mark.browser

@@ -8,8 +8,8 @@ import json
 import pytest
 from view_trace import make_trace
 
-from ui.decode_view import message_begin, message_broken, message_end, message_trace, web_script
-from ui.palette import DARK, LIGHT, PHASES
+from ui.components.decode_view import message_begin, message_broken, message_end, message_trace, web_script
+from ui.figures.palette import DARK, LIGHT, PHASES
 
 pytestmark = pytest.mark.browser
 

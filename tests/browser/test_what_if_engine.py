@@ -14,7 +14,7 @@ import torch
 from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
 from medusa_core.trace import TraceBuilder
-from ui.decode_view import web_script
+from ui.components.decode_view import web_script
 
 pytestmark = pytest.mark.browser
 

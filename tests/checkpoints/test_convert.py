@@ -27,12 +27,12 @@ from head_files import (
 from huggingface_hub import constants
 from safetensors.torch import load_file
 
-from medusa_core.cli import main
+from medusa_core.checkpoints.convert import FORMATS, Request, convert
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
-from medusa_core.conversion import FORMATS, Request, convert
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.tree import load_tree
+from medusa_core.loading.load import load_engine
+from medusa_core.trees.tree import load_tree
 
 V = tiny.VOCABULARY
 

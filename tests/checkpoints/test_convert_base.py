@@ -21,11 +21,11 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.config import LoadConfig
-from medusa_core.conversion import Request, convert
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.peft_adapters import without_deprecations
+from medusa_core.loading.load import load_engine
 
 V = tiny.VOCABULARY
 

@@ -11,9 +11,10 @@ import torch
 from head_files import D, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
-from medusa_core.checkpoints import build_heads, read_heads
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
 
 V = tiny.VOCABULARY
 

@@ -11,11 +11,14 @@ import torch
 from head_files import HIDDEN, D, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
-from medusa_core.checkpoints import Layout, TruncatedHeads, build_heads, layout_of, read_heads, save_heads
+from medusa_core.checkpoints.files import Layout, layout_of
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 V = tiny.VOCABULARY
 

@@ -16,11 +16,11 @@ from paths import ROOT
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from medusa_core import lora
-from medusa_core.adapters import apply_adapter
-from medusa_core.checkpoints import ADAPTER_CONFIG, ADAPTER_NAME
+from medusa_core.checkpoints import lora
+from medusa_core.checkpoints.adapters import apply_adapter
+from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
+from medusa_core.checkpoints.peft_adapters import apply_with_peft
 from medusa_core.errors import MedusaError
-from medusa_core.peft_adapters import apply_with_peft
 
 ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SHAPES = {
@@ -70,7 +70,7 @@ def by_peft(monkeypatch):
         asked.append(folder)
         return apply_with_peft(model, folder)
 
-    monkeypatch.setattr("medusa_core.peft_adapters.apply_with_peft", listening)
+    monkeypatch.setattr("medusa_core.checkpoints.peft_adapters.apply_with_peft", listening)
     return asked
 
 
@@ -145,7 +145,7 @@ APPLY = """
 import sys
 from pathlib import Path
 from transformers import LlamaForCausalLM
-from medusa_core.adapters import apply_adapter
+from medusa_core.checkpoints.adapters import apply_adapter
 apply_adapter(LlamaForCausalLM.from_pretrained(sys.argv[1]), Path(sys.argv[2]))
 print("peft" in sys.modules, "bitsandbytes" in sys.modules)
 """

@@ -12,10 +12,11 @@ import torch
 from bad_input import Trap
 from pickled_bases import INDEX, WEIGHTS, pickled
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.base import load_base
+from medusa_core.checkpoints.lm_head import read_lm_head
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 
 def load(folder):
@@ -31,7 +32,7 @@ def test_it_is_the_same_model(engine_folder, model, tmp_path, shards, zipped):
     assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
     steps = tiny.run(engine, method="none", max_new_tokens=12)
     assert tiny.emitted(steps) == tiny.transformers_greedy(model, tiny.PROMPT, 12)
-    head = checkpoints.read_lm_head(folder)
+    head = read_lm_head(folder)
     assert torch.equal(head, model.get_output_embeddings().weight)
 
 
@@ -45,7 +46,7 @@ def test_code_in_it_is_not_run(engine_folder, tmp_path, shards, plain):
         file.write_bytes(pickle.dumps(state))
     else:
         torch.save(state, file)
-    for read in (load, checkpoints.read_lm_head, checkpoints.load_base):
+    for read in (load, read_lm_head, load_base):
         with pytest.raises(MedusaError) as caught:
             read(folder)
         assert f"{file.name} holds" in str(caught.value)

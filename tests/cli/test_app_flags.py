@@ -14,11 +14,11 @@ from launching import free_port
 from paths import ROOT
 
 import app
+from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
-from medusa_core.flags import read_settings
 from ui import launch
 from ui.layout import build_page
-from ui.policy import Reach, policy_of
+from ui.serving.policy import Reach, policy_of
 from ui.session import Session
 
 PATIENCE = 120

@@ -9,7 +9,7 @@ from bad_answers import refused
 from bad_texts import BadFlags
 
 from medusa_core import MedusaError
-from medusa_core.tree_search import parse_accuracies, read_accuracies
+from medusa_core.trees.search import parse_accuracies, read_accuracies
 
 NONE = ("holds no list of numbers a head", "write it anew with calibrate")
 RANGE = ("outside 0 to 1", "give shares, not percentages")

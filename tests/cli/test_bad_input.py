@@ -19,10 +19,10 @@ from bad_texts import FLAGS, PROMPTS, BadText
 from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.chat import Message
 from medusa_core.config import GenerationConfig, LoadConfig
-from ui.chosen import DEFAULT, Chosen
+from ui.records.conversation import Talk
+from ui.records.selection import DEFAULT, Chosen
+from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.talk import Talk
-from ui.updates import StopFlag
 
 LOADS = BASES | HEAD_ROWS
 SETTINGS = {

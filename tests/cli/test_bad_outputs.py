@@ -11,7 +11,7 @@ from bad_answers import CPU, refused
 from bad_texts import BadFlags
 
 from medusa_core import MedusaError
-from medusa_core.flags import check_output_file, check_output_folder
+from medusa_core.cli.flags import check_output_file, check_output_folder
 
 NOWHERE = "/proc/nobody"  # a file system that takes no files, not even the administrator's
 ENGINE = ["--model", "{engine}", *CPU]
@@ -65,7 +65,7 @@ def nothing_is_loaded(monkeypatch):
     def fail(*_args, **_settings):
         pytest.fail("the work began before its outputs were looked at")
 
-    monkeypatch.setattr("medusa_core.load_line.load_engine", fail)
+    monkeypatch.setattr("medusa_core.cli.progress.load_engine", fail)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no such file system here")

@@ -29,11 +29,12 @@ from bad_input import (
 )
 from bad_tables import AGAIN, Row
 
-from medusa_core import MedusaError, checkpoints, generate, load
+from medusa_core import MedusaError, generate, load
+from medusa_core.checkpoints.base import check_weights
 from medusa_core.config import LoadConfig
-from ui.chosen import DEFAULT, Chosen
+from ui.records.selection import DEFAULT, Chosen
+from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.updates import StopFlag
 
 GENERATION = "generation_config.json"
 MANY = 10**8
@@ -167,7 +168,7 @@ def test_settings_nobody_checks_end_in_one_line(command, shop, name):
 
 @pytest.mark.parametrize("key", ["target_modules", "exclude_modules", "rank_pattern", "layers_pattern"])
 def test_a_pattern_that_does_not_end_is_refused_after_a_while(shop, monkeypatch, key):
-    monkeypatch.setattr("medusa_core.adapter_patterns.SECONDS", 2.0)
+    monkeypatch.setattr("medusa_core.checkpoints.adapter_patterns.SECONDS", 2.0)
     value = {SLOW: 2} if key == "rank_pattern" else [SLOW] if key == "layers_pattern" else SLOW
     named = adapter_with(**{key: value})(shop)
     began = time.monotonic()
@@ -212,6 +213,6 @@ def test_ends_that_are_numbers_are_taken(shop, value):
 def test_quantised_weights_may_be_whole_numbers(shop):
     folder = Path(kind_of_weight(PROJECTION, torch.uint8)(shop).model)
     with pytest.raises(MedusaError, match="of kind U8"):
-        checkpoints.check_weights(folder)
+        check_weights(folder)
     change_json(folder / CONFIG, quantization_config={"quant_method": "bitsandbytes"})
-    checkpoints.check_weights(folder)
+    check_weights(folder)

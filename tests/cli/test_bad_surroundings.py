@@ -25,7 +25,7 @@ from bad_texts import PROMPTS, BadText
 from paths import ROOT
 
 from medusa_core import MedusaError, generate, load
-from medusa_core.target import Target
+from medusa_core.target.model import Target
 
 # --- the hub -----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from chats import CHATML, LINES, ask
 
-from medusa_core import Conversation, checkpoints
-from medusa_core.cli import main
+from medusa_core import Conversation
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.checkpoints.write import save_heads
+from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def chat_folder(engine_for, tmp_path):
         engine = engine_for(template)
         engine.target.model.save_pretrained(tmp_path)
         engine.tokenizer.save_pretrained(tmp_path)
-        checkpoints.save_heads(engine.heads, tmp_path / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
+        save_heads(engine.heads, tmp_path / HEADS_FOLDER, "tiny", torch.float32)
         return tmp_path
 
     return write

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.trace import read_trace
-from medusa_core.tree import load_tree
+from medusa_core.trees.tree import load_tree
 
 
 @pytest.fixture

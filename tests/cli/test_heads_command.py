@@ -11,10 +11,10 @@ import torch
 from head_files import HIDDEN, config_of
 from training_corpus import write_corpus
 
-from medusa_core.checkpoints import read_heads
-from medusa_core.cli import main
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from custom import IDS
 
-from medusa_core import checkpoints
-from medusa_core.cli import main
-from medusa_core.hub_export import export_custom_generate
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.cli.main import main
+from medusa_core.custom_generate.export import export_custom_generate
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_an_exported_folder_runs_where_the_project_is_not(exported, engine_folde
     shutil.copytree(exported / "custom_generate", tmp_path / "model-whole" / "custom_generate")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), model, exported, model / checkpoints.HEADS_FOLDER],
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), model, exported, model / HEADS_FOLDER],
         cwd=tmp_path,
         env=environment | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
         capture_output=True,

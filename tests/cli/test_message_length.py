@@ -9,7 +9,7 @@ from bad_answers import CPU
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.errors import LONGEST_LINE, MedusaError, one_line, reason_of, short_line
 
 MOST = 300

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bad_answers import training
 
-from medusa_core.commands.fit import Bars
-from medusa_core.commands.train import show_progress
+from medusa_core.cli.commands.fit import Bars
+from medusa_core.cli.commands.train import show_progress
 from medusa_core.errors import MedusaError
 from medusa_core.training.loop import Progress
 

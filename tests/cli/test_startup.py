@@ -14,7 +14,7 @@ import pytest
 from paths import ROOT
 
 import medusa_core
-from medusa_core.cli import build_parser
+from medusa_core.cli.main import build_parser
 from medusa_core.experiments import experiment_names, load_experiment, load_measurement
 
 SLOW = ("torch", "transformers", "gradio", "accelerate", "peft", "bitsandbytes", "scipy", "pandas")
@@ -34,7 +34,7 @@ print(json.dumps([name for name in slow if name in sys.modules]))
 """
 ALL_HELP = """
 import json, sys
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 found = {}
 for words in json.loads(sys.argv[1]):
     try:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from medusa_core.errors import MedusaError
-from medusa_core.fit.settings import FitConfig
 from medusa_core.training import data
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.encoding import TokenArrays
+from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.recipes import RECIPES
 
 CONFIGS = [*RECIPES.values(), FitConfig]

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.attention_masks import FULL, SLIDING, LayerMasks, mask_for
 from medusa_core.errors import MedusaError
+from medusa_core.target.masks import FULL, SLIDING, LayerMasks, mask_for
 
 
 def config(**settings):

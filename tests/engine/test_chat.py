@@ -14,9 +14,9 @@ from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 from medusa_core import Conversation, MedusaError
 from medusa_core.chat import Message, ReadText, turn_end
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
-from medusa_core.stopping import text_before_stop
-from medusa_core.target import Target
+from medusa_core.loading.load import load_engine
+from medusa_core.target.model import Target
+from medusa_core.text.stopping import text_before_stop
 
 SETTINGS = GenerationConfig(max_new_tokens=24, tree="cartesian-3x2x1")
 QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Good"]

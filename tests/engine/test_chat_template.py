@@ -10,10 +10,10 @@ import pytest
 import tiny
 from training_text import CHATML, embedded_tokenizer
 
-from medusa_core import chat_template
 from medusa_core.chat import Conversation, Message
-from medusa_core.chat_template import ChatTemplateError, Renderer, chat_ids, render_chat
 from medusa_core.errors import MedusaError
+from medusa_core.text import chat_template
+from medusa_core.text.chat_template import ChatTemplateError, Renderer, chat_ids, render_chat
 
 TURNS = [
     {"role": "system", "content": "Be <b>brief</b> & “kind”."},

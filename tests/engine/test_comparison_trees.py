@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from medusa_core.comparison_trees import (
+from medusa_core.errors import MedusaError
+from medusa_core.trees.baselines import (
     best_cartesian,
     best_cartesian_trees,
     cartesian_trees,
     random_choices,
 )
-from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology
-from medusa_core.tree_search import assumed_accuracies, expected_lengths, search_tree
+from medusa_core.trees.search import assumed_accuracies, expected_lengths, search_tree
+from medusa_core.trees.tree import Topology
 
 THREE = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.05], [0.3, 0.2, 0.1]]
 

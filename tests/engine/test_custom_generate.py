@@ -18,9 +18,10 @@ from transformers import (
     TextStreamer,
 )
 
-from medusa_core import MedusaError, checkpoints, load_medusa_heads, medusa_generate
-from medusa_core.hub_generate import HeadsWithTree
-from medusa_core.tree import Topology
+from medusa_core import MedusaError, load_medusa_heads, medusa_generate
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.custom_generate.generate import HeadsWithTree
+from medusa_core.trees.tree import Topology
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ def test_heads_come_from_a_folder_an_attribute_or_the_models_own_folder(model, h
         "do_sample": False,
     }
     expected = plain(model, max_new_tokens=24, do_sample=False)
-    folder = engine_folder / checkpoints.HEADS_FOLDER
+    folder = engine_folder / HEADS_FOLDER
     loaded = load_medusa_heads(model, folder)
     assert isinstance(loaded, HeadsWithTree)
     assert loaded.tree == Topology.from_choices(json.loads((folder / "tree.json").read_text()))

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, Lo
 
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
 from medusa_core.config import LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 
 @pytest.fixture(scope="module")

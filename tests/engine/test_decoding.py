@@ -8,7 +8,7 @@ import torch
 from tiny import PROMPT, run, transformers_greedy
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 TREES = ["cartesian-1x1x1", "cartesian-4x2x1", "cartesian-3x3x3", "cartesian-10"]
 

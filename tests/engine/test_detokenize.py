@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.detokenize import TextStream
+from medusa_core.text.streaming import TextStream
 
 
 def byte_decode(tokens):

@@ -10,12 +10,13 @@ import tiny
 import torch
 from transformers import AutoConfig
 
-from medusa_core.checkpoints import HEADS_FOLDER, embedded_model, tree_beside
+from medusa_core.checkpoints.locate import embedded_model, tree_beside
+from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
-from medusa_core.prompts import shipped_prompts
+from medusa_core.evaluation.prompts import shipped_prompts
+from medusa_core.loading.load import load_engine
 from medusa_core.trace import read_trace
-from medusa_core.tree import Topology, load_tree
+from medusa_core.trees.tree import Topology, load_tree
 
 ASSETS = embedded_model().parent
 TRACES = sorted((ASSETS / "traces").glob("*.json"))

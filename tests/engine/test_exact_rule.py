@@ -17,8 +17,8 @@ from one_draw_a_path import PerPathRule
 from scipy.stats import chisquare
 
 from medusa_core.acceptance import match
+from medusa_core.acceptance.sampling import probabilities
 from medusa_core.config import GenerationConfig
-from medusa_core.sampling import probabilities
 
 VOCABULARY = 8
 DRAWS = 4000

@@ -21,9 +21,9 @@ from medusa_core.acceptance import match
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
-from medusa_core.stopping import Stopper
-from medusa_core.target import Target
-from medusa_core.tree import load_tree
+from medusa_core.target.model import Target
+from medusa_core.text.stopping import Stopper
+from medusa_core.trees.tree import load_tree
 
 V = 8
 NEW = 3

@@ -13,9 +13,9 @@ import tiny
 import torch
 from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 
-from medusa_core import target as target_module
 from medusa_core.errors import MedusaError
-from medusa_core.target import PROVEN, Target
+from medusa_core.target import model as target_module
+from medusa_core.target.model import PROVEN, Target
 
 NEW_TOKENS = 28
 SLIDING = [name for name in FAMILIES if families.slides(name)]

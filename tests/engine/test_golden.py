@@ -9,7 +9,7 @@ import pytest
 from paths import BESIDE
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 GOLDEN = BESIDE / "golden"
 ENOUGH = 96  # a recorded run stops after the step that reaches so many tokens, which is not cut

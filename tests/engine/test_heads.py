@@ -7,7 +7,7 @@ import tiny
 import torch
 from torch import nn
 
-from medusa_core.heads import MedusaHeads
+from medusa_core.drafters.medusa.heads import MedusaHeads
 
 
 class SlowHead(nn.Module):

@@ -9,12 +9,12 @@ import pytest
 import tiny
 import torch
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
-from medusa_core.health import check_heads
-from medusa_core.loading import load_engine
+from medusa_core.evaluation.head_check import check_heads
+from medusa_core.loading.load import load_engine
 
 
 def with_heads(engine, heads):

@@ -19,10 +19,11 @@ from pickled_bases import INDEX, pickled
 from safetensors.torch import load_file, save_file
 from transformers import MistralConfig
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 VICUNA, VICUNA_HEADS = "lmsys/vicuna-7b-v1.3", "FasterDecoding/medusa-vicuna-7b-v1.3"
 ZEPHYR = "FasterDecoding/medusa-1.0-zephyr-7b-beta"
@@ -172,7 +173,7 @@ def test_a_whole_model_with_its_heads_among_its_shards(hub, mistral, tmp_path, n
     # Named for its heads alone, it is asked for the shards that have them.
     hub.sent.clear()
     shutil.rmtree(tmp_path / "cache")
-    assert torch.equal(checkpoints.read_heads(checkpoints.locate_heads(ZEPHYR)).lm_weight, heads.lm_weight)
+    assert torch.equal(read_heads(locate_heads(ZEPHYR)).lm_weight, heads.lm_weight)
     shards = {file for file in hub.sent if file.endswith(".safetensors")}
     assert shards == {file for name, file in weight_map.items() if name.startswith("medusa_head.")}
     assert len(shards) < 3

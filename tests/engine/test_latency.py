@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 import tiny
 
-from medusa_core.budget import (
+from medusa_core.cli.main import main
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.head_accuracy import calibrate_heads, count_heads
+from medusa_core.evaluation.latency import measure_latency
+from medusa_core.trees.budget import (
     LatencyPoint,
     best_budget,
     budgets,
@@ -18,11 +22,7 @@ from medusa_core.budget import (
     step_times,
     unsteady,
 )
-from medusa_core.calibration import calibrate_heads, count_heads
-from medusa_core.cli import main
-from medusa_core.errors import MedusaError
-from medusa_core.latency import measure_latency
-from medusa_core.tree_search import assumed_accuracies, read_accuracies, search_tree
+from medusa_core.trees.search import assumed_accuracies, read_accuracies, search_tree
 
 PROMPTS = [[1, 2, 0, 3], [5, 0, 7]]
 

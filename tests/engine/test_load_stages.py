@@ -17,12 +17,14 @@ from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from medusa_core import checkpoints, load_line, memory
 from medusa_core.checkpoints import download
-from medusa_core.cli import main
+from medusa_core.checkpoints.locate import locate, locate_model
+from medusa_core.cli import progress as load_line
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading import memory
+from medusa_core.loading.load import load_engine
 
 GIB = 2**30
 
@@ -193,7 +195,7 @@ def test_too_little_disk_is_said_before_it_is_full(hub, monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=1000)
     monkeypatch.setattr(download.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(MedusaError, match=r"a/base needs 0\.\d MB of disk, 0\.0 MB are free in .*HF_HOME"):
-        checkpoints.locate("a/base", ["*"])
+        locate("a/base", ["*"])
 
 
 def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
@@ -202,7 +204,7 @@ def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
     def broken(*_, **__):
         raise httpx2.ReadError("the line went dead")
 
-    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", broken)
+    monkeypatch.setitem(locate.__globals__, "snapshot_download", broken)
     with pytest.raises(MedusaError, match="ReadError: the line went dead"):
         load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
 
@@ -210,7 +212,7 @@ def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
 def test_mistrals_second_copy_of_the_weights_stays_where_it_is(hub):
     folder = hub.repositories["a/base"]
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
-    assert not (checkpoints.locate_model("a/base") / "consolidated.safetensors").exists()
+    assert not (locate_model("a/base") / "consolidated.safetensors").exists()
 
 
 # --- memory that runs out while loading --------------------------------------------------------------------

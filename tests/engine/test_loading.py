@@ -10,10 +10,11 @@ import torch
 from head_files import HIDDEN, public_state, write
 from safetensors.torch import load_file, save_file
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.locate import tree_beside
+from medusa_core.checkpoints.names import GPU_TREE_NAME, TREE_NAME
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 
 def load_from(folder, **settings):
@@ -37,11 +38,11 @@ def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
     ("device", "file"), [("cpu", "tree.json"), ("cuda", "tree-gpu.json"), ("mps", "tree-gpu.json")]
 )
 def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
-    assert checkpoints.tree_beside(tmp_path, torch.device(device)) is None
-    (tmp_path / checkpoints.TREE_NAME).write_text("[[0]]", encoding="utf-8")
-    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == "tree.json"
-    (tmp_path / checkpoints.GPU_TREE_NAME).write_text("[[0], [1]]", encoding="utf-8")
-    assert checkpoints.tree_beside(tmp_path, torch.device(device)).name == file
+    assert tree_beside(tmp_path, torch.device(device)) is None
+    (tmp_path / TREE_NAME).write_text("[[0]]", encoding="utf-8")
+    assert tree_beside(tmp_path, torch.device(device)).name == "tree.json"
+    (tmp_path / GPU_TREE_NAME).write_text("[[0], [1]]", encoding="utf-8")
+    assert tree_beside(tmp_path, torch.device(device)).name == file
 
 
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):

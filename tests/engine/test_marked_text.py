@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.marked_text import MarkedText, Piece
-from medusa_core.stopping import text_before_stop
-from ui.chat_run import cut_to
+from medusa_core.text.marked_text import MarkedText, Piece
+from medusa_core.text.stopping import text_before_stop
+from ui.runs.chat import cut_to
 
 LETTERS = "abcé€"  # the last two take several bytes, each a token of its own
 BYTES = [bytes([byte]) for byte in sorted(set(LETTERS.encode()))]

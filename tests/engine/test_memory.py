@@ -13,12 +13,12 @@ import torch
 from head_files import public_state, vllm_state, write, write_config, write_full, write_vllm
 from transformers import DeepseekV3Config, MambaConfig, MambaForCausalLM
 
-from medusa_core import memory
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.memory import estimate_memory
-from medusa_core.shape import head_numbers, model_shape
+from medusa_core.loading import memory
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.memory import estimate_memory
+from medusa_core.loading.model_size import head_numbers, model_shape
 
 GIB = 2**30
 
@@ -182,7 +182,7 @@ MEASURE = """
 import json, sys, threading, time
 import torch
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 def held():
     rows = open("/proc/self/status", encoding="utf-8").read().splitlines()

@@ -8,10 +8,10 @@ import torch
 from families import FAMILIES, family_model
 from transformers import AutoModelForMultimodalLM
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.lm_head import read_lm_head
 from medusa_core.config import LoadConfig
-from medusa_core.loading import load_engine
-from medusa_core.memory import estimate_memory
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.memory import estimate_memory
 
 NAMES = [name for name, family in FAMILIES.items() if family.text_type() != family.model_type]
 
@@ -31,7 +31,7 @@ def test_it_is_loaded_whole_and_decodes_text(name, tmp_path):
     engine = load_engine(load)
     head = model.get_output_embeddings().weight
     assert torch.equal(engine.target.model.get_output_embeddings().weight, head)
-    assert torch.equal(checkpoints.read_lm_head(tmp_path), head)
+    assert torch.equal(read_lm_head(tmp_path), head)
     heads = tiny.fitted_heads(engine.target.model)
     engine = tiny.build_engine(engine.target.model, heads, tokenizer=False)
     prompt = tiny.random_tokens(7, seed=2)

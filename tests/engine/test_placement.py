@@ -15,12 +15,15 @@ import torch
 from head_files import public_state, write
 from transformers import LlamaConfig
 
-from medusa_core import checkpoints, devices, loading
+from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import LoadConfig
-from medusa_core.devices import Placement, place, spare_memory, spread
+from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.quantised import lm_head_weight
+from medusa_core.loading import devices
+from medusa_core.loading import load as loading
+from medusa_core.loading.devices import Placement, place, spare_memory, spread
+from medusa_core.loading.load import load_engine
+from medusa_core.target.quantization import lm_head_weight
 
 GIB = 2**30
 
@@ -170,8 +173,8 @@ def test_a_spread_model_decodes_as_a_whole_one(spread_engine, engine):
 
 def test_heads_that_share_an_absent_lm_head_have_its_numbers(spread_engine, engine, tmp_path):
     write(tmp_path, public_state(engine.heads, version=2))
-    tensors = checkpoints.read_heads(tmp_path)
-    heads = checkpoints.build_heads(tensors, lm_head_weight(spread_engine.target.model), tmp_path)
+    tensors = read_heads(tmp_path)
+    heads = build_heads(tensors, lm_head_weight(spread_engine.target.model), tmp_path)
     assert torch.equal(heads.lm_weight, engine.target.model.lm_head.weight)
 
 

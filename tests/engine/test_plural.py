@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from trace_factory import make_trace
 
-from medusa_core.plural import counted
-from ui.decode_run import step_words, summary
+from medusa_core.text.plural import counted
+from ui.runs.decode import step_words, summary
 
 
 @pytest.mark.parametrize(

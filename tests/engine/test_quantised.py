@@ -17,13 +17,13 @@ import torch
 from head_files import public_state, write
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
-from medusa_core import quantised
-from medusa_core.cli import main
+from medusa_core.checkpoints.peft_adapters import without_deprecations
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.peft_adapters import without_deprecations
-from medusa_core.quantised import Packing, lm_head_weight, packing_of
+from medusa_core.loading.load import load_engine
+from medusa_core.target import quantization as quantised
+from medusa_core.target.quantization import Packing, lm_head_weight, packing_of
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 
@@ -216,7 +216,7 @@ def test_what_a_config_says_of_its_weights(settings, packing, words):
 
 def test_packed_is_what_is_counted_as_packed(tmp_path):
     """Experts are no linear layers to bitsandbytes: they stay as they are, in model and count."""
-    from medusa_core.shape import base_bytes, model_shape
+    from medusa_core.loading.model_size import base_bytes, model_shape
 
     config = MixtralConfig(
         vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,

@@ -13,13 +13,14 @@ from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import safe_open
 
-from medusa_core import checkpoints
-from medusa_core.checkpoints import find_sources
-from medusa_core.cli import main
+from medusa_core.checkpoints.locate import embedded_model, locate
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.sources import find_sources, locate_heads
+from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.heads import MedusaHeads
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 BASE = "lmsys/vicuna-7b-v1.3"
 BASE_KEY = "base_model_name_or_path"
@@ -128,12 +129,12 @@ def test_only_the_files_of_heads_are_asked_for(monkeypatch, heads, engine_folder
         asked.append((name, revision, set(allow_patterns)))
         return str(folder)
 
-    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", download)
+    monkeypatch.setitem(locate.__globals__, "snapshot_download", download)
     with_heads = {
         file.name for file in folder.glob("*.safetensors")
         if any(name.startswith("medusa_head.") for name in _names(file))
     }  # fmt: skip
-    assert checkpoints.locate_heads("a/full@v1") == folder
+    assert locate_heads("a/full@v1") == folder
     first, second_time = asked
     assert first[:2] == second_time[:2] == ("a/full", "v1")
     assert not any("model-" in pattern or pattern == "*.safetensors" for pattern in first[2])
@@ -142,7 +143,7 @@ def test_only_the_files_of_heads_are_asked_for(monkeypatch, heads, engine_folder
     assert others
     for file in others:
         file.unlink()
-    assert checkpoints.read_heads(folder).count == heads.count
+    assert read_heads(folder).count == heads.count
     assert "*.safetensors" not in second_time[2]
 
 
@@ -164,7 +165,7 @@ def test_heads_in_a_folder_name_their_base(engine_folder, heads, tmp_path, monke
     folder = write(tmp_path / "a" / "b", public_state(heads), config={BASE_KEY: name})
     for sources in (find_sources("", str(folder)), find_sources(str(folder), "")):
         assert sources.heads == folder
-        expected = checkpoints.embedded_model() if how == "embedded" else tmp_path / "base"
+        expected = embedded_model() if how == "embedded" else tmp_path / "base"
         assert sources.base.resolve() == expected.resolve()
         assert (sources.base_name, sources.heads_name) == ("embedded" if how == "embedded" else "base", "b")
     assert find_sources(str(folder), "none").heads is None
@@ -173,7 +174,7 @@ def test_heads_in_a_folder_name_their_base(engine_folder, heads, tmp_path, monke
 def test_names_that_mean_a_model(engine_folder, heads, tmp_path):
     other = write(tmp_path / "other", public_state(heads))
     assert find_sources("", "").base_name == "embedded"
-    assert find_sources("", "").heads == checkpoints.embedded_model() / "heads"
+    assert find_sources("", "").heads == embedded_model() / "heads"
     assert find_sources("", "none").heads is None
     own = find_sources(str(engine_folder), "")
     assert (own.base, own.heads, own.heads_name) == (engine_folder, engine_folder / "heads", "heads")
@@ -263,8 +264,8 @@ def test_each_answer_of_the_hub_has_its_advice(monkeypatch, answer):
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setitem(checkpoints.locate.__globals__, "snapshot_download", refuse)
-    monkeypatch.setitem(checkpoints.locate.__globals__, "HF_HUB_OFFLINE", False)
+    monkeypatch.setitem(locate.__globals__, "snapshot_download", refuse)
+    monkeypatch.setitem(locate.__globals__, "HF_HUB_OFFLINE", False)
     with pytest.raises(MedusaError) as caught:
-        checkpoints.locate("a/b", ["*"])
+        locate("a/b", ["*"])
     assert message in str(caught.value)

@@ -11,7 +11,7 @@ from custom import IDS, by_medusa, plain
 from transformers import GenerationConfig, StoppingCriteriaList
 
 from medusa_core import medusa_generate
-from medusa_core.hub_generate import generate as generate_of_a_folder
+from medusa_core.custom_generate.generate import generate as generate_of_a_folder
 
 LENGTH = {"max_new_tokens": 40, "do_sample": False}
 

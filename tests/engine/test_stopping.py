@@ -11,7 +11,7 @@ from transformers import MistralConfig
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.stopping import Stopper, text_before_stop
+from medusa_core.text.stopping import Stopper, text_before_stop
 
 
 def with_end_token(engine, token):

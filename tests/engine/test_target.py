@@ -34,9 +34,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from medusa_core import target as target_module
 from medusa_core.errors import MedusaError
-from medusa_core.target import PROVEN, Target
+from medusa_core.target import model as target_module
+from medusa_core.target.model import PROVEN, Target
 
 KERNELS = ["sdpa", "eager"]
 SMALL = {

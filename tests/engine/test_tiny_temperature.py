@@ -9,8 +9,8 @@ import tiny
 import torch
 from bad_answers import CPU
 
+from medusa_core.acceptance.sampling import choose, entropy, probabilities
 from medusa_core.config import GenerationConfig
-from medusa_core.sampling import choose, entropy, probabilities
 
 TINY = (1e-6, 1e-20, 1e-38, 1e-45, 1e-50, 1e-320, 5e-324)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.token_tree import ancestor_mask
-from medusa_core.tree import MAX_NODES, Topology, cartesian, load_tree, published_trees
+from medusa_core.trees.token_tree import ancestor_mask
+from medusa_core.trees.tree import MAX_NODES, Topology, cartesian, load_tree, published_trees
 
 # name: (nodes per depth, leaves), from the table of published facts
 PUBLISHED = {

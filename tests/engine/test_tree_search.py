@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.tree import TOP_K, Topology
-from medusa_core.tree_search import (
+from medusa_core.trees.search import (
     assumed_accuracies,
     expected_lengths,
     node_value,
     read_accuracies,
     search_tree,
 )
+from medusa_core.trees.tree import TOP_K, Topology
 
 TWO_HEADS = [[0.6, 0.2, 0.1], [0.4, 0.3, 0.05]]
 

@@ -16,7 +16,7 @@ from custom import by_medusa
 from transformers import DynamicCache, MistralConfig
 
 from medusa_core import generate, load
-from medusa_core.attention_masks import FULL, SLIDING, LayerMasks
+from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 
 PROMPT = [1, 2, 0, 3, 7, 5, 5, 9, 4, 2]
 WINDOW = 4  # less than the prompt has

@@ -7,7 +7,7 @@ import json
 import pytest
 from tiny_experiments import NAMES, write_prompts, write_variants
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names, load_experiment
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record

@@ -11,8 +11,8 @@ import tiny
 import torch
 from tiny_experiments import build_setup
 
-from medusa_core.bench import Measurement, MethodLog, interleave
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import Measurement, MethodLog, interleave
 from medusa_core.experiments import measure, quality
 
 

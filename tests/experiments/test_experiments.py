@@ -17,9 +17,9 @@ from medusa_core.experiments.figure5 import measurement as figure5
 from medusa_core.experiments.table2 import measurement as table2
 from medusa_core.experiments.table3 import measurement as table3
 from medusa_core.experiments.train_variants import variant_config
-from medusa_core.loading import load_engine
-from medusa_core.tree import Topology
-from medusa_core.tree_search import expected_lengths
+from medusa_core.loading.load import load_engine
+from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from training_corpus import SENTENCES
 
-from medusa_core.fit.plan import Rates, write_plan
-from medusa_core.fit.run import prepare
-from medusa_core.fit.settings import FitConfig
+from medusa_core.training.fit.plan import Rates, write_plan
+from medusa_core.training.fit.run import prepare
+from medusa_core.training.fit.settings import FitConfig
 
 RATES = Rates(answers=1000.0, tokens_per_answer=100.0, heads=2000.0, decoding=500.0)
 

@@ -9,8 +9,8 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from medusa_core.conversion import Request, convert
-from medusa_core.heads import MedusaHeads
+from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.drafters.medusa.heads import MedusaHeads
 
 BASE_KEY = "base_model_name_or_path"
 D = 32  # hidden size of the tiny models

@@ -9,9 +9,10 @@ import tiny
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
+from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 from medusa_core.trace import TraceBuilder
 
 HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
@@ -34,9 +35,9 @@ def write_model(path: Path) -> Path:
     model.save_pretrained(path)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
     (path / TEMPLATE_FILE).write_text(TEMPLATE, "utf-8")
-    heads = path / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model), heads, "tiny")
-    (heads / checkpoints.TREE_NAME).write_text(json.dumps([[0], [1], [0, 0], [0, 1], [0, 0, 0]]), "utf-8")
+    heads = path / HEADS_FOLDER
+    save_heads(tiny.fitted_heads(model), heads, "tiny")
+    (heads / TREE_NAME).write_text(json.dumps([[0], [1], [0, 0], [0, 1], [0, 0, 0]]), "utf-8")
     return path
 
 

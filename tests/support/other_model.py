@@ -8,7 +8,8 @@ from pathlib import Path
 import tiny
 import torch
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.checkpoints.write import save_heads
 
 
 def other_model(first: Path, parent: Path) -> Path:
@@ -16,6 +17,6 @@ def other_model(first: Path, parent: Path) -> Path:
     folder = shutil.copytree(first, parent / "other", ignore=shutil.ignore_patterns("heads"))
     model = tiny.frequent_zero_model(kv_heads=2, seed=7)
     model.save_pretrained(folder)
-    heads = folder / checkpoints.HEADS_FOLDER
-    checkpoints.save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
+    heads = folder / HEADS_FOLDER
+    save_heads(tiny.fitted_heads(model, 2), heads, "other", torch.float32)
     return folder

@@ -15,10 +15,10 @@ import httpx
 from launching import launch
 
 from medusa_core.config import LoadConfig
-from ui.connections import limit_connections
 from ui.launch import launch_options
 from ui.layout import build_page
-from ui.policy import Reach, policy_of
+from ui.serving.connections import limit_connections
+from ui.serving.policy import Reach, policy_of
 from ui.session import Session
 
 PATIENCE = 60  # seconds until a test gives up waiting

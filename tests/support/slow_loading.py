@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from medusa_core import loading
+from medusa_core.loading import load as loading
 
 PATIENCE = 20  # seconds, so that a fault ends a test instead of hanging it
 

@@ -24,10 +24,10 @@ from transformers import (
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
-from medusa_core.heads import MedusaHeads
-from medusa_core.target import Target
-from medusa_core.token_tree import TokenTree, ancestor_mask
+from medusa_core.target.model import Target
+from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 
 VOCABULARY = 24
 HEADS = 3

@@ -7,12 +7,13 @@ import json
 import tiny
 import torch
 
-from medusa_core import checkpoints
+from medusa_core.checkpoints.names import HEADS_FOLDER
+from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
 from medusa_core.experiments import variants
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.experiments.setup import Setup
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
 NAMES = ["figure3", "figure4", "figure5", "table2", "table3"]
@@ -29,14 +30,14 @@ def write_variants(engine_folder, root) -> str:
     """Folders of variants: poor heads, good heads, and a whole model whose base was harmed."""
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     model = engine.target.model
-    checkpoints.save_heads(tiny.random_heads(model), root / "medusa1", "tiny", torch.float32)
-    checkpoints.save_heads(engine.heads, root / "medusa2", "tiny", torch.float32)
+    save_heads(tiny.random_heads(model), root / "medusa1", "tiny", torch.float32)
+    save_heads(engine.heads, root / "medusa2", "tiny", torch.float32)
     torch.manual_seed(0)
     for weight in model.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     model.save_pretrained(root / "direct")
     engine.tokenizer.save_pretrained(root / "direct")
-    checkpoints.save_heads(engine.heads, root / "direct" / checkpoints.HEADS_FOLDER, "tiny", torch.float32)
+    save_heads(engine.heads, root / "direct" / HEADS_FOLDER, "tiny", torch.float32)
     return ",".join(f"{name}={root / name}" for name in ("medusa1", "medusa2", "direct"))
 
 

@@ -8,7 +8,7 @@ import json
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from medusa_core.checkpoints import embedded_model
+from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.training.corpus import END_OF_TEXT
 from medusa_core.training.examples import Example, Message
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from training_runs import finish, medusa2_config, settings_for
 
-from medusa_core.checkpoints import has_adapter, read_heads
+from medusa_core.checkpoints.locate import has_adapter
+from medusa_core.checkpoints.read import read_heads
 from medusa_core.training.config import Medusa1Config, SelfDistillConfig
 from medusa_core.training.recipes import train
 

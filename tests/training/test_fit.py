@@ -15,16 +15,17 @@ import tiny
 from fits import ignore, prepared_for, tiny_config
 from training_corpus import SENTENCES
 
-from medusa_core import checkpoints
-from medusa_core.cli import main
+from medusa_core.checkpoints.locate import has_adapter
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.fit.prompts import PROMPTS, prompt_ids, read_heldout
-from medusa_core.fit.report import advice, verdict
-from medusa_core.fit.run import DONE, FITTED, prepare, run_fit
-from medusa_core.fit.settings import FitConfig
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.examples import read_examples
+from medusa_core.training.fit.prompts import PROMPTS, prompt_ids, read_heldout
+from medusa_core.training.fit.report import advice, verdict
+from medusa_core.training.fit.run import DONE, FITTED, prepare, run_fit
+from medusa_core.training.fit.settings import FitConfig
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_the_folder_explains_itself(fitted):
     folder = Path(config.out) / FITTED
     heads = json.loads((folder / "config.json").read_text())
     assert (heads["medusa_num_heads"], heads["base_model_name_or_path"]) == (3, config.model)
-    accuracies = json.loads((folder / checkpoints.ACCURACIES_NAME).read_text())
+    accuracies = json.loads((folder / ACCURACIES_NAME).read_text())
     assert [point["nodes"] for point in accuracies["latency"]][:2] == [1, 2]
     assert json.loads((folder / "report.json").read_text()) == report
     card = (folder / "README.md").read_text()
@@ -190,7 +191,7 @@ def test_medusa2_and_its_adapter(trained_base, tmp_path):
     config = tiny_config(trained_base, tmp_path, recipe="medusa2")
     report = run_fit(config, prepared_for(config, steps=60), ignore)
     folder = tmp_path / "fit" / FITTED
-    assert checkpoints.has_adapter(folder)
+    assert has_adapter(folder)
     loss = report["training"]["base_loss"]
     assert loss["after"] == pytest.approx(loss["before"], rel=0.1)
     assert "adapter" in (folder / "README.md").read_text()

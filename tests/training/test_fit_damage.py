@@ -10,12 +10,12 @@ import pytest
 from fits import RATES
 
 from medusa_core.errors import MedusaError
-from medusa_core.fit.plan import PLAN, first_plan, read_plan, size_plan, write_plan
-from medusa_core.fit.prompts import HELDOUT, HeldOut, read_heldout, write_heldout
-from medusa_core.fit.report import _part
-from medusa_core.fit.run import DONE, _once, _result
-from medusa_core.fit.settings import FitConfig
 from medusa_core.training.answers import PROGRESS
+from medusa_core.training.fit.plan import PLAN, first_plan, read_plan, size_plan, write_plan
+from medusa_core.training.fit.prompts import HELDOUT, HeldOut, read_heldout, write_heldout
+from medusa_core.training.fit.report import _part
+from medusa_core.training.fit.run import DONE, _once, _result
+from medusa_core.training.fit.settings import FitConfig
 
 BROKEN = {"cut": b'{"a": 1', "empty": b"", "a list": b"[1]", "bytes": b"\xff\xfe", "brackets": b"[" * 100_000}
 
@@ -93,7 +93,7 @@ def test_damaged_accuracies_of_the_result_end_in_one_line(tmp_path):
 @pytest.fixture(scope="module")
 def answers(shop_engine, tmp_path_factory):
     """The command that writes a few answers, and its folder, in which they are written."""
-    from medusa_core.cli import main
+    from medusa_core.cli.main import main
 
     out = tmp_path_factory.mktemp("answers") / "run"
     argv = [

@@ -11,11 +11,11 @@ import tiny
 from fits import ignore, tiny_config
 from training_corpus import SENTENCES
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.fit.prompts import PROMPTS, heldout_of, split_prompts
-from medusa_core.fit.run import prepare
 from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.fit.prompts import PROMPTS, heldout_of, split_prompts
+from medusa_core.training.fit.run import prepare
 
 # --- what is refused
 

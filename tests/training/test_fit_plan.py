@@ -8,11 +8,12 @@ import pytest
 import tiny
 from fits import RATES, tiny_config
 
-from medusa_core.cli import main
+from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.fit import memory
-from medusa_core.fit.memory import fitting_pass, head_parameters
-from medusa_core.fit.plan import (
+from medusa_core.loading.model_size import model_shape
+from medusa_core.training.fit import memory
+from medusa_core.training.fit.memory import fitting_pass, head_parameters
+from medusa_core.training.fit.plan import (
     FEWEST_ANSWERS,
     FEWEST_STEPS,
     MOST_PASSES,
@@ -24,8 +25,7 @@ from medusa_core.fit.plan import (
     size_plan,
     write_plan,
 )
-from medusa_core.fit.settings import FitConfig
-from medusa_core.shape import model_shape
+from medusa_core.training.fit.settings import FitConfig
 
 # --- time
 

@@ -11,10 +11,8 @@ import pytest
 from paths import ROOT
 from training_runs import settings_for
 
-from medusa_core import folder_lock
 from medusa_core.errors import MedusaError
-from medusa_core.fit.settings import FitConfig
-from medusa_core.folder_lock import LOCK_NAME, locked_folder
+from medusa_core.training import folder_lock
 from medusa_core.training.config import (
     DirectConfig,
     Medusa1Config,
@@ -22,10 +20,12 @@ from medusa_core.training.config import (
     PretrainConfig,
     SelfDistillConfig,
 )
+from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.recipes import train
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from medusa_core.folder_lock import locked_folder\n"
+    "import sys, time; from pathlib import Path; from medusa_core.training.folder_lock import locked_folder\n"
     "with locked_folder(Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
 )
 

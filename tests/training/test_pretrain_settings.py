@@ -15,7 +15,7 @@ from tiny import build_model, tiny_config
 from training_corpus import losses_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from medusa_core.commands.train import ended_by_signal, show_progress
+from medusa_core.cli.commands.train import ended_by_signal, show_progress
 from medusa_core.errors import MedusaError
 from medusa_core.training import loop
 from medusa_core.training.dropout import Dropout

@@ -18,11 +18,13 @@ from training_corpus import losses_of
 from training_runs import finish, medusa2_config, settings_for
 from transformers import AutoModelForCausalLM
 
-from medusa_core.adapters import apply_adapter
-from medusa_core.checkpoints import ADAPTER_NAME, has_adapter, read_heads
+from medusa_core.checkpoints.adapters import apply_adapter
+from medusa_core.checkpoints.locate import has_adapter
+from medusa_core.checkpoints.names import ADAPTER_NAME
+from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 from medusa_core.training.config import DirectConfig, Medusa1Config, SelfDistillConfig
 from medusa_core.training.recipes import result_of, train
 

@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from training_runs import finish, medusa2_config, settings_for
 from transformers import AutoModelForCausalLM
 
-from medusa_core.checkpoints import read_heads
+from medusa_core.checkpoints.read import read_heads
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config
 

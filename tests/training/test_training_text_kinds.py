@@ -7,7 +7,7 @@ from bad_answers import refused, training
 from bad_texts import BadText
 
 from medusa_core.errors import MedusaError
-from ui.train_plan import PASTE, Plan, save_text
+from ui.tabs.train.plan import PASTE, Plan, save_text
 
 PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n" + b"BT (abcdefgh) Tj ET\n" * 200  # plain ASCII
 KINDS = {

@@ -9,7 +9,7 @@ import time
 import pytest
 from served import PATIENCE, PUBLIC, engine_taken, launched, wait_until
 
-from ui.admission import (
+from ui.serving.admission import (
     LONG,
     RUNS_OF_A_PAGE,
     UNQUEUED_OF_AN_ADDRESS,

@@ -16,17 +16,17 @@ import tiny
 from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine
-from medusa_core.loading import load_engine
-from medusa_core.marked_text import Piece
-from medusa_core.target import Target
-from ui.chat_run import NOT_SENT, chat_notice
-from ui.chosen import DEFAULT, YOURS, Chosen
-from ui.engine_shelf import MOST_ENGINES
-from ui.run_settings import MAX_PROMPT_CHARACTERS
+from medusa_core.loading.load import load_engine
+from medusa_core.target.model import Target
+from medusa_core.text.marked_text import Piece
+from ui.records.conversation import MOST_TURNS, Talk, Turn
+from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.settings import MAX_PROMPT_CHARACTERS
+from ui.records.updates import StopFlag
+from ui.runs.chat import NOT_SENT, chat_notice
+from ui.serving.engine_cache import MOST_ENGINES
 from ui.session import Session
 from ui.tabs.chat import openers
-from ui.talk import MOST_TURNS, Talk, Turn
-from ui.updates import StopFlag
 
 # Of letters the tiny tokenizer has; "vx" is the end of a turn, and the first system prompt is refused.
 TEMPLATE = (

@@ -6,8 +6,8 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.errors import MedusaError
-from ui import comparison
-from ui.run_settings import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
+from ui.records.settings import BY_BUDGET, MAX_PROMPT_CHARACTERS, MOST_TOKENS, check_prompt, make_config
+from ui.runs import verdict as comparison
 
 SETTINGS = {
     "temperature": 0.5,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ui.engine_thread import EngineThread
+from ui.serving.engine_thread import EngineThread
 
 
 def thread_names(closed):

@@ -11,7 +11,7 @@ from paths import ROOT
 
 import app
 from medusa_core.errors import MedusaError
-from ui.environment import check_environment
+from ui.serving.environment import check_environment
 
 
 @pytest.mark.parametrize(

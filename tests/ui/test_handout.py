@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ui.handout import Handout
+from ui.serving.temporary_files import Handout
 
 
 def names(place):

@@ -8,11 +8,11 @@ import pytest
 from served import PRIVATE, PUBLIC, launched
 from starlette.datastructures import Address, Headers
 
-from ui.admission import asker, in_queue
 from ui.launch import launch_options
-from ui.policy import Reach
-from ui.request_body import RequestRefusedError
-from ui.routes import Names
+from ui.serving.admission import asker, in_queue
+from ui.serving.policy import Reach
+from ui.serving.request_body import RequestRefusedError
+from ui.serving.routes import Names
 
 HERE = Names(private=True)
 

@@ -9,7 +9,7 @@ from http_fuzz import fuzz
 from recording_server import recording_server
 from served import PRIVATE, PUBLIC, launched
 
-from ui.policy import policy_of
+from ui.serving.policy import policy_of
 
 TRAINING = policy_of({"SPACE_ID": "me/space", "MEDUSA_TRAINING": "1"})
 

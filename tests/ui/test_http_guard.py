@@ -9,7 +9,7 @@ from gradio.route_utils import delete_files_created_by_app
 from paths import ROOT
 from served import DONE, PUBLIC, file_at, launched, words_of
 
-from ui.policy import policy_of
+from ui.serving.policy import policy_of
 
 
 @pytest.fixture(scope="module")

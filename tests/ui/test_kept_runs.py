@@ -9,7 +9,7 @@ import random
 import pytest
 
 from medusa_core.errors import MedusaError
-from ui.kept_runs import KeptRuns, RunSlot
+from ui.serving.kept_runs import KeptRuns, RunSlot
 
 
 def trace(seed=0, numbers=5000):

@@ -12,14 +12,14 @@ import pytest
 import tiny
 from slow_loading import PATIENCE, close_gate
 
-from medusa_core import devices, memory
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
-from medusa_core.memory import estimate_memory
-from ui.engine_shelf import ModelShelf
-from ui.model_loader import WAITING, Loading, ModelLoader
-from ui.updates import StopFlag
+from medusa_core.loading import devices, memory
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.memory import estimate_memory
+from ui.records.updates import StopFlag
+from ui.serving.engine_cache import ModelShelf
+from ui.serving.model_loader import WAITING, Loading, ModelLoader
 
 
 @pytest.fixture(scope="module")

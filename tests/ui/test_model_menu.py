@@ -8,7 +8,10 @@ import pytest
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui.model_menu import (
+from ui.serving.models import in_page
+from ui.serving.policy import Offer, Policy
+from ui.session import Session
+from ui.tabs.model_bar.menu import (
     LONGEST_NAME,
     MOST_RECENT,
     OTHER,
@@ -19,9 +22,6 @@ from ui.model_menu import (
     value_of,
     wish_of,
 )
-from ui.models import in_page
-from ui.policy import Offer, Policy
-from ui.session import Session
 
 OFFERS = (Offer("owner/model", "owner/heads"), Offer("/srv/secret place/model", "none"))
 USED = LoadConfig("a/b", dtype="float16", quantize="4bit")

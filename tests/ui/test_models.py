@@ -15,17 +15,18 @@ from test_session import MINE, SETTINGS, problem_of, trace_of
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui import train_gain, tree_lab
-from ui.chosen import YOURS, Chosen
-from ui.model_loader import Loading
-from ui.models import ModelUpdate, name_of
-from ui.policy import Offer, Policy
+from ui.records.selection import YOURS, Chosen
+from ui.records.updates import StopFlag
+from ui.serving.model_loader import Loading
+from ui.serving.models import ModelUpdate, name_of
+from ui.serving.policy import Offer, Policy
 from ui.session import Session
-from ui.tabs import train as train_tab
-from ui.train_lab import train_heads
-from ui.train_plan import PASTE, Plan
-from ui.tree_measuring import measure
-from ui.updates import StopFlag
+from ui.tabs.train import gain as train_gain
+from ui.tabs.train import tab as train_tab
+from ui.tabs.train.plan import PASTE, Plan
+from ui.tabs.train.run import train_heads
+from ui.tabs.trees import lab as tree_lab
+from ui.tabs.trees.timing import measure
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_a_fault_in_the_program_is_said_without_its_details(session, other, monk
     def breaks(config, watch):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("medusa_core.loading.load_engine", breaks)
+    monkeypatch.setattr("medusa_core.loading.load.load_engine", breaks)
     words = problem_of(choose(session, wish(other))[0])
     assert "RuntimeError" in words
     assert "secret" not in words

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from medusa_core.marked_text import Piece
-from ui.chat_run import ChatUpdate
-from ui.paced import MOST_UNDRAWN, Receipts, paced
-from ui.transcript import message_grow
-from ui.updates import Update, several
+from medusa_core.text.marked_text import Piece
+from ui.components.transcript import message_grow
+from ui.records.updates import Update, several
+from ui.runs.chat import ChatUpdate
+from ui.serving.paced import MOST_UNDRAWN, Receipts, paced
 
 STEPS = 200
 PATIENCE = 30

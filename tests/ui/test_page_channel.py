@@ -11,9 +11,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from ui.paced import MOST_UNDRAWN
-from ui.page_channel import DRAWN, MOST_BYTES, STOP, PageChannel, PageChannelRoutes
-from ui.updates import StopFlag
+from ui.records.updates import StopFlag
+from ui.serving.paced import MOST_UNDRAWN
+from ui.serving.page_channel import DRAWN, MOST_BYTES, STOP, PageChannel, PageChannelRoutes
 
 KEY = "0123456789abcdef-decode"
 

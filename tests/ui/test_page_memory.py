@@ -11,10 +11,10 @@ from weakref import ref
 import pytest
 from test_http_guard import launched
 
-from ui.kept_runs import GONE
-from ui.page import MOST_EVENTS_NOTED
-from ui.policy import Policy
-from ui.run_settings import BY_BUDGET, MOST_TOKENS
+from ui.records.settings import BY_BUDGET, MOST_TOKENS
+from ui.serving.kept_runs import GONE
+from ui.serving.page import MOST_EVENTS_NOTED
+from ui.serving.policy import Policy
 
 MOST_OF_A_PAGE = 1_500_000  # bytes that gradio keeps for a page, and those of its newest run, packed
 LONGEST = {"Temperature": 2.0, "New tokens at most": MOST_TOKENS, "Tree": BY_BUDGET, "Node budget": 40}

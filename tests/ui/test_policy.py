@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medusa_core.errors import MedusaError
-from ui.policy import Offer, Policy, Reach, announcement, policy_of
+from ui.serving.policy import Offer, Policy, Reach, announcement, policy_of
 
 
 @pytest.mark.parametrize("host", [None, "", "localhost", "127.0.0.1", "127.0.0.2", "::1", "[::1]"])

@@ -8,13 +8,13 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
-from medusa_core.tree import published_trees
+from medusa_core.trees.tree import published_trees
 from ui.layout import build_page
-from ui.run_settings import MAX_PROMPT_CHARACTERS, check_prompt, make_config, settings_of
+from ui.records.examples import recordings
+from ui.records.settings import MAX_PROMPT_CHARACTERS, check_prompt, make_config, settings_of
+from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.shipped import recordings
-from ui.tabs.shared import STARTING, WAITING, _arm
-from ui.updates import StopFlag
+from ui.tabs.run_bar import STARTING, WAITING, _arm
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)

@@ -8,12 +8,12 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
-from ui.chart_panel import ChartPanel
-from ui.decode_view import told_to_the_end
+from ui.components.chart_panel import ChartPanel
+from ui.components.decode_view import told_to_the_end
 from ui.figures.charts import all_charts
+from ui.records.examples import recordings
+from ui.records.updates import StopFlag, Update
 from ui.session import Session
-from ui.shipped import recordings
-from ui.updates import StopFlag, Update
 
 SETTINGS = {
     "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",

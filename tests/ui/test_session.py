@@ -11,14 +11,14 @@ import tiny
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology
-from ui import run_end
-from ui.chosen import DEFAULT, YOURS, Chosen
-from ui.engine_shelf import EngineShelf
-from ui.policy import Policy
-from ui.run_settings import BY_BUDGET
+from medusa_core.trees.tree import Topology
+from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.settings import BY_BUDGET
+from ui.records.updates import StopFlag, Update
+from ui.serving import deadline as run_end
+from ui.serving.engine_cache import EngineShelf
+from ui.serving.policy import Policy
 from ui.session import Session
-from ui.updates import StopFlag, Update
 
 SETTINGS = {
     "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 60, "acceptance": "match",

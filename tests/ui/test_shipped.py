@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from medusa_core.config import LoadConfig
-from ui.shipped import ASSETS, recordings
+from ui.records.examples import ASSETS, recordings
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from served import PUBLIC, launched
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ui import connections, request_body
-from ui.connections import limit_connections
-from ui.request_body import BodyReader, GoneError, RequestRefusedError, drain
+from ui.serving import connections, request_body
+from ui.serving.connections import limit_connections
+from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain
 
 SECONDS = 0.5  # of patience with a header, in these tests
 

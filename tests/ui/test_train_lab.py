@@ -15,18 +15,19 @@ from training_corpus import SENTENCES
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
-from ui import take_home, train_gain
-from ui.chosen import DEFAULT, YOURS, Chosen
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.policy import Policy
+from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.updates import StopFlag
+from ui.serving.policy import Policy
 from ui.session import Session
-from ui.take_home import FOLDER, write_zip
-from ui.train_history import History
-from ui.train_lab import train_heads
-from ui.train_plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
-from ui.updates import StopFlag
+from ui.tabs.train import gain as train_gain
+from ui.tabs.train import head_zip as take_home
+from ui.tabs.train.curves import History
+from ui.tabs.train.head_zip import FOLDER, write_zip
+from ui.tabs.train.plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
+from ui.tabs.train.run import train_heads
 
 TEXT = "\n<|endoftext|>\n".join(SENTENCES * 20)
 PLAN = Plan("medusa1", PASTE, text=TEXT, minutes=2, steps=60, heads=3, learning_rate=0.01)

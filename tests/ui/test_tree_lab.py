@@ -10,21 +10,21 @@ import pytest
 import tiny
 from test_session import MINE, SHIPPED
 
-from medusa_core import checkpoints
-from medusa_core.budget import LatencyPoint, parse_latency
+from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.tree import Topology, load_tree
-from medusa_core.tree_search import read_accuracies, search_tree
-from ui import tree_lab
-from ui.chosen import Chosen
+from medusa_core.trees.budget import LatencyPoint, parse_latency
+from medusa_core.trees.search import read_accuracies, search_tree
+from medusa_core.trees.tree import Topology, load_tree
 from ui.figures import tree_charts
 from ui.figures.tree_drawing import tree_svg
+from ui.records.selection import Chosen
+from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs import trees
-from ui.tree_lab import Lab
-from ui.tree_measuring import measure
-from ui.updates import StopFlag
+from ui.tabs.trees import lab as tree_lab
+from ui.tabs.trees import tab as trees
+from ui.tabs.trees.lab import Lab
+from ui.tabs.trees.timing import measure
 
 ROWS = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.05), (0.3, 0.1, 0.1))
 LAB = Lab(ROWS, "written here")
@@ -62,7 +62,7 @@ def session(engine_folder, assets):
 def test_the_shipped_accuracies_are_there_without_loading_anything():
     session = Session(LoadConfig())
     lab = tree_lab.shipped_lab(session, Chosen())
-    file = checkpoints.embedded_model() / "heads" / "accuracies.json"
+    file = embedded_model() / "heads" / "accuracies.json"
     assert [list(row) for row in lab.accuracies] == read_accuracies(file)
     assert "counted over" in lab.source
     assert "not loaded yet" in session.badge()

@@ -20,19 +20,20 @@ from fork_gpu import ForkGpu
 from paths import ROOT
 from transformers import AutoModelForCausalLM
 
-from medusa_core.adapters import apply_adapter
-from medusa_core.checkpoints import embedded_model, heads_folder
+from medusa_core.checkpoints.adapters import apply_adapter
+from medusa_core.checkpoints.locate import embedded_model
+from medusa_core.checkpoints.sources import heads_folder
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui import tree_measuring
-from ui.chosen import DEFAULT, Chosen
-from ui.policy import policy_of
-from ui.run_settings import BY_BUDGET
+from ui.records.conversation import Talk
+from ui.records.selection import DEFAULT, Chosen
+from ui.records.settings import BY_BUDGET
+from ui.records.updates import StopFlag, Update
+from ui.serving.policy import policy_of
+from ui.serving.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
 from ui.session import Session
-from ui.talk import Talk
-from ui.tree_lab import shipped_lab
-from ui.updates import StopFlag, Update
-from ui.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
+from ui.tabs.trees import timing as tree_measuring
+from ui.tabs.trees.lab import shipped_lab
 
 SETTINGS = {
     "temperature": 0.7, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 40, "acceptance": "match",
@@ -202,7 +203,9 @@ def test_a_closed_page_ends_the_run_in_the_process(away, lender):
 
 
 def test_a_run_ends_with_its_trace_before_the_lender_takes_the_gpu_back(away, monkeypatch):
-    monkeypatch.setattr("ui.run_place.seconds_for", lambda tokens, loaded: 5)  # END_SECONDS: nothing is left
+    monkeypatch.setattr(
+        "ui.serving.runner.seconds_for", lambda tokens, loaded: 5
+    )  # END_SECONDS: nothing is left
     updates = decode(away, max_new_tokens=80)
     assert updates[-2].trace["output"]["finish_reason"] == "cancelled"
     assert "the longest that a run may take here" in updates[-1].status
@@ -317,7 +320,7 @@ def test_an_adapter_is_read_without_the_gpu_that_seems_to_be_there(monkeypatch):
 
 
 def test_a_space_without_the_lenders_package_is_told_so():
-    code = "import os; from ui.zero_gpu import claim; claim(os.environ)"
+    code = "import os; from ui.serving.zero_gpu import claim; claim(os.environ)"
     blocked = "import sys; sys.modules['spaces'] = None; " + code
     done = subprocess.run(
         [sys.executable, "-c", blocked], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120,

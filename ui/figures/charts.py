@@ -13,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from medusa_core.plural import counted
-from ui.palette import PHASES, palette, plotly_template
+from medusa_core.text.plural import counted
+from ui.figures.palette import PHASES, palette, plotly_template
 
 PHASE_HELP = {
     "propose": "heads guess, the tree is filled",

@@ -14,7 +14,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
-from ui.palette import Palette, palette, plotly_template
+from ui.figures.palette import Palette, palette, plotly_template
 
 HEIGHT = 360
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"

@@ -14,14 +14,18 @@ from typing import Any
 
 import gradio as gr
 
-from ui.chat_run import ChatUpdate
-from ui.chosen import Chosen
-from ui.controls import Controls, example_buttons
-from ui.decode_view import DecodeView
-from ui.kept_runs import RunSlot
+from ui.components.controls import Controls, example_buttons
+from ui.components.decode_view import DecodeView
+from ui.components.text_line import TextLine
+from ui.components.transcript import Transcript, message_show
+from ui.records.conversation import Desk
+from ui.records.examples import example_prompts
+from ui.records.selection import Chosen
+from ui.records.updates import StopFlag
+from ui.runs.chat import ChatUpdate
+from ui.serving.kept_runs import RunSlot
 from ui.session import Session
-from ui.shipped import example_prompts
-from ui.tabs.shared import (
+from ui.tabs.run_bar import (
     QUIET,
     RunBar,
     connect_run,
@@ -31,10 +35,6 @@ from ui.tabs.shared import (
     say_when_too_long,
     shown,
 )
-from ui.talk import Desk
-from ui.text_line import TextLine
-from ui.transcript import Transcript, message_show
-from ui.updates import StopFlag
 
 CHAT = "chat"  # the mode's value
 QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message

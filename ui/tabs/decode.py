@@ -11,15 +11,16 @@ from typing import Any
 
 import gradio as gr
 
-from ui.chart_panel import DARK_THEME, ChartPanel
-from ui.chosen import Chosen
-from ui.controls import build_controls
-from ui.decode_view import DecodeView, message_trace
-from ui.kept_runs import RunSlot
+from ui.components.chart_panel import DARK_THEME, ChartPanel
+from ui.components.controls import build_controls
+from ui.components.decode_view import DecodeView, message_trace
+from ui.records.examples import Recording, recordings
+from ui.records.selection import Chosen
+from ui.records.updates import StopFlag
+from ui.serving.kept_runs import RunSlot
 from ui.session import Session
-from ui.shipped import Recording, recordings
 from ui.tabs.chat import CHAT, ChatPanel
-from ui.tabs.shared import (
+from ui.tabs.run_bar import (
     QUIET,
     SIDE_WIDTH,
     connect_run,
@@ -29,7 +30,6 @@ from ui.tabs.shared import (
     run_bar,
     shown,
 )
-from ui.updates import StopFlag
 
 COMPLETE = "complete"
 MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]

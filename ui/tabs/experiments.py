@@ -25,8 +25,8 @@ from medusa_core.experiments.record import (
     paper_facts,
     read_record,
 )
-from medusa_core.plural import counted
-from ui.chart_panel import DARK_THEME
+from medusa_core.text.plural import counted
+from ui.components.chart_panel import DARK_THEME
 from ui.figures.experiments import charts
 
 FOLDER = "experiments"  # of the assets

@@ -10,11 +10,11 @@ from typing import Any
 
 import gradio as gr
 
-from ui.controls import build_controls
-from ui.race_view import RaceView, status_message
+from ui.components.controls import build_controls
+from ui.components.race_view import RaceView, status_message
+from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.shared import SIDE_WIDTH, connect_run, message_of, run_bar, shown
-from ui.updates import StopFlag
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, message_of, run_bar, shown
 
 MOST_REPETITIONS = 5
 NOTHING_YET = "Nothing measured yet: choose an example or write a prompt, then press Compare."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medusa_core.experiments.figure3 import Settings
-from medusa_core.experiments.measure import make_row, only
+from medusa_core.experiments.rows import make_row, only
 from medusa_core.experiments.setup import Findings, Setup
 
 ALL = "all kinds"

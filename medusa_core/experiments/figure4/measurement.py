@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from medusa_core.bench import Runner
-from medusa_core.comparison_trees import best_cartesian, random_choices
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.figure4 import Settings
-from medusa_core.experiments.measure import make_row
+from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.tree import MAX_NODES, Topology
-from medusa_core.tree_search import assumed_accuracies, expected_lengths, search_tree
+from medusa_core.trees.baselines import best_cartesian, random_choices
+from medusa_core.trees.search import assumed_accuracies, expected_lengths, search_tree
+from medusa_core.trees.tree import MAX_NODES, Topology
 
 OPTIMISED, CARTESIAN, RANDOM, PLAIN = "optimised", "cartesian", "random", "plain decoding"
 

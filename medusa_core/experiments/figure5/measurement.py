@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from medusa_core.bench import Runner
 from medusa_core.config import NO_HEADS, GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.figure5 import QUALITY, Settings
-from medusa_core.experiments.measure import distinct_share, make_row, merged
 from medusa_core.experiments.quality import require_same_tokens, written_quality
+from medusa_core.experiments.rows import distinct_share, make_row, merged
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.loading import load_engine
+from medusa_core.loading.load import load_engine
 
 GREEDY, RANDOM = "greedy", "random sampling"
 TYPICAL, SAMPLED_ROOT = "typical, greedy root", "typical, sampled root"

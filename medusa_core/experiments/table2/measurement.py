@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from medusa_core.bench import Runner
 from medusa_core.engine import Engine
-from medusa_core.experiments.measure import make_row
+from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.quality import Heldout, Text, read_heldout
+from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.table2 import QUALITY, Settings
 from medusa_core.experiments.variants import base_info, load_variants, variant_notes
-from medusa_core.tree_search import expected_lengths
+from medusa_core.trees.search import expected_lengths
 
 PLAIN = "plain decoding"
 LABELS = {MEDUSA1: "Medusa-1", MEDUSA2: "Medusa-2, two stages", DIRECT: "direct fine-tuning"}

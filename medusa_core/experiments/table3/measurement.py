@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.bench import Runner
-from medusa_core.comparison_trees import best_cartesian
 from medusa_core.engine import Engine
-from medusa_core.experiments.measure import make_row
+from medusa_core.evaluation.bench import Runner
+from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.settings import MEDUSA1, MEDUSA2
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.table3 import Settings
 from medusa_core.experiments.variants import base_info, load_variants, variant_notes
-from medusa_core.tree import Topology
-from medusa_core.tree_search import expected_lengths
+from medusa_core.trees.baselines import best_cartesian
+from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 PLAIN = "plain decoding"
 

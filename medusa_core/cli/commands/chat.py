@@ -1,0 +1,143 @@
+"""What ``chat`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from medusa_core.chat import Conversation, Reply
+from medusa_core.cli.commands.generate import TextPrinter, generation_config, headline
+from medusa_core.cli.flags import read_settings
+from medusa_core.cli.progress import load_with_line
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
+
+_COMMANDS = "/reset, /system TEXT, /stats, /quit"
+
+
+def run(args: argparse.Namespace) -> None:
+    """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
+    config = generation_config(args)
+    engine = load_with_line(read_settings(LoadConfig, args))
+    chat = _Chat(Conversation(engine, args.system), config, args.marks)
+    _say(headline(engine, config))
+    if chat.conversation.notice:
+        _say(f"note: {chat.conversation.notice}")
+    _say(f"commands: {_COMMANDS}")
+    for line in _lines():
+        if line.strip() == "/quit":
+            return
+        try:
+            chat.take(line)
+        except MedusaError as error:
+            _say("error: " + " ".join(str(error).split()))
+
+
+@dataclass
+class _Chat:
+    """A conversation on the terminal, with the sums that /stats shows."""
+
+    conversation: Conversation
+    config: GenerationConfig
+    marks: str
+    replies: int = 0
+    tokens: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def take(self, line: str) -> None:
+        """One line of input: a command or a message. Raises MedusaError."""
+        word, _, rest = line.strip().partition(" ")
+        if not word:
+            return
+        if word == "/reset":
+            self.conversation.reset()
+            _say("the conversation is forgotten")
+        elif word == "/system":
+            if rest.strip():
+                self.conversation.system = rest.strip()
+            _say(f"system prompt: {self.conversation.system or 'none'}")
+        elif word == "/stats":
+            _say(self._stats())
+        elif word.startswith("/"):
+            raise MedusaError(f"there is no command {word}: use {_COMMANDS}")
+        else:
+            self._answer(line)
+
+    def _answer(self, line: str) -> None:
+        reply = self.conversation.reply(line, self.config)
+        if reply.dropped:
+            _say(f"note: the context is full, the oldest {reply.dropped} messages were dropped")
+        printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks, sys.stdout)
+        steps = iter(reply)
+        try:
+            for step in steps:
+                heads = [step.tree.heads[node] for node in step.verdict.path]
+                printer.step(step.emitted, heads)
+        except KeyboardInterrupt:
+            steps.close()
+        printer.finish(reply.text)
+        self.replies += 1
+        self.tokens += len(reply.tokens)
+        self.steps += reply.steps
+        self.seconds += reply.seconds
+        _say(self._figures(reply))
+
+    def _figures(self, reply: Reply) -> str:
+        end = {
+            "length": f"cut by --max-new-tokens {self.config.max_new_tokens}",
+            "context": "the context is full",
+        }
+        parts = [
+            f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}: "
+            f"{reply.tokens_per_step:.2f} a step",
+            f"{reply.tokens_per_second:.0f} tokens/s",
+            f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
+        ]
+        if reason := end.get(reply.finish_reason, "broken off" if reply.finish_reason is None else None):
+            parts.append(reason)
+        return ", ".join(parts)
+
+    def _stats(self) -> str:
+        conversation = self.conversation
+        context = conversation.engine.target.context
+        sums = f"replies: {self.replies}"
+        if self.steps and self.seconds:
+            sums += (
+                f", {counted(self.tokens, 'token')} in {counted(self.steps, 'step')}: "
+                f"{self.tokens / self.steps:.2f} a step, "
+                f"{self.tokens / self.seconds:.0f} tokens/s"
+            )
+        kept = (
+            f"{counted(len(conversation.messages), 'message')}, "
+            f"{counted(conversation.cached_tokens, 'token')} in the cache"
+        )
+        return f"{sums}; {kept}, the context holds {context}"
+
+
+def _lines() -> Iterator[str]:
+    """Lines of input; a prompt where somebody types."""
+    typed = sys.stdin.isatty()
+    while True:
+        try:
+            yield input("> ") if typed else _piped()
+        except EOFError:
+            return
+
+
+def _piped() -> str:
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as error:
+        raise MedusaError(f"the input is no UTF-8 text ({error.reason}): convert it") from error
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")
+
+
+def _say(text: str) -> None:
+    """Everything but the replies, so that a pipe gets them alone."""
+    print(text, file=sys.stderr, flush=True)

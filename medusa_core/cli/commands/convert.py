@@ -1,0 +1,44 @@
+"""What ``convert`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.errors import MedusaError
+
+
+def run(args: argparse.Namespace) -> None:
+    """Convert and say what was written. Raises MedusaError for what cannot be converted."""
+    if args.pt and args.to != "v1":
+        raise MedusaError(f"--pt is for v1, --to is {args.to}: leave it out")
+    if args.tree and args.to != "trtllm":
+        raise MedusaError(f"--tree is for trtllm, --to is {args.to}: leave it out")
+    target = Path(args.target).expanduser()
+    work = convert(
+        Request(args.source, target, args.to, args.model, args.merge_base, args.tree, args.pt, args.force)
+    )
+    files = {file.name: file.stat().st_size for file in sorted(target.iterdir()) if file.is_file()}
+    tensors = work.tensors
+    kind = str(tensors.block_weight.dtype).removeprefix("torch.")
+    if args.json:
+        record = {
+            "folder": str(target), "format": args.to, "base": work.base,
+            "heads": tensors.count, "layers": tensors.layers, "dtype": kind,
+            "files": files, "notes": work.notes, "commands": work.commands,
+        }  # fmt: skip
+        print(json.dumps(record))
+        return
+    print(
+        f"{target}: {tensors.count} heads of {tensors.layers} layers in {kind} for {work.base}, as {args.to}"
+    )
+    for name, size in files.items():
+        print(f"  {name}  {size / 1e6:.1f} MB" if size >= 1e5 else f"  {name}")
+    for note in work.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if work.commands:
+        print("\nto serve it (from that engine's documentation; not run here):")
+        print("\n".join(f"  {command}" for command in work.commands))

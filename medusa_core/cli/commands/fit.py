@@ -1,0 +1,173 @@
+"""What ``fit`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.training.fit.report import equality
+from medusa_core.training.fit.run import FITTED, Prepared, prepare, run_fit
+from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.folder_lock import locked_folder
+from medusa_core.training.loop import Progress
+
+_GIB = 2**30
+
+
+def run(args: argparse.Namespace) -> None:
+    """Plan, fit, and print what was gained. Raises MedusaError for bad input."""
+    config = read_settings(FitConfig, args)
+    check_output_folder(config.out, "--out")
+    if config.device == "cpu":
+        os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
+    bars = Bars()
+    try:
+        with locked_folder(Path(config.out)):
+            with bars:
+                prepared = prepare(config, bars.update)
+            _print_estimate(config, prepared)
+            if args.plan:
+                return
+            with bars:
+                report = run_fit(config, prepared, bars.update)
+    except KeyboardInterrupt:
+        print(f"{config.out} keeps what is done: the same command goes on from there", file=sys.stderr)
+        raise
+    _print_report(report, Path(config.out))
+
+
+class Bars:
+    """A progress bar a stage, on standard error. Ctrl-C stops between two records, so that all is saved."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+        self._stage = ""
+        self._stopping = False
+        self._before: object = None
+
+    def __enter__(self) -> Bars:
+        self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._close()
+
+    def update(self, record: Progress) -> None:
+        """Show a record. Raises KeyboardInterrupt when Ctrl-C was pressed since the last one."""
+        if record.stage != self._stage:
+            self._close()
+            self._stage = record.stage
+            self._bar = tqdm(
+                total=record.steps,
+                initial=max(0, record.step - 1),  # a resumed stage does not count what was done before
+                desc=record.stage,
+                mininterval=1,
+                file=sys.stderr,
+                dynamic_ncols=True,
+            )
+        if record.folder is None:  # the last record of a recipe counts nothing new
+            self._bar.update(record.step - self._bar.n)
+        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+        if "loss" in record.metrics:
+            words["loss"] = f"{record.metrics['loss']:.3f}"
+        if words:
+            self._bar.set_postfix(words, refresh=False)
+        if self._stopping:
+            raise KeyboardInterrupt
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar, self._stage = None, ""
+
+
+def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
+    """Sizes, time by stage, memory by stage beside what is free."""
+    plan, shape, console = prepared.plan, prepared.shape, _console()
+    heads = f"{config.heads} heads" + (" that share the LM head" if config.share_lm_head else "")
+    title = "the plan made before; goes on" if prepared.resumed else "estimated"
+    print(
+        f"{config.model or 'the embedded model'}: {shape.parameters / 1e6:.1f} M parameters, width "
+        f"{shape.width}, {shape.vocabulary:,} tokens; {heads}, {config.recipe}"
+    )
+    table = Table("stage", "what", "about", title=f"Time, {title}", title_justify="left")
+    for stage, seconds in plan.seconds.items():
+        table.add_row(stage, _work(prepared, stage), _duration(seconds))
+    table.add_row("all", f"asked for {config.minutes:g} min", _duration(plan.total_seconds))
+    console.print(table)
+    table = Table(
+        "stage", "base", "heads", "gradients, optimizer", "activations", "in all",
+        title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
+    )  # fmt: skip
+    for stage in prepared.memory:
+        parts = (stage.base, stage.heads, stage.optimizer, stage.activations, stage.total)
+        table.add_row(stage.stage, *(f"{part / _GIB:.2f}" for part in parts))
+    console.print(table)
+    for note in prepared.notes:
+        print(f"note: {note}")
+    sys.stdout.flush()
+
+
+def _work(prepared: Prepared, stage: str) -> str:
+    plan = prepared.plan
+    batch = f"{plan.batch_tokens:,} a step"
+    if plan.pass_tokens < plan.batch_tokens:
+        batch += f" in {plan.batch_tokens // plan.pass_tokens} passes"
+    return {
+        "probe": "a batch of answers, a few training steps",
+        "answers": f"{plan.answers:,} texts by the model itself, {plan.rates.answers:,.0f} tokens/s",
+        "heads": f"{plan.tokens:,} training tokens, {batch}, {plan.rates.heads:,.0f} tokens/s",
+        "heads and adapter": f"{plan.joint_tokens:,} training tokens, {plan.rates.joint or 0:,.0f} tokens/s",
+        "calibration and measuring": f"{plan.heldout_prompts} prompts each at most, {plan.heldout_tokens} "
+        f"tokens; plain decoding {plan.rates.decoding:,.0f} tokens/s",
+    }[stage]
+
+
+def _print_report(report: dict, out: Path) -> None:
+    record = report["measured"]
+    plain, medusa = record["methods"]["none"], record["methods"]["medusa"]
+    shares = " ".join(f"{row[0]:.2f}" for row in report["accuracies"])
+    print(
+        f"first guesses of the heads are right {shares} of the time, over {report['positions']:,} positions"
+    )
+    table = Table("", "nodes", "tokens/step", "ms/step", "tokens/s", "overhead", "speedup")
+    low, high = medusa["speedup_range"]
+    table.add_row(
+        "plain decoding", "1", f"{plain['tokens_per_step']:.2f}", f"{plain['step_ms']:.2f}",
+        f"{plain['tokens_per_second']:.1f}", "1.00", "1.00",
+    )  # fmt: skip
+    table.add_row("fresh heads", str(report["tree"]["nodes"]), f"{record['fresh_tokens_per_step']:.2f}")
+    table.add_row(
+        "fitted heads", str(report["tree"]["nodes"]), f"{medusa['tokens_per_step']:.2f}",
+        f"{medusa['step_ms']:.2f}", f"{medusa['tokens_per_second']:.1f}", f"{medusa['overhead']:.2f}",
+        f"{medusa['speedup']:.2f} ({low:.2f} to {high:.2f})",
+    )  # fmt: skip
+    _console().print(table)
+    print(equality(record))
+    for line in (report["verdict"], *report["advice"], f"{out / FITTED} holds the result. To use it:"):
+        print(line)
+    for command in report["commands"]:
+        print(f"  {command}")
+
+
+def _console() -> Console:
+    return Console(width=max(Console().width, 100))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,22 @@
+"""``bench``: plain decoding, Medusa and transformers' own generate on the same prompts and weights."""
+
+from __future__ import annotations
+
+import argparse
+
+from medusa_core.cli.flags import add_prompt_flags, add_settings
+from medusa_core.config import GenerationConfig, LoadConfig
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
+    add_prompt_flags(parser)
+    parser.add_argument(
+        "--methods", default="none,medusa,hf", help="comma-separated: none, medusa, hf (default: all three)"
+    )
+    parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
+    add_settings(parser, LoadConfig)
+    add_settings(parser, GenerationConfig, leave_out=("method",))
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
+    parser.set_defaults(run="medusa_core.cli.commands.bench:run")

@@ -1,0 +1,35 @@
+"""``generate``: decode one prompt; text streams to the terminal with accepted drafts marked."""
+
+from __future__ import annotations
+
+import argparse
+
+from medusa_core.cli.flags import add_settings
+from medusa_core.config import GenerationConfig, LoadConfig
+
+MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("generate", help="decode a prompt", description=__doc__)
+    parser.add_argument("prompt", nargs="?", help='text to continue; "-" reads standard input')
+    parser.add_argument("--prompt-ids", help="token ids instead of text: 1,2,3")
+    add_settings(parser, LoadConfig)
+    add_settings(parser, GenerationConfig)
+    parser.add_argument("--trace", help="write the run as a trace file")
+    parser.add_argument(
+        "--json", action="store_true", help="print the trace's output object as the last line"
+    )
+    add_marks_flag(parser)
+    parser.set_defaults(run="medusa_core.cli.commands.generate:run")
+
+
+def add_marks_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that says how accepted drafts are marked."""
+    parser.add_argument(
+        "--marks",
+        choices=("auto", *MARKS),
+        default="auto",
+        help="how accepted drafts are marked; auto: color on a terminal, [brackets] elsewhere",
+    )

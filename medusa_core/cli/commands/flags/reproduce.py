@@ -1,0 +1,46 @@
+"""``reproduce``: the experiments of the paper, measured on the embedded model or on one of yours."""
+
+from __future__ import annotations
+
+import argparse
+
+from medusa_core.cli.flags import add_settings
+from medusa_core.config import LoadConfig
+from medusa_core.experiments import experiment_names, load_experiment
+from medusa_core.experiments.settings import RunSettings
+
+SHIPPED = "shipped"
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add one subcommand an experiment."""
+    parser = subparsers.add_parser("reproduce", help="the experiments of the paper", description=__doc__)
+    experiments = parser.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
+    for name in experiment_names():
+        module = load_experiment(name)
+        one = experiments.add_parser(name, help=module.TITLE, description=module.__doc__)
+        _add_common_flags(one)
+        add_settings(one, RunSettings)
+        add_settings(one, module.Settings)
+        add_settings(one, LoadConfig)
+        one.set_defaults(run="medusa_core.cli.commands.reproduce:run")
+
+
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prompts", action="append", metavar="KIND=FILE.jsonl",
+        help=f"repeatable; KIND={SHIPPED} is a kind of the shipped prompts (default: all of those)",
+    )  # fmt: skip
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="prompts left out at a file's start")
+    parser.add_argument("--limit", type=int, metavar="N", help="prompts of each kind (default: all)")
+    parser.add_argument(
+        "--data-root", default=".", help="folder that names of prompt and text files start at"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run: few points, short texts, one round"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the record to this file")
+    parser.add_argument(
+        "--store", action="store_true", help="write it where the page looks: assets/experiments"
+    )
+    parser.add_argument("--json", action="store_true", help="print the record as JSON as the last line")

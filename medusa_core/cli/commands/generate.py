@@ -1,0 +1,112 @@
+"""What ``generate`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from medusa_core.acceptance import rule_names
+from medusa_core.cli.commands.flags.generate import MARKS
+from medusa_core.cli.flags import check_output_file, read_settings
+from medusa_core.cli.progress import load_with_line
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.decoding import check_prompt
+from medusa_core.drafters import drafter_names
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.text.marked_text import MarkedText, Piece
+from medusa_core.text.plural import counted
+from medusa_core.trace import TraceBuilder, write_trace
+
+
+def run(args: argparse.Namespace) -> None:
+    """Decode and print. Raises MedusaError for bad input."""
+    config = generation_config(args)
+    if (args.prompt is None) == (args.prompt_ids is None):
+        raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
+    if args.trace is not None:
+        check_output_file(args.trace, "--trace")
+    engine = load_with_line(read_settings(LoadConfig, args))
+    prompt = _prompt_ids(args, engine)
+    builder = TraceBuilder(engine, config, prompt)
+    printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
+    steps = engine.stream(prompt, config)
+    try:
+        for step in steps:
+            if not builder.add(step)["index"]:  # said once the run has begun, so that an error stands alone
+                print(headline(engine, config), file=sys.stderr)
+            heads = [step.tree.heads[node] for node in step.verdict.path]
+            printer.step(step.emitted, heads)
+    except KeyboardInterrupt:
+        steps.close()
+    trace = builder.finish()
+    printer.finish(trace["output"]["text"])
+    output = trace["output"]
+    print(
+        f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
+        f"{output['tokens_per_step']:.2f} a step, "
+        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}",
+        file=sys.stderr,
+    )
+    if args.trace:
+        write_trace(trace, Path(args.trace))
+    if args.json:
+        print(json.dumps(output, ensure_ascii=False))
+
+
+def generation_config(args: argparse.Namespace) -> GenerationConfig:
+    """The run's settings from the flags. Raises MedusaError for unknown names and values out of range."""
+    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
+    for name, value, known in (
+        ("method", config.method, drafter_names()),
+        ("acceptance", config.acceptance, rule_names()),
+    ):
+        if value not in known:
+            raise MedusaError(f"--{name} is {value!r}: use one of {', '.join(known)}")
+    return config
+
+
+def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
+    if args.prompt_ids is None:
+        return engine.encode(sys.stdin.read() if args.prompt == "-" else args.prompt)
+    try:
+        ids = [int(part) for part in args.prompt_ids.split(",")]
+    except ValueError as error:
+        raise MedusaError(f"--prompt-ids is {args.prompt_ids!r}: write ids with commas, 1,2,3") from error
+    check_prompt(ids, engine.target)
+    return ids
+
+
+def headline(engine: Engine, config: GenerationConfig) -> str:
+    info = engine.info
+    loaded = f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason})"
+    return f"{loaded} · {config.method}, {config.acceptance}"
+
+
+class TextPrinter:
+    """Writes text as it comes; holds back what could be the start of a stop string."""
+
+    def __init__(self, engine: Engine, stop: tuple[str, ...], marks: str, out: TextIO) -> None:
+        if marks == "auto":
+            marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
+        self._open, self._close = MARKS[marks]
+        self._text = MarkedText(engine.decode_text, stop)
+        self._out = out
+
+    def step(self, tokens: list[int], heads: list[int]) -> None:
+        """Take one step's tokens and the heads they came from (0: the root)."""
+        self._write(self._text.add(tokens, [head > 0 for head in heads]))
+
+    def finish(self, text: str) -> None:
+        """Write the rest of the run's text and end the line."""
+        self._write(self._text.rest(text))
+        print(file=self._out, flush=True)
+
+    def _write(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._out.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
+        self._out.flush()

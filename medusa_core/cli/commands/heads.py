@@ -1,0 +1,87 @@
+"""What ``heads`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+
+from medusa_core.checkpoints.convert import check_target, staged
+from medusa_core.checkpoints.layouts import HeadTensors
+from medusa_core.checkpoints.lm_head import read_lm_head
+from medusa_core.checkpoints.locate import embedded_model, locate_model
+from medusa_core.checkpoints.names import EMBEDDED
+from medusa_core.checkpoints.write import write_heads
+from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.progress import load_with_line
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.head_check import check_heads
+
+_MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
+
+
+def run_init(args: argparse.Namespace) -> None:
+    """Write fresh heads. Raises MedusaError for numbers or a base that cannot be used."""
+    check_output_folder(os.path.expanduser(args.out), "--out")
+    size = write_fresh_heads(
+        args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
+    )
+    print(f"{args.out}: {args.num_heads} untrained heads of {args.layers} layers, {size / 1e6:.1f} MB")
+    model = f"--model {shlex.quote(args.model)} " if args.model else ""
+    print(
+        f"train them: python -m medusa_core train medusa1 {model}--start {shlex.quote(args.out)} "
+        f"--heads {args.num_heads} --head-layers {args.layers}"
+    )
+
+
+def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: bool, force: bool) -> int:
+    """Write heads that guess what the base says, in the dtype of its LM head; return their size in bytes.
+
+    Raises MedusaError for numbers out of range, a base that cannot be read or a disk that is too small.
+    """
+    for name, value in (("num_heads", count), ("layers", layers)):
+        if not 1 <= value <= _MOST[name]:
+            raise MedusaError(f"--{name.replace('_', '-')} is {value}: give 1 to {_MOST[name]}")
+    folder = locate_model(model) if model else embedded_model()
+    check_target(out, folder, force)
+    lm_head = read_lm_head(folder)
+    vocabulary, width = lm_head.shape
+    size = count * (layers * (width + 1) + (0 if share else vocabulary)) * width * lm_head.element_size()
+    blocks = torch.zeros(count, layers, width, width, dtype=lm_head.dtype)
+    last = None if share else lm_head.expand(count, -1, -1)
+    tensors = HeadTensors(blocks, blocks[..., 0].clone(), last)
+    with staged(out) as staging:
+        if size > (free := shutil.disk_usage(staging).free):
+            raise MedusaError(
+                f"the heads take {size / 1e9:.1f} GB, the disk of {out} has {free / 1e9:.1f} GB left: "
+                "use --share-lm-head or another disk"
+            )
+        write_heads(tensors, staging, model or EMBEDDED)
+    return size
+
+
+def run_check(args: argparse.Namespace) -> None:
+    """Load, compare, print. Raises MedusaError for what cannot be loaded or compared."""
+    engine = load_with_line(read_settings(LoadConfig, args))
+    report = check_heads(engine, args.text)
+    if args.json:
+        print(json.dumps({"model": engine.info.name, "notes": list(engine.info.notes)} | report.record()))
+        return
+    print(f"{engine.info.name} · {report.positions} positions")
+    print("head  accuracy  without heads")
+    for head in report.heads:
+        print(
+            f"{head.head:>4}  {head.accuracy:>8.1%}  {head.baseline:>13.1%}"
+            + ("" if head.better else "  no better")
+        )
+    if report.ok:
+        print(f"fine: {report.message}")
+    else:
+        print(f"warning: {report.message}", file=sys.stderr)

@@ -1,0 +1,218 @@
+"""What ``reproduce`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import sys
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+from rich.table import Table
+
+from medusa_core.checkpoints.locate import embedded_model
+from medusa_core.cli.commands.flags.reproduce import SHIPPED
+from medusa_core.cli.commands.train import show_progress
+from medusa_core.cli.flags import check_output_file, read_settings
+from medusa_core.cli.progress import load_with_line
+from medusa_core.config import LoadConfig
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import machine_record
+from medusa_core.evaluation.prompts import read_prompts
+from medusa_core.experiments import load_experiment, load_measurement
+from medusa_core.experiments.record import (
+    SCHEMA_VERSION,
+    ExperimentRecord,
+    MachineRecord,
+    Mean,
+    ModelRecord,
+    Row,
+    Spread,
+    as_json,
+    paper_facts,
+    write_record,
+)
+from medusa_core.experiments.settings import QUICK_PROMPTS, QUICK_RUN, RunSettings
+from medusa_core.experiments.setup import Findings, Setup
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure, print a table, write the record. Raises MedusaError for bad input."""
+    name, module = args.experiment, load_experiment(args.experiment)
+    if args.quick and args.store:
+        raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
+    if args.skip < 0 or (args.limit is not None and args.limit < 1):
+        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    if args.out is not None:
+        check_output_file(args.out, "--out", folder_is_made=True)
+    if args.store:
+        check_output_file(str(_stored(name)), "--store", folder_is_made=True)
+    command = command_line(name, module, args)
+    if args.quick:
+        make_quick(module, args)
+    settings = read_settings(module.Settings, args)
+    load = read_settings(LoadConfig, args)
+    engine = load_with_line(load)
+    setup = Setup(
+        engine=engine,
+        load=load,
+        prompts=chosen_prompts(args, engine),
+        run=read_settings(RunSettings, args),
+        data_root=Path(args.data_root),
+        watch=show_progress,
+    )
+    findings = load_measurement(name).measure(setup, settings)
+    record = make_record(name, module, command, setup, settings, findings)
+    _print_table(record)
+    for path in (args.out, _stored(name) if args.store else None):
+        if path:
+            write_record(record, Path(path))
+            print(f"written: {path}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(as_json(record), ensure_ascii=False))
+
+
+def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[list[int]]]:
+    """Prompts by kind of text, as the flags ask. Raises MedusaError when a kind is left without any."""
+    part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
+    shipped = shipped_kinds(engine)
+    if not args.prompts:
+        found = shipped
+    else:
+        found = {}
+        for entry in args.prompts:
+            kind, _, file = entry.rpartition("=")
+            if file == SHIPPED and kind not in shipped:
+                raise MedusaError(f"no shipped prompts are of kind {kind!r}: use {', '.join(shipped)}")
+            prompts = shipped[kind] if file == SHIPPED else read_prompts(Path(args.data_root, file), engine)
+            found.setdefault(kind or Path(file).stem, []).extend(prompts)
+    found = {kind: prompts[part] for kind, prompts in found.items()}
+    if empty := [kind for kind, prompts in found.items() if not prompts]:
+        raise MedusaError(f"--skip {args.skip} leaves no prompt of kind {', '.join(empty)}: lower it")
+    return found
+
+
+def shipped_kinds(engine: Engine) -> dict[str, list[list[int]]]:
+    """The example prompts of the app by kind of text."""
+    kinds = json.loads((embedded_model().parent / "prompts.json").read_text(encoding="utf-8"))
+    return {kind["kind"]: [engine.encode(prompt["text"]) for prompt in kind["prompts"]] for kind in kinds}
+
+
+def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
+    """Lower every setting that was left at its default to what a smoke run needs."""
+    defaults = _defaults(RunSettings) | _defaults(module.Settings)
+    for name, value in (QUICK_RUN | module.QUICK).items():
+        if getattr(args, name) == defaults[name]:
+            setattr(args, name, value)
+    args.limit = args.limit or QUICK_PROMPTS
+
+
+def make_record(
+    name: str, module: ModuleType, command: str, setup: Setup, settings: object, findings: Findings
+) -> ExperimentRecord:
+    """The record of what was found."""
+    info = findings.info or setup.engine.info
+    used = asdict(setup.run) | asdict(settings)  # type: ignore[call-overload]
+    counts = {kind: len(prompts) for kind, prompts in setup.prompts.items()}
+    used |= {"prompts": ", ".join(f"{kind} {count}" for kind, count in counts.items())}
+    return ExperimentRecord(
+        schema_version=SCHEMA_VERSION,
+        name=name,
+        title=module.TITLE,
+        command=command,
+        date=datetime.date.today().isoformat(),
+        machine=MachineRecord(**machine_record(setup.engine)),
+        model=ModelRecord(**{field: getattr(info, field) for field in ModelRecord.model_fields}),
+        settings={key: _shown(value) for key, value in used.items()},
+        quality=findings.quality or module.QUALITY,
+        rows=findings.rows,
+        paper=paper_facts(name),
+        notes=findings.notes,
+    )
+
+
+def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str:
+    """The command with every flag that was set; of absolute paths the last part, which is all they say."""
+    words = ["python", "-m", "medusa_core", "reproduce", name]
+    for entry in args.prompts or []:
+        words += ["--prompts", str(_shown(entry))]
+    defaults = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
+    for config in (RunSettings, module.Settings, LoadConfig):
+        defaults |= _defaults(config)
+    for key, default in defaults.items():
+        value = getattr(args, key)
+        if value != default:
+            flag = "--" + key.replace("_", "-")
+            words += [flag] if value is True else [flag, str(_shown(value))]
+    return shlex.join(words)
+
+
+def _defaults(config: type) -> dict[str, object]:
+    return {f.name: f.default for f in fields(config) if f.default is not MISSING}
+
+
+def _shown(value: object) -> object:
+    """A setting as it may be shared: an absolute path, alone or after NAME=, by its last part."""
+    if not isinstance(value, str):
+        return value
+    parts = []
+    for part in value.split(","):
+        name, equals, path = part.rpartition("=")
+        parts.append(name + equals + (Path(path).name if Path(path).is_absolute() else path))
+    return ",".join(parts)
+
+
+def _stored(name: str) -> Path:
+    return embedded_model().parent / "experiments" / f"{name}.json"
+
+
+def _print_table(record: ExperimentRecord) -> None:
+    console = Console(width=max(Console().width, 132))
+    console.print(
+        f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}",
+        markup=False,
+    )
+    rows = [_cells(row) for row in record.rows]
+    shown = [column for column in rows[0] if any(cells[column] for cells in rows)]
+    table = Table(*shown)
+    for cells in rows:
+        table.add_row(*(cells[column] for column in shown))
+    console.print(table)
+    for line in (*([f"Quality: {record.quality}"] if record.quality else []), *record.notes):
+        console.print(line, markup=False)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    return {
+        "": row.name,
+        "nodes": _text(row.tree_nodes, "d"),
+        "tokens/ step": _mean(row.tokens_per_step),
+        "estimate": _text(row.expected_tokens_per_step, ".2f"),
+        "tokens/s": _text(row.tokens_per_second.median, ".0f"),
+        "ms/ step": _text(row.step_ms, ".2f"),
+        "overhead": _text(row.overhead, ".2f"),
+        "speedup": _spread(row.speedup),
+        "quality": _mean(row.quality, 3),
+        "change": _mean(row.quality_change, 3, "+"),
+        "distinct": _text(row.distinct, ".2f"),
+    }
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _mean(value: Mean | None, digits: int = 2, sign: str = "") -> str:
+    if value is None:
+        return ""
+    error = "" if value.standard_error is None else f" ± {value.standard_error:.{digits}f}"
+    return f"{value.mean:{sign}.{digits}f}{error}"
+
+
+def _spread(value: Spread | None) -> str:
+    return "" if value is None else f"{value.median:.2f} ({value.low:.2f} to {value.high:.2f})"

@@ -1,0 +1,84 @@
+"""What ``train`` does. Its flags are in ``flags``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from tqdm import tqdm
+
+from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.training.loop import Progress
+from medusa_core.training.recipes import RECIPES, train
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
+    config = read_settings(RECIPES[args.recipe_name], args)
+    check_output_folder(config.out, "--out")
+    with ended_by_signal() as asked:
+        last = show_progress(train(config), asked)
+    if last.folder is None:
+        print(f"stopped at step {last.step}, the same command goes on from there", file=sys.stderr)
+    else:
+        print(f"finished: {last.folder}", file=sys.stderr)
+
+
+@contextmanager
+def ended_by_signal() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM has asked the run to end: it does after its step, so that the step is not lost."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def show_progress(records: Iterator[Progress], asked_to_end: Callable[[], bool] = lambda: False) -> Progress:
+    """A bar a stage, with throughput, loss and the time left; returns the last record.
+
+    Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
+    """
+    bar, last = None, None
+    try:
+        for record in records:
+            if last is None or record.stage != last.stage:
+                if bar is not None:
+                    bar.close()
+                bar = _bar(record)
+            bar.update(record.step - bar.n)
+            words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+            if "loss" in record.metrics:
+                words["loss"] = f"{record.metrics['loss']:.3f}"
+            bar.set_postfix(words, refresh=record.step == record.steps)
+            last = record
+            if record.folder is None and asked_to_end():
+                records.close()
+                break
+    finally:
+        if bar is not None:
+            bar.close()  # ends its line, so that an error stands on the next
+    return last
+
+
+def _bar(record: Progress) -> tqdm:
+    return tqdm(
+        total=record.steps,
+        initial=max(0, record.step - 1),  # a resumed run does not count what was done before
+        desc=record.stage,
+        mininterval=1,
+        file=sys.stderr,
+        dynamic_ncols=True,
+        disable=os.environ.get("LOCAL_RANK", "0") != "0",
+    )

@@ -1,0 +1,82 @@
+"""The command line; bad input ends in one line and exit code 2.
+
+Each subcommand is a file in ``commands/``, its flags are one in ``commands/flags``.
+
+Knows the commands only by their modules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from medusa_core.cli.commands import flags
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
+from medusa_core.library_messages import quiet_libraries
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+_LESS = "use a smaller model, batch or context, or close what else is running"
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """argparse whose errors are one line, as for every other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the cause and where to look, then exit with 2."""
+        self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of all commands; ``run`` of what is parsed names the function that does the work."""
+    parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in pkgutil.iter_modules(flags.__path__):
+        importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code."""
+    args = build_parser().parse_args(argv)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
+        sys.stdin.reconfigure(errors="surrogateescape")
+    try:
+        _run(args)
+    except MedusaError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone; keep Python from complaining while it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # What the system refuses is the user's to know: a full disk, a folder that is a file, a permission.
+        name = error.filename or "the output"
+        return _refuse(f"{name} cannot be used ({reason_of(error)}): check the path and the room on its disk")
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _refuse(f"the memory is used up ({reason_of(error)}): {_LESS}")
+    return 0
+
+
+def _refuse(text: str) -> int:
+    print("error:", short_line(text), file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Import the module that does the command's work, which may take seconds, and call it."""
+    quiet_libraries()  # what they say while they are imported
+    run = pkgutil.resolve_name(args.run)
+    quiet_libraries()  # what those that are imported now say later
+    run(args)

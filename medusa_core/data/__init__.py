@@ -1,1 +1,0 @@
-"""Data files that belong to the engine."""

@@ -1,0 +1,4 @@
+"""Measurements of methods, heads and decoding steps.
+
+Imports: engine, drafters, trees, config, errors.
+"""

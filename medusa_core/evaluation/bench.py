@@ -1,0 +1,208 @@
+"""Methods side by side on the same prompts.
+
+Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
+order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
+figures of a method are medians over rounds, with the lowest and highest round as the spread. Speedup is the
+ratio to ``none`` within a round, so both sides of it were measured minutes apart at most. Words:
+acceleration, overhead and speedup as in the paper, §3.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from medusa_core.acceptance.sampling import COLDEST
+from medusa_core.config import GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+
+BASELINE = "none"
+TRANSFORMERS = "hf"
+PHASES = ("propose", "verify", "accept", "commit", "total")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One method on one prompt. ``seconds`` is the whole call, the reading of the prompt included."""
+
+    tokens: list[int]
+    seconds: float
+    steps: int
+    phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
+
+
+Runner = Callable[[list[int]], Measurement]
+
+
+@dataclass
+class MethodLog:
+    """Measurements of one method by round."""
+
+    rounds: list[list[Measurement]] = field(default_factory=list)
+
+    def rates(self) -> list[float]:
+        """Tokens per second of each round."""
+        return [sum(len(m.tokens) for m in r) / sum(m.seconds for m in r) for r in self.rounds]
+
+    def mean_step(self, phase: str) -> float:
+        """Median over rounds of the mean milliseconds of a step in a phase."""
+        return statistics.median(
+            sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
+        )
+
+
+def run_bench(
+    engine: Engine,
+    prompts: list[list[int]],
+    methods: list[str],
+    config: GenerationConfig,
+    rounds: int,
+    progress: Callable[[str], None] = lambda name: None,
+) -> dict:
+    """Measure and return the record that ``bench --json`` prints. Raises MedusaError."""
+    if engine.heads is None and "medusa" in methods:
+        raise MedusaError("method medusa needs heads: name them with --heads, or leave it out of --methods")
+    runners = {name: _runner(engine, name, config) for name in methods}
+    logs = interleave(runners, prompts, rounds, progress)
+    return {
+        "machine": machine_record(engine),
+        "model": {
+            "name": engine.info.name,
+            "dtype": engine.info.dtype,
+            "device": engine.info.device,
+            "parameters": engine.info.parameters,
+        },
+        "settings": {
+            "prompts": len(prompts),
+            "runs": rounds,
+            "max_new_tokens": config.max_new_tokens,
+            "acceptance": config.acceptance,
+            "temperature": config.temperature,
+            "tree": config.tree,
+        },
+        "methods": {name: _summary(name, logs, engine, config) for name in methods},
+    }
+
+
+def interleave(
+    runners: Mapping[str, Runner],
+    prompts: Sequence[list[int]],
+    rounds: int,
+    progress: Callable[[str], None] = lambda name: None,
+) -> dict[str, MethodLog]:
+    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name.
+
+    The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
+    beforehand, unmeasured.
+    """
+    for run in runners.values():  # first calls pay for allocation and kernel selection
+        run(prompts[0])
+    logs = {name: MethodLog() for name in runners}
+    for round_number in range(rounds):
+        for log in logs.values():
+            log.rounds.append([])
+        for number, prompt in enumerate(prompts):
+            for name in _rotated(list(runners), round_number + number):
+                logs[name].rounds[-1].append(runners[name](prompt))
+                progress(name)
+    return logs
+
+
+def machine_record(engine: Engine) -> dict:
+    """What the figures were measured on."""
+    device = engine.target.output_device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
+    return {
+        "processor": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _rotated(methods: list[str], by: int) -> Iterator[str]:
+    shift = by % len(methods)
+    yield from methods[shift:] + methods[:shift]
+
+
+def _runner(engine: Engine, name: str, config: GenerationConfig) -> Runner:
+    if name == TRANSFORMERS:
+        return lambda prompt: _measure_transformers(engine, prompt, config)
+    own = replace(config, method=name)
+    return lambda prompt: measure_run(engine, prompt, own)
+
+
+def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
+    """One timed run of our own loop."""
+    tokens: list[int] = []
+    phases = dict.fromkeys(PHASES, 0.0)
+    steps = 0
+    start = time.perf_counter()
+    for step in engine.stream(prompt, config):
+        tokens += step.emitted
+        steps += 1
+        for phase in PHASES:
+            phases[phase] += getattr(step.ms, phase)
+    return Measurement(tokens, time.perf_counter() - start, steps, phases)
+
+
+def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
+    model = engine.target.model
+    ids = torch.tensor([prompt], device=engine.target.device)
+    # Without top_k=0 transformers would keep only the 50 likeliest tokens when sampling.
+    sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
+    ends = None if config.ignore_eos else sorted(engine.end_tokens())
+    torch.manual_seed(config.seed)
+    start = time.perf_counter()
+    with torch.inference_mode():
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=min(config.max_new_tokens, engine.target.context - len(prompt)),
+            eos_token_id=ends,
+            pad_token_id=ends[0] if ends else 0,
+            **(sampling if config.temperature > 0 else {"do_sample": False}),
+        )
+    tokens = output[0, len(prompt) :].tolist()
+    return Measurement(tokens, time.perf_counter() - start, len(tokens), {})
+
+
+def _summary(name: str, logs: dict[str, MethodLog], engine: Engine, config: GenerationConfig) -> dict:
+    log = logs[name]
+    measured = [m for r in log.rounds for m in r]
+    rates = log.rates()
+    record: dict = {
+        "tokens_per_second": round(statistics.median(rates), 2),
+        "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
+        "tokens_per_step": round(sum(len(m.tokens) for m in measured) / sum(m.steps for m in measured), 3),
+    }
+    if name != TRANSFORMERS:
+        record["tree_nodes"] = engine.tree(config.tree).size if name == "medusa" else 1
+        record["step_ms"] = round(log.mean_step("total"), 3)
+        record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES[:-1]}
+    if BASELINE in logs:
+        base = logs[BASELINE]
+        ratios = [ours / plain for ours, plain in zip(rates, base.rates(), strict=True)]
+        same = [a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True)]
+        record["speedup"] = round(statistics.median(ratios), 3)
+        record["speedup_range"] = [round(min(ratios), 3), round(max(ratios), 3)]
+        record["identical_outputs"] = f"{sum(same)} of {len(same)}"
+        if name != TRANSFORMERS:
+            record["overhead"] = round(log.mean_step("total") / base.mean_step("total"), 3)
+    return record

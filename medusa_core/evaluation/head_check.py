@@ -1,0 +1,185 @@
+"""Do these heads belong to this base? Their accuracy on a short text against guesses that need no heads.
+
+The text is the base's own greedy continuation of a few words, which is what heads are asked to guess
+while decoding. A guess without heads is the best of three: any token at random, the text's most frequent
+one, or the base's next token over again, which is what untrained heads say. Heads of another base are no
+better.
+
+K heads · T positions · d hidden size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from medusa_core.config import GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.target.quantization import lm_head_weight
+
+OPENINGS = (
+    "The first thing that one notices about the city is",
+    "Once upon a time, there was a small owl who",
+    "To make bread at home, you need flour, water and",
+    "User: Can you help me to plan my week?\nAssistant:",
+)
+NEW_TOKENS = 48  # of each continuation
+_FEWEST = 64  # positions below which an accuracy says little
+_REPEATING = 0.4  # share that guesses without heads reach only on a text that says one thing over and over
+_WEAKER = 0.5  # share of the accuracy measured with these heads before that other texts may cost
+
+FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
+    "fine", "doubtful", "weaker", "untrained", "damaged", "unclear"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HeadHealth:
+    """Of head number ``head``: how often its best guess was right, how often a guess without heads is."""
+
+    head: int
+    accuracy: float
+    baseline: float
+    better: bool  # by more than two standard deviations of the baseline
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """``verdict`` is fine, doubtful, weaker, untrained, damaged or unclear; ``message`` says why."""
+
+    verdict: str
+    message: str
+    positions: int
+    heads: list[HeadHealth]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the heads do what heads are for."""
+        return self.verdict == FINE
+
+    def record(self) -> dict:
+        """The report as plain numbers and strings."""
+        return {"ok": self.ok} | asdict(self)
+
+
+def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) -> HealthReport:
+    """Compare the engine's heads with guesses that need none, on ``text`` or on what the base itself writes.
+
+    Raises MedusaError when there are no heads or the text is too short for them.
+    """
+    if engine.heads is None:
+        raise MedusaError("there are no heads to check: name them with --heads")
+    if not all(bool(parameter.isfinite().all()) for parameter in engine.heads.parameters()):
+        message = "the heads hold numbers that are not finite: fetch or convert them again"
+        return HealthReport(DAMAGED, message, 0, [])
+    texts = [_given(engine, text)] if text else _own_texts(engine, new_tokens)
+    needed, longest = engine.heads.count + 2, max(len(text.tokens) - text.start for text in texts)
+    if longest < needed:
+        raise MedusaError(f"the text has {longest} tokens, {needed} are needed: give a longer one")
+    heads, positions = _measure(engine, texts)
+    verdict, message = _judge(engine, heads, positions)
+    return HealthReport(verdict, message, positions, heads)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Tokens, and the position at which the first guess that counts is made."""
+
+    tokens: list[int]
+    start: int
+
+
+def _given(engine: Engine, text: str) -> _Text:
+    return _Text(engine.encode(text)[: engine.target.context], 0)
+
+
+def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
+    """Greedy continuations of a few words, or of random tokens where there is no tokenizer."""
+    if engine.tokenizer is None:
+        generator = torch.Generator().manual_seed(0)
+        shape = (len(OPENINGS), 8)
+        prompts = torch.randint(0, engine.target.vocab_size, shape, generator=generator).tolist()
+    else:
+        prompts = [engine.encode(opening) for opening in OPENINGS]
+    room = max(1, engine.target.context - new_tokens)
+    config = replace(GenerationConfig(), method="none", max_new_tokens=new_tokens, ignore_eos=True)
+    texts = []
+    for prompt in prompts:
+        kept = prompt[:room]
+        steps = engine.stream(kept, config)
+        new = [token for step in steps for token in step.emitted]
+        # What the base only read is not its own, and no head has to guess it.
+        texts.append(_Text([*kept, *new], len(kept) - 1))
+    return texts
+
+
+def _measure(engine: Engine, texts: Sequence[_Text]) -> tuple[list[HeadHealth], int]:
+    """Every head over all texts, and the positions of the first one."""
+    count = engine.heads.count
+    right: list[list[torch.Tensor]] = [[] for _ in range(count)]
+    repeated: list[list[torch.Tensor]] = [[] for _ in range(count)]
+    truths: list[list[torch.Tensor]] = [[] for _ in range(count)]
+    for text in texts:
+        guesses = _guesses(engine, torch.tensor(text.tokens))[:, text.start :]
+        tokens = torch.tensor(text.tokens[text.start :])
+        for k in range(count):
+            truth = tokens[k + 2 :]  # head k + 1 at position t guesses token t + k + 2
+            truths[k].append(truth)
+            right[k].append(guesses[k, : len(truth)] == truth)
+            repeated[k].append(tokens[1 : 1 + len(truth)] == truth)
+    found = []
+    for k in range(count):
+        truth, hits, again = torch.cat(truths[k]), torch.cat(right[k]), torch.cat(repeated[k])
+        most_frequent = float(torch.bincount(truth).max()) / len(truth)
+        baseline = max(1 / engine.target.vocab_size, most_frequent, float(again.float().mean()))
+        accuracy = float(hits.float().mean())
+        margin = 2 * (baseline * (1 - baseline) / len(truth)) ** 0.5
+        found.append(HeadHealth(k + 1, round(accuracy, 4), round(baseline, 4), accuracy > baseline + margin))
+    return found, sum(len(truth) for truth in truths[0])
+
+
+@torch.inference_mode()
+def _guesses(engine: Engine, tokens: torch.Tensor) -> torch.Tensor:
+    """Best guess of every head at every position: [K, T]."""
+    output = engine.target.model(
+        input_ids=tokens[None].to(engine.target.device), use_cache=False, output_hidden_states=True
+    )
+    hidden = output.hidden_states[-1][0].to(engine.heads.block_weight)
+    return engine.heads(hidden).argmax(dim=-1).cpu()
+
+
+def _judge(engine: Engine, heads: Sequence[HeadHealth], positions: int) -> tuple[str, str]:
+    first = heads[0]
+    numbers = (
+        f"head 1 is right {first.accuracy:.0%} of the time, {first.baseline:.0%} can be had without heads"
+    )
+    if _are_untrained(engine):
+        return UNTRAINED, f"the heads are untrained, they say what the base says: train them ({numbers})"
+    if not first.better and (positions < _FEWEST or first.baseline > _REPEATING):
+        why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
+        return UNCLEAR, f"the text {why}, so it says little about the heads ({numbers}): give another one"
+    if not first.better:
+        return DOUBTFUL, f"these heads and this base do not seem to belong together: {numbers}"
+    measured = engine.accuracies[0][0] if engine.accuracies else 0.0
+    if positions >= _FEWEST and first.accuracy < _WEAKER * measured:
+        return (
+            WEAKER,
+            f"the heads were right {measured:.0%} of the time when measured, here it is {first.accuracy:.0%}",
+        )
+    weak = [str(head.head) for head in heads if not head.better]
+    rest = f"; head {', '.join(weak)} adds nothing on this text" if weak else ""
+    return FINE, f"{numbers}{rest}"
+
+
+def _are_untrained(engine: Engine) -> bool:
+    heads = engine.heads
+    if bool(heads.block_weight.any()) or bool(heads.block_bias.any()):
+        return False
+    if heads.shares_lm_head:
+        return True
+    lm_head = lm_head_weight(engine.target.model)
+    # Headwise, since a comparison of all at once would need their memory again.
+    return all(own.shape == lm_head.shape and torch.equal(own, lm_head) for own in heads.lm_weight)

@@ -1,0 +1,121 @@
+"""Prompts from files, as token ids.
+
+Knows the common JSONL shapes of prompt sets and nothing about runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from medusa_core.checkpoints.locate import embedded_model
+from medusa_core.decoding import check_prompt
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
+from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.prompt_check import check_text
+
+_SHAPES = '{"prompt": "…"} or {"turns": ["…"]}'
+
+
+def shipped_prompts(engine: Engine) -> list[list[int]]:
+    """The example prompts of the app."""
+    kinds = json.loads((embedded_model().parent / "prompts.json").read_text(encoding="utf-8"))
+    return [engine.encode(prompt["text"]) for kind in kinds for prompt in kind["prompts"]]
+
+
+def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:
+    """The prompts the flags ask for. Raises MedusaError when that is none."""
+    if args.skip < 0 or (args.limit is not None and args.limit < 1):
+        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
+    if args.prompts:
+        prompts = [prompt for name in args.prompts for prompt in read_prompts(Path(name), engine)[part]]
+    else:
+        prompts = shipped_prompts(engine)[part]
+    if not prompts:
+        source = ", ".join(args.prompts or ["the shipped ones"])
+        raise MedusaError(f"--skip {args.skip} leaves no prompt of {source}: lower it")
+    return prompts
+
+
+def read_prompts(file: Path, engine: Engine) -> list[list[int]]:
+    """Prompts of a JSONL file as token ids.
+
+    A line is an object with "prompt", "text", "question" or "turns" (its first turn is taken). With a
+    "reference" that contains the turn, the prompt is the reference up to the turn's end, so that a dialogue
+    keeps its "User:"; otherwise a question goes through the tokenizer's chat template when there is one.
+    Raises MedusaError with the number of a bad line.
+    """
+    engine.require_tokenizer()
+    try:
+        text = read_text(file, "utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise MedusaError(
+            f"cannot read the prompts {file} ({reason_of(error)}): name a file of JSON lines in UTF-8"
+        ) from error
+    prompts: list[list[int]] = []
+    # Not splitlines, which also splits at characters that a JSON string may hold.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            prompts.append(_prompt_ids(line, engine))
+        except MedusaError as error:
+            raise MedusaError(f"line {number} of {file}: {error}") from error
+    if not prompts:
+        raise MedusaError(f"{file} holds no prompt: write one a line, {_SHAPES}")
+    return prompts
+
+
+def _prompt_ids(line: str, engine: Engine) -> list[int]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(f"it is no JSON ({reason_of(error)}): write {_SHAPES}") from error
+    if not isinstance(entry, dict):
+        raise MedusaError(f"it is no JSON object: write {_SHAPES}")
+    ids = _encoded(entry, engine)
+    check_prompt(ids, engine.target)
+    return ids
+
+
+def _encoded(entry: dict, engine: Engine) -> list[int]:
+    for name in ("prompt", "text"):
+        if name in entry:
+            return engine.encode(_string(entry, name))
+    turn = check_text(_turn(entry))
+    reference = entry.get("reference") or ""
+    if isinstance(reference, str) and turn in reference:
+        return engine.encode(reference[: reference.index(turn) + len(turn)])
+    if engine.tokenizer is not None and engine.tokenizer.chat_template:
+        return engine.tokenize(_in_template(turn, engine), special=False)  # the template has written them
+    return engine.encode(turn)
+
+
+def _turn(entry: dict) -> str:
+    if "question" in entry:
+        return _string(entry, "question")
+    turns = entry.get("turns")
+    if isinstance(turns, list) and turns and isinstance(turns[0], str):
+        return turns[0]
+    raise MedusaError(f"it has no prompt: write {_SHAPES}")
+
+
+def _string(entry: dict, name: str) -> str:
+    if not isinstance(entry[name], str):
+        raise MedusaError(f'its "{name}" is no text: write {_SHAPES}')
+    return entry[name]
+
+
+def _in_template(turn: str, engine: Engine) -> str:
+    message = {"role": "user", "content": turn}
+    try:
+        return render_chat(engine.tokenizer, [message], answer_next=True)
+    except ChatTemplateError as error:
+        raise MedusaError(
+            f"the chat template of {engine.info.base} cannot write this ({error}): "
+            'give it as {"prompt": "…"}'
+        ) from error

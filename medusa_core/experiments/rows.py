@@ -1,0 +1,90 @@
+"""Measurements to rows: pure functions, no model behind them.
+
+Rates are sums over sums (all tokens over all steps or seconds), as the paper's acceleration rate is, so a
+long text counts for more than a short one; the standard error over prompts is that of such a ratio.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+from medusa_core.evaluation.bench import PHASES, Measurement, MethodLog
+from medusa_core.experiments.record import Mean, Row, Spread
+
+PIECE = 3  # tokens of the pieces whose repetition is counted
+
+
+def make_row(
+    log: MethodLog,
+    base: MethodLog | None = None,
+    *,
+    series: str,
+    label: str,
+    tree_nodes: int | None,
+    x: float | None = None,
+    expected: float | None = None,
+) -> Row:
+    """The row of one runner; ``base`` is plain decoding of the same prompts in the same rounds."""
+    measured = [m for r in log.rounds for m in r]
+    row = Row(
+        series=series,
+        label=label,
+        x=x,
+        prompts=len(log.rounds[0]),
+        new_tokens=sum(len(m.tokens) for m in measured),
+        tree_nodes=tree_nodes,
+        tokens_per_step=ratio(by_prompt(log, lambda m: len(m.tokens)), by_prompt(log, lambda m: m.steps)),
+        expected_tokens_per_step=None if expected is None else round(expected, 4),
+        tokens_per_second=spread(log.rates()),
+        step_ms=round(log.mean_step("total"), 4),
+        phase_ms={phase: round(log.mean_step(phase), 4) for phase in PHASES[:-1]},
+    )
+    if base is None:
+        return row
+    ratios = [ours / plain for ours, plain in zip(log.rates(), base.rates(), strict=True)]
+    overhead = round(log.mean_step("total") / base.mean_step("total"), 4)
+    return row.model_copy(update={"speedup": spread(ratios), "overhead": overhead})
+
+
+def only(log: MethodLog, places: Iterable[int]) -> MethodLog:
+    """The part of a log that belongs to some of its prompts, by their places in the list."""
+    chosen = list(places)
+    return MethodLog([[r[place] for place in chosen] for r in log.rounds])
+
+
+def merged(logs: Sequence[MethodLog]) -> MethodLog:
+    """The rounds of several logs of the same prompts as one log: seeds of one setting."""
+    return MethodLog([r for log in logs for r in log.rounds])
+
+
+def by_prompt(log: MethodLog, value) -> list[float]:
+    """A value of the measurements, summed over the rounds for each prompt."""
+    return [sum(value(m) for m in of_prompt) for of_prompt in zip(*log.rounds, strict=True)]
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Mean:
+    """Σ above / Σ below with its standard error over prompts (linearised, as usual for a ratio of sums)."""
+    count, total = len(below), sum(below)
+    value = sum(above) / total
+    if count < 2:
+        return Mean(mean=round(value, 5), standard_error=None)
+    residual = sum((a - value * b) ** 2 for a, b in zip(above, below, strict=True))
+    error = math.sqrt(residual * count / (count - 1)) / total
+    return Mean(mean=round(value, 5), standard_error=round(error, 5))
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, lowest and highest."""
+    low, middle, high = (round(v, 4) for v in (min(values), statistics.median(values), max(values)))
+    return Spread(median=middle, low=low, high=high)
+
+
+def distinct_share(texts: Iterable[Measurement]) -> float | None:
+    """Different pieces of three tokens over all of them, within each text; None when texts are shorter."""
+    different = total = 0
+    for text in texts:
+        pieces = list(zip(*(text.tokens[i:] for i in range(PIECE)), strict=False))
+        different, total = different + len(set(pieces)), total + len(pieces)
+    return round(different / total, 4) if total else None

@@ -1,0 +1,211 @@
+"""From names to an engine: find the files, see whether they fit, decide where they go, load them.
+
+Says what is wrong in one line and how far it is; knows nothing of runs. The paper's heads read the hidden
+state after the final norm, so they go where the LM head is.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.checkpoints.adapters import apply_adapter
+from medusa_core.checkpoints.base import load_tokenizer
+from medusa_core.checkpoints.download import Progress
+from medusa_core.checkpoints.locate import Fetch, beside_heads, has_adapter, tree_beside
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.sources import Sources, find_sources
+from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.engine import Engine, EngineInfo
+from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.loading.devices import Placement, place, spread
+from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
+from medusa_core.loading.weights import read_model
+from medusa_core.target.model import Target
+from medusa_core.target.quantization import lm_head_weight, packing_of
+from medusa_core.text.plural import counted
+from medusa_core.trees.search import read_accuracies
+from medusa_core.trees.tree import Topology, load_tree
+
+
+@dataclass(frozen=True)
+class LoadStage:
+    """Where a load is: "files", "memory", "weights", "heads" or "check", and how far in that stage."""
+
+    name: str
+    words: str  # for a person
+    done: float | None = None  # share of this stage, None where it is not known
+    estimate: MemoryEstimate | None = None  # from "memory" on, where one could be made
+
+
+Watch = Callable[[LoadStage], None]
+
+
+def _unwatched(_: LoadStage) -> None:
+    """Nobody looks on."""
+
+
+def load_engine(config: LoadConfig, watch: Watch = _unwatched) -> Engine:
+    """Load model, heads and tokenizer; ``watch`` hears of each stage and of its progress.
+
+    What ``watch`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
+    missing, does not fit the rest or does not fit into memory.
+    """
+    told = _Told(watch)
+    try:
+        return _load(config, told)
+    except BaseException as error:
+        # Whoever keeps the error would keep the half-loaded model alive, by the variables of its frames.
+        traceback.clear_frames(error.__traceback__)
+        _give_memory_back()
+        if told.refused is not None:
+            raise told.refused  # noqa: B904 - whatever the libraries made of it on its way
+        if isinstance(error, Exception) and is_out_of_memory(error) and not isinstance(error, MedusaError):
+            raise MedusaError(_no_memory(told.estimate)) from error
+        raise
+
+
+class _Told:
+    """Passes the stages on, and remembers what the last one knew and what the listener raised."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.estimate: MemoryEstimate | None = None
+        self.refused: BaseException | None = None
+
+    def __call__(self, name: str, words: str, done: float | None = None) -> None:
+        try:
+            self._watch(LoadStage(name, words, done, self.estimate))
+        except BaseException as error:
+            self.refused = error
+            raise
+
+    def within(self, stage: str) -> Progress:
+        """Progress of one stage."""
+        return lambda words, done: self(stage, words, done)
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The heads of a folder with what lies beside them."""
+
+    heads: MedusaHeads | None = None
+    tree: Topology | None = None
+    accuracies: list[list[float]] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _load(config: LoadConfig, told: _Told) -> Engine:
+    code = config.trust_remote_code
+    placement = place(config.device, config.dtype)
+    told("files", "Looking for the files")
+    told.estimate = _estimate(config, placement, told)
+    if told.estimate is None:
+        told("memory", "Nobody can tell beforehand how much memory the model needs")
+    else:
+        told("memory", f"The model {told.estimate.sentence()}")
+        placement = _with_room(placement, told.estimate)
+    sources = find_sources(config.model, config.heads, Fetch(told.within("files"), code=code))
+    reading = told.within("weights")
+    reading("Reading the weights", 0.0)
+    model = read_model(
+        sources.base, placement, config.quantize, code, lambda done: reading("Reading the weights", done)
+    )
+    if sources.heads is not None and has_adapter(sources.heads):
+        # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
+        model = apply_adapter(model, sources.heads)
+    told("check", "Trying whether the model can verify a tree")
+    target = Target(model)
+    told("heads", "Reading the heads" if sources.heads else "There are no heads to read")
+    heads = _read_heads(sources, target)
+    return Engine(
+        target=target,
+        heads=heads.heads,
+        default_tree=heads.tree,
+        accuracies=heads.accuracies,
+        tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
+        info=_describe(sources, target, heads, placement, told.estimate),
+    )
+
+
+def _estimate(config: LoadConfig, placement: Placement, told: _Told) -> MemoryEstimate | None:
+    """What it will take, by the small files alone; None where that cannot be told."""
+    small = Fetch(told.within("files"), weights=False, code=config.trust_remote_code)
+    try:
+        return estimate_for(find_sources(config.model, config.heads, small), config, placement)
+    except MedusaError:
+        if told.refused is not None:
+            raise
+        return None  # what is wrong with the files is said once all of them are here
+
+
+def _with_room(placement: Placement, estimate: MemoryEstimate) -> Placement:
+    """The placement for what was estimated, over several devices if need be. Raises MedusaError."""
+    if not estimate.fits:
+        raise MedusaError(f"the model {estimate.sentence()}")
+    beside_layers = estimate.heads + estimate.cache + estimate.margin
+    return spread(placement, estimate.total, beside_layers, packed=estimate.packed)
+
+
+def _no_memory(estimate: MemoryEstimate | None) -> str:
+    ran_out = "the memory ran out while loading"
+    if estimate is None:
+        return f"{ran_out}: use --quantize 4bit, or take a smaller model"
+    fixes = " or ".join(estimate.advice) or "a smaller model"
+    return f"{ran_out}, though the model {estimate.sentence()}: use {fixes}"
+
+
+def _give_memory_back() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _read_heads(sources: Sources, target: Target) -> _Heads:
+    folder = sources.heads
+    if folder is None:
+        return _Heads()
+    tensors = read_heads(folder)
+    for note in tensors.notes:
+        logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
+    tree = tree_beside(folder, target.output_device)
+    accuracies = beside_heads(folder, ACCURACIES_NAME)
+    return _Heads(
+        build_heads(tensors, lm_head_weight(target.model), folder),
+        load_tree(str(tree)) if tree else None,
+        read_accuracies(accuracies, tensors.count) if accuracies else None,
+        tensors.notes,
+    )
+
+
+def _describe(
+    sources: Sources,
+    target: Target,
+    found: _Heads,
+    placement: Placement,
+    estimate: MemoryEstimate | None,
+) -> EngineInfo:
+    base, heads = sources.base_name, found.heads
+    packing = packing_of(target.model.config)
+    # Packed weights do not say how many numbers they hold.
+    held = sum(p.numel() for p in target.model.parameters())
+    return EngineInfo(
+        name=base if heads is None else f"{base} + {counted(heads.count, 'Medusa head')}",
+        base=base,
+        heads=sources.heads_name,
+        head_count=heads.count if heads else 0,
+        dtype=held_as(target.dtype, packing),
+        device=str(target.device),
+        parameters=estimate.parameters if packing and estimate else held,
+        head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
+        dtype_reason=placement.reason,
+        notes=found.notes,
+    )

@@ -1,0 +1,230 @@
+"""How much memory a load will take, told from configs before anything large is fetched or read.
+
+Compares it with what is free, and knows which settings would need less. Knows nothing about how a model is
+loaded then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from medusa_core.checkpoints.locate import Fetch
+from medusa_core.checkpoints.sources import Sources, find_sources
+from medusa_core.config import NO_HEADS, LoadConfig
+from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
+from medusa_core.loading.model_size import Shape, base_bytes, head_numbers, model_shape, saved_bytes
+from medusa_core.target.model import PREFILL_CHUNK
+from medusa_core.target.quantization import Packing, packing_for
+
+GIB = 2**30
+USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
+_TREE = 64  # rows of a tree behind them
+_PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
+_WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
+_FEWER_BITS = {"none": ("8bit", "4bit"), "8bit": ("4bit",), "4bit": ()}
+_MARGIN = 0.1  # fragments, buffers of kernels
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Flags under which a load needs other memory: how much it then is, and how much there is for it."""
+
+    flags: str
+    needed: int
+    free: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it."""
+        return self.needed <= self.free
+
+    def words(self) -> str:
+        """For a person: ``--quantize 4bit (4.1 GB)``."""
+        return f"{self.flags} ({_gb(self.needed)})"
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a load will take, and what there is: ``free`` on its device, ``spare`` beside it.
+
+    accelerate may put layers into ``spare``, the memory of other GPUs and of the CPU. ``dtype`` says in
+    words how the weights are held, ``cache`` is what the keys and values of a run take.
+    """
+
+    parameters: int
+    base: int
+    heads: int
+    cache: int
+    margin: int
+    free: int
+    spare: int
+    device: str
+    dtype: str
+    packed: bool
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def total(self) -> int:
+        """All of it, with a margin."""
+        return self.base + self.heads + self.cache + self.margin
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it, spread over devices where that can be done."""
+        return self.total <= self.free + self.spare
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What would need less, as flags with their bytes; those that fit come first."""
+        return tuple(other.words() for other in sorted(self.alternatives, key=lambda one: not one.fits))
+
+    def sentence(self) -> str:
+        """What is needed, what is free, and what to do where that is too little; for a person."""
+        kind = "GPU memory" if self.device.startswith("cuda") else "memory"
+        there = f"needs about {_gb(self.total)} of {kind}, {_gb(max(0, self.free))} are free"
+        if self.total <= self.free:
+            return there
+        if self.fits:
+            return f"{there}: the rest goes to slower memory, of which {_gb(self.spare)} are free"
+        fitting = [other.words() for other in self.alternatives if other.fits]
+        return f"{there}: " + (
+            f"use {' or '.join(fitting)}" if fitting else "take a smaller model or a larger machine"
+        )
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """Bytes of the parts of a load, and what there is for them."""
+
+    base: int
+    heads: int
+    cache: int
+    passing: int  # what moments of the load and of a run need beside them
+    free: int
+    spare: int
+
+    @property
+    def margin(self) -> int:
+        return round(_MARGIN * (self.base + self.heads + self.cache)) + self.passing
+
+    @property
+    def total(self) -> int:
+        return self.base + self.heads + self.cache + self.margin
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The numbers of a base and its heads, whatever the settings."""
+
+    folder: Path
+    shape: Shape
+    heads: int
+
+    def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
+        """The bytes they take with these settings there."""
+        each = placement.dtype.itemsize
+        packing = self.shape.packing or packing_for(config.quantize)
+        rows = min(self.shape.context or USUAL_CONTEXT, USUAL_CONTEXT) + _TREE
+        saved = saved_bytes(self.folder, each) if self.shape.packing else 0
+        heads = 0 if config.heads == NO_HEADS else self.heads * each
+        return _Needs(
+            base=saved or base_bytes(self.shape, each, packing),
+            heads=heads,
+            cache=rows * 2 * self.shape.layers * self.shape.key_value_width * each,
+            # Heads are read and stacked on the CPU before they go where they stay.
+            passing=(heads if placement.device.type == "cpu" else 0)
+            + (_PACKING * self.shape.largest if packing else 0)
+            + _activations(self.shape, each),
+            free=free_memory(placement.device),
+            spare=spare_memory(placement.device, packing is not None),
+        )
+
+
+def estimate_memory(config: LoadConfig) -> MemoryEstimate:
+    """What a load would take. Of the hub only small files are fetched.
+
+    Raises MedusaError when it cannot be told: for names that cannot be had, or a model of unknown kind.
+    """
+    fetch = Fetch(weights=False, code=config.trust_remote_code)
+    sources = find_sources(config.model, config.heads, fetch)
+    return estimate_for(sources, config, place(config.device, config.dtype))
+
+
+def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
+    """What it would take to load these folders there. Raises MedusaError when it cannot be told."""
+    shape = model_shape(sources.base, config.trust_remote_code)
+    heads = 0 if sources.heads is None else head_numbers(sources.heads, shape)
+    counted = _Counted(sources.base, shape, heads)
+    needs = counted.needs(config, placement)
+    packing = shape.packing or packing_for(config.quantize)
+    return MemoryEstimate(
+        parameters=shape.parameters,
+        base=needs.base,
+        heads=needs.heads,
+        cache=needs.cache,
+        margin=needs.margin,
+        free=needs.free,
+        spare=needs.spare,
+        device=str(placement.device),
+        dtype=held_as(placement.dtype, packing),
+        packed=packing is not None,
+        alternatives=tuple(_alternatives(counted, config, placement)),
+    )
+
+
+def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
+    """How weights are held, for a person: ``bfloat16``, or ``bfloat16, 4-bit`` where they are packed."""
+    name = str(dtype).removeprefix("torch.")
+    return f"{name}, {packing.words()}" if packing else name
+
+
+def _activations(shape: Shape, bytes_each: int) -> int:
+    """Bytes that reading a part of the prompt keeps: all hidden states, one layer's inside, some logits."""
+    states = PREFILL_CHUNK * ((shape.layers + 1) * shape.width + 3 * shape.intermediate)
+    return states * bytes_each + 2 * _TREE * shape.vocabulary * torch.float32.itemsize
+
+
+def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -> Iterator[Alternative]:
+    """Changes of the settings that may help, each by itself; all together where none of them does."""
+    changes = _smaller(counted, config, placement)
+    needed = counted.needs(config, placement).total
+    single = [_alternative(counted, config, f"--{name} {value}", {name: value}) for name, value in changes]
+    others = [kind for kind in device_kinds() if kind != placement.device.type]
+    found = [
+        *(other for other in single if other.needed < _WORTHWHILE * needed),
+        *(_alternative(counted, config, f"--device {kind}", {"device": kind}) for kind in others),
+    ]
+    yield from found
+    together = dict(changes)  # of several values of a setting, the last is the smallest
+    if len(together) > 1 and not any(other.fits for other in found):
+        flags = " ".join(f"--{name} {value}" for name, value in together.items())
+        yield _alternative(counted, config, f"{flags} together", together)
+
+
+def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> list[tuple[str, str]]:
+    """Settings under which less is needed on the same device, with the values that are smaller."""
+    device, found = placement.device.type, []
+    if placement.dtype.itemsize > torch.bfloat16.itemsize:
+        found.append(("dtype", "float16" if device == "mps" else "bfloat16"))
+    if counted.shape.packing is None and device != "mps":
+        found += [
+            ("quantize", bits)
+            for bits in {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
+        ]
+    if counted.heads and config.heads != NO_HEADS:
+        found.append(("heads", NO_HEADS))
+    return found
+
+
+def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, str]) -> Alternative:
+    changed = replace(config, **change)
+    needs = counted.needs(changed, place(changed.device, changed.dtype))
+    return Alternative(flags, needs.total, needs.free + needs.spare)
+
+
+def _gb(count: int) -> str:
+    return f"{count / GIB:.1f} GB" if count > GIB / 10 else f"{count / 2**20:.0f} MB"

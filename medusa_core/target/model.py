@@ -1,0 +1,260 @@
+"""The target model: a transformers causal LM that can read a prompt and verify a tree.
+
+The tree goes through the model's own forward with a 4-D mask for each kind of layer and explicit positions,
+nothing in the model is patched and nothing is stored on it, so runs on one model cannot meet. What a model
+must be for that is read off its config and its forward, and tried out when it loads where no test has run
+its family. Knows nothing about heads, rules or text. Medusa paper §2.1.2.
+
+N nodes · V vocabulary · d hidden size · L committed rows
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.masks import SLIDING, LayerMasks
+from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+
+PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
+
+# Model types whose trees the tests compare with each branch run alone. Others are compared when they load.
+PROVEN = frozenset({
+    "arcee", "aya_vision", "codegen", "cohere", "cohere2", "cwm", "deepseek_v2", "deepseek_v3",
+    "ernie4_5", "exaone4", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text",
+    "glm", "glm4", "glm4_moe", "glm4v", "glm4v_text", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss",
+    "gptj", "granite", "granitemoe", "helium", "hunyuan_v1_dense", "idefics3", "internvl", "llama",
+    "llava", "llava_next", "llava_onevision", "ministral", "ministral3", "mistral", "mistral3", "mixtral",
+    "mllama", "mllama_text_model", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "phi", "phi3",
+    "phimoe", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3",
+    "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_vl_text", "seed_oss", "smollm3",
+    "smolvlm", "stablelm", "starcoder2",
+})  # fmt: skip
+
+_USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
+
+
+@dataclass(frozen=True)
+class _Context:
+    """Positions a run may use, and why no more where the model itself would take more."""
+
+    length: int
+    why: str = ""
+
+
+class Target:
+    """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        _require_decoder(model)
+        config = model.config.get_text_config(decoder=True)
+        _require_causal(config)
+        self.masks = LayerMasks.of(config)
+        self.model = model.eval()
+        self.config = config
+        context = _context_of(config)
+        self.attention: str = self.masks.kernel
+        self._limits_head = "logits_to_keep" in _arguments(model)
+        if _is_unproven(model, config):
+            context = _inside_window(context, self.masks, config.model_type)
+            _require_tree_equals_branch(self)
+        self.context: int = context.length
+        self.context_note: str = context.why
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go."""
+        return _runs_on(self.model.get_input_embeddings())
+
+    @property
+    def output_device(self) -> torch.device:
+        """Where logits and hidden states come from: the device of the LM head, and of Medusa heads."""
+        return _runs_on(self.model.get_output_embeddings())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """dtype of the weights."""
+        return self.model.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the rows of the LM head."""
+        head = self.model.get_output_embeddings()
+        return getattr(head, "out_features", None) or head.weight.shape[0]  # packed weights hide their shape
+
+    @property
+    def context_words(self) -> str:
+        """What to say where a text is too long: the context, and why it ends there."""
+        return f"the context holds {self.context}" + (
+            f", since {self.context_note}" if self.context_note else ""
+        )
+
+    def new_cache(self, slots: int) -> TreeCache:
+        """A cache for one run."""
+        return TreeCache(self.config.num_hidden_layers, slots)
+
+    def prefill(self, tokens: list[int], cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read and commit the prompt; return logits [V] and hidden state [d] of its last token."""
+        for start in range(0, len(tokens), PREFILL_CHUNK):
+            ids = torch.tensor(tokens[start : start + PREFILL_CHUNK], device=self.device)
+            rows = len(ids)
+            allowed = torch.ones(rows, rows, dtype=torch.bool, device=self.device).tril()
+            depths = torch.arange(rows, device=self.device)
+            logits, hidden = self._forward(ids, depths, allowed, cache, rows_kept=1)
+            cache.commit(range(rows))
+        return logits[-1], hidden[-1]
+
+    def verify(self, tree: TokenTree, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward over all nodes: logits [N, V] and hidden states [N, d]. Commits nothing."""
+        depths = torch.tensor(tree.depths, device=self.device)
+        return self._forward(tree.tokens.to(self.device), depths, tree.mask, cache, rows_kept=0)
+
+    def _forward(
+        self,
+        tokens: torch.Tensor,
+        depths: torch.Tensor,
+        allowed: torch.Tensor,
+        cache: TreeCache,
+        rows_kept: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run rows [N] behind the committed ones; ``rows_kept`` limits the LM head, 0 keeps every row."""
+        cache.require(len(tokens))
+        output = self.model(
+            input_ids=tokens[None],
+            attention_mask=self.masks.build(allowed, depths, cache.length, self.dtype),
+            position_ids=(depths + cache.length)[None],
+            past_key_values=cache,
+            use_cache=True,
+            output_hidden_states=True,
+            **({"logits_to_keep": rows_kept} if self._limits_head else {}),
+        )
+        # The last hidden state is the one after the final norm: what the LM head and the heads read.
+        logits, hidden = output.logits[0], output.hidden_states[-1][0]
+        # A model spread over devices hands its results back where the token ids came from.
+        return logits.to(self.output_device), hidden.to(self.output_device)
+
+
+def _require_tree_equals_branch(target: Target) -> None:
+    """Raise MedusaError when a node of a small tree differs from its branch run alone, without our mask.
+
+    Three short forwards at loading, for models that no test has run: a model may ignore the mask or take
+    positions from slots, and would then write wrong text without a word.
+    """
+    kind, cache = target.model.config.model_type, target.new_cache(8)
+    start, branch = [3, 5, 7], [4, 8, 9]  # the tree: a root, two children, and one child of the second
+    tree = TokenTree(
+        tokens=torch.tensor([4, 6, 8, 9]),
+        parents=[-1, 0, 0, 2],
+        depths=[0, 1, 1, 2],
+        heads=[0, 1, 1, 2],
+        ranks=[0, 0, 1, 0],
+        mask=ancestor_mask([-1, 0, 0, 2]).to(target.device),
+        draft_logp=torch.zeros(4),
+    )
+    try:
+        with torch.inference_mode():
+            target.prefill(start, cache)
+            logits, hidden = target.verify(tree, cache)
+            ids = torch.tensor([start + branch], device=target.device)
+            alone = target.model(input_ids=ids, use_cache=False).logits[0, -1].to(logits).float()
+            read = target.model.get_output_embeddings()(hidden[-1])
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise MedusaError(f"{kind} cannot run a tree ({reason_of(error)}): {_USE}") from error
+    off = float((logits[-1].float() - alone).norm() / (alone - alone.mean()).norm())
+    # Rounding, against an error of the mask. Packed weights round their inputs by what else is in the pass.
+    exact = target.dtype == torch.float32 and not getattr(target.model, "is_quantized", False)
+    allowed = 1e-2 if exact else 0.1
+    if not off <= allowed:
+        raise MedusaError(
+            f"{kind} gives a node of a tree other logits than its branch alone (off by {off:.0%}), so it "
+            f"takes masks or positions in a way of its own: {_USE}"
+        )
+    # Scales and caps of logits keep their order, so both have the same winner, up to a tie.
+    fits = read.shape == logits[-1].shape  # Gemma 3n stacks several streams, of which the head reads one
+    if not fits or logits[-1].max() - logits[-1, read.argmax()] > allowed * logits[-1].float().std():
+        raise MedusaError(f"the hidden states of {kind} are not what its LM head reads: {_USE}")
+
+
+def _is_unproven(model: PreTrainedModel, config: Any) -> bool:
+    """Whether no test has run this model: its kind is unknown, or its code is not transformers' own."""
+    own_code = not type(model).__module__.startswith("transformers.")
+    return own_code or not {model.config.model_type, config.model_type} <= PROVEN
+
+
+def _arguments(model: PreTrainedModel) -> set[str]:
+    """Names that the model's forward takes; accelerate's hooks wrap the instance's, so ask the class."""
+    return set(inspect.signature(type(model).forward).parameters)
+
+
+def _require_decoder(model: PreTrainedModel) -> None:
+    """Raise MedusaError for a model that is no causal decoder, or whose rows cannot be placed freely."""
+    kind = model.config.model_type
+    if model.config.is_encoder_decoder:
+        raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
+    if model._is_stateful:
+        raise MedusaError(
+            f"{kind} keeps a recurrent state, which cannot go back to one path of a tree: "
+            "use a model with attention in every layer"
+        )
+    if model.get_output_embeddings() is None:
+        raise MedusaError(f"{kind} has no LM head: load it as a causal language model")
+    if missing := {"attention_mask", "position_ids", "past_key_values"} - _arguments(model):
+        raise MedusaError(
+            f"{kind} takes no {', '.join(sorted(missing))}, so a tree's nodes cannot be placed by depth: "
+            "use a model with rotary or learned positions"
+        )
+
+
+def _require_causal(config: Any) -> None:
+    """Raise MedusaError for settings of a known family that change what a mask or a position means."""
+    if getattr(config, "use_bidirectional_attention", False) in (True, "all") or not getattr(
+        config, "is_causal", True
+    ):
+        raise MedusaError(f"{config.model_type} reads in both directions here: use a causal language model")
+    if getattr(config, "alibi", False):
+        raise MedusaError(
+            f"{config.model_type} places tokens by slot (ALiBi), so siblings would count as distance: "
+            "use a model with rotary or learned positions"
+        )
+    if "local" in (getattr(config, "attention_layers", None) or []):
+        raise MedusaError(
+            f"{config.model_type} has local attention that counts slots, not positions: "
+            "use a model with rotary or learned positions and full or sliding-window attention"
+        )
+
+
+def _runs_on(module: torch.nn.Module) -> torch.device:
+    """The device a module computes on, also when accelerate keeps its weights elsewhere."""
+    device = module.weight.device
+    return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
+
+
+def _context_of(config: Any) -> _Context:
+    """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
+    context = _Context(getattr(config, "max_position_embeddings", None) or 2048)
+    rope = getattr(config, "rope_parameters", None) or {}
+    for settings in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if settings.get("rope_type") != "longrope":
+            continue
+        short = settings["original_max_position_embeddings"]
+        if short < context.length:
+            kind = config.model_type
+            context = _Context(
+                short, f"beyond {short} positions {kind} rotates differently, and committed keys keep theirs"
+            )
+    return context
+
+
+def _inside_window(context: _Context, masks: LayerMasks, kind: str) -> _Context:
+    """The context of a model of which nobody has seen that it means its window as others do."""
+    if SLIDING not in masks.kinds or not masks.window or masks.window >= context.length:
+        return context
+    return _Context(masks.window, f"{kind} has a window of {masks.window} and no test has run it beyond that")

@@ -1,0 +1,122 @@
+"""How fast this machine answers, trains and decodes with the actual model: the recipes themselves, in short.
+
+A batch or two of answers, a few training steps and a few decoded tokens; nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import measure_run
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.model_size import Shape
+from medusa_core.training.config import Medusa1Config
+from medusa_core.training.fit.plan import Plan, Rates
+from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.fit.stages import (
+    ANSWERS,
+    answer_config,
+    head_config,
+    joint_config,
+    write_shared_start,
+)
+from medusa_core.training.loop import Progress
+from medusa_core.training.recipes import train
+from medusa_core.training.self_distill import write_answers
+
+Watch = Callable[[Progress], None]
+_LONG_ENOUGH = 8.0  # seconds after which a part of the probe has seen enough
+_STEPS = 8  # training steps at most; the first is not counted
+_DECODED = 24
+
+
+class _SeenEnough(Exception):  # noqa: N818 - no error
+    """Thrown into a training, which then stops without saving a checkpoint."""
+
+
+def probe(
+    config: FitConfig, plan: Plan, shape: Shape, folder: Path, seeds: Path | None, watch: Watch
+) -> Rates:
+    """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
+    started = time.perf_counter()
+    place = folder / "probe"
+    shutil.rmtree(place, ignore_errors=True)
+    parts = 4 if config.joint else 3
+
+    def done(part: int) -> None:
+        watch(Progress("probe", part, parts, 0, 0.0))
+
+    try:
+        answer_rate, tokens_per_answer = _answers(config, plan, place, seeds)
+        done(1)
+        if config.share_lm_head:
+            write_shared_start(config, shape, place)
+        brief = replace(plan, tokens=_STEPS * plan.batch_tokens, joint_tokens=_STEPS * plan.batch_tokens)
+        heads = _training(head_config(config, brief, place))
+        done(2)
+        joint = None
+        if config.joint:
+            fresh = place / "start" if config.share_lm_head else Path()
+            own = joint_config(config, brief, place, fresh)
+            # Without heads to start from, joint training would begin with a stage of its own.
+            joint = _training(own if config.share_lm_head else replace(own, start="", head_warmup="none"))
+            done(3)
+        decoding, load_seconds = _decoding(config)
+        done(parts)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return Rates(
+        answers=answer_rate,
+        tokens_per_answer=tokens_per_answer,
+        heads=heads,
+        joint=joint,
+        decoding=decoding,
+        load_seconds=load_seconds,
+        probe_seconds=time.perf_counter() - started,
+    )
+
+
+def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> tuple[float, float]:
+    """Tokens a second, and tokens an answer."""
+    settings = answer_config(config, replace(plan, answers=2 * config.answer_batch), seeds)
+    settings = replace(settings, out=str(place))
+    with closing(write_answers(settings, place / ANSWERS)) as records:
+        for record in records:
+            rate, answers, tokens = record.tokens_per_second, record.step * config.answer_batch, record.tokens
+            if record.step == record.steps or tokens / rate > _LONG_ENOUGH:
+                break
+    if not tokens:
+        raise MedusaError("the base wrote nothing in the probe: check that it writes text at all")
+    return rate, tokens / answers
+
+
+def _training(config: Medusa1Config) -> float:
+    """Training tokens a second, the first step not counted."""
+    records = train(replace(config, evaluate_every=10 * _STEPS, checkpoint_every=10 * _STEPS))
+    times = []
+    for record in records:
+        times.append(time.perf_counter())
+        if record.step >= _STEPS - 1 or (len(times) > 1 and times[-1] - times[0] > _LONG_ENOUGH):
+            break
+    with suppress(_SeenEnough):
+        records.throw(_SeenEnough())
+    return (len(times) - 1) * config.batch_tokens / (times[-1] - times[0])
+
+
+def _decoding(config: FitConfig) -> tuple[float, float]:
+    """Tokens a second of plain decoding, and seconds to load the model."""
+    before = time.perf_counter()
+    engine = load_engine(config.load())
+    loaded = time.perf_counter() - before
+    begin = engine.tokenizer.eos_token_id
+    settings = GenerationConfig(method="none", max_new_tokens=_DECODED, ignore_eos=True)
+    measure_run(engine, [begin], settings)  # first calls pay for allocation and kernel selection
+    measured = measure_run(engine, [begin], settings)
+    return len(measured.tokens) / measured.seconds, loaded

@@ -1,0 +1,225 @@
+"""The fit, whole: plan, answers, training, calibration, tree, measurement, result. Every stage is done once.
+
+A stage that is finished is noted in ``done.json``, so the same command again goes on with the next; a stage
+that was broken off goes on where its own files say. Paper §2.2.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.model_size import Shape, model_shape
+from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.encoding import Encoder
+from medusa_core.training.fit.measuring import measure, write_result
+from medusa_core.training.fit.memory import StageMemory, fitting_pass
+from medusa_core.training.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
+from medusa_core.training.fit.probe import Watch, probe
+from medusa_core.training.fit.prompts import (
+    HELDOUT,
+    PROMPTS,
+    HeldOut,
+    heldout_of,
+    read_heldout,
+    split_prompts,
+    write_heldout,
+)
+from medusa_core.training.fit.report import REPORT, make_report, write_card
+from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.fit.stages import (
+    ANSWERS,
+    HEADS_RUN,
+    JOINT_RUN,
+    answer_config,
+    base_path,
+    head_config,
+    is_embedded,
+    joint_config,
+    write_shared_start,
+)
+from medusa_core.training.loop import Progress
+from medusa_core.training.medusa1 import RESULT
+from medusa_core.training.recipes import train
+from medusa_core.training.run_folder import RESULT as RESULT_FILE
+from medusa_core.training.run_folder import read_record, result_of, write_record
+from medusa_core.training.self_distill import write_answers
+
+DONE = "done.json"
+FITTED = "fitted"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known before a fit starts: its numbers, its memory by stage, and what is free of it."""
+
+    plan: Plan
+    shape: Shape
+    memory: list[StageMemory]
+    free: int
+    resumed: bool
+    notes: list[str]
+
+
+def prepare(config: FitConfig, watch: Watch) -> Prepared:
+    """Check everything that can be checked, probe the machine, and write the plan; or read an earlier one.
+
+    Raises MedusaError for a model, prompts or an amount of memory with which no fit is possible.
+    """
+    folder = Path(config.out)
+    base = base_path(config)
+    tokenizer = load_tokenizer(base)
+    Encoder(tokenizer)  # raises when no text could be ended
+    shape = model_shape(base)
+    begun = (folder / ANSWERS).is_dir()
+    plan = read_plan(folder, config, begun=begun)
+    if begun and plan is None:
+        raise MedusaError(f"{folder} holds answers of something else than a fit: choose another --out")
+    first = plan or first_plan(config, shape.width, shape.context)
+    # A fit that goes on keeps its passes, so that its training goes on with the same batches.
+    shortest = first.sequence_length if plan is None else first.pass_tokens
+    passes, memory, free = fitting_pass(config, shape, shortest, first.pass_tokens)
+    if plan is None:
+        first = replace(first, pass_tokens=passes)
+        shutil.rmtree(folder / PROMPTS, ignore_errors=True)
+        (folder / HELDOUT).unlink(missing_ok=True)
+        if config.prompts:
+            path = Path(config.prompts).expanduser()
+            heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
+            write_heldout(folder / HELDOUT, heldout)
+        plan = size_plan(first, config, probe(config, first, shape, folder, _seeds(config), watch))
+        write_plan(folder, config, plan)
+    notes = []
+    if tokenizer.chat_template and not config.prompts and not is_embedded(config):
+        notes.append("the model has a chat template: --prompts with what you will ask gives better heads")
+    if plan.total_seconds > 90 * config.minutes:
+        notes.append(
+            f"{config.minutes:g} minutes are short for this model here: the smallest useful fit takes longer"
+        )
+    return Prepared(plan, shape, memory, free, begun, notes)
+
+
+def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
+    """Do what is not done yet and return the report, which is also in ``<out>/fitted/report.json``.
+
+    ``watch`` is called with the progress of every stage; what it raises stops the fit, and checkpoints are
+    saved. Raises MedusaError as the recipes do.
+    """
+    folder, plan = Path(config.out), prepared.plan
+    fitted = folder / FITTED
+
+    def train_heads() -> None:
+        if config.share_lm_head:
+            write_shared_start(config, prepared.shape, folder)
+        _consume(train(head_config(config, plan, folder)), watch)
+
+    def calibrate() -> None:
+        trained = folder / (JOINT_RUN if config.joint else HEADS_RUN) / RESULT
+        engine = load_engine(config.load(str(trained)))
+        write_result(trained, engine, _heldout(config, plan, engine, folder), plan, fitted, watch)
+
+    def report() -> None:
+        measured = measure(config, plan, fitted, read_heldout(folder / HELDOUT), watch)
+        if is_embedded(config):
+            measured["model"]["base"] = "the embedded model"
+        write_card(make_report(config, plan, fitted, measured, _training(config, plan, folder)), fitted)
+
+    stages: dict[str, Callable[[], None]] = {
+        "answers": lambda: _consume(
+            write_answers(answer_config(config, plan, _seeds(config)), folder / ANSWERS), watch
+        ),
+        "heads": train_heads,
+    }
+    if config.joint:
+        heads = folder / HEADS_RUN / RESULT
+        stages["heads and adapter"] = lambda: _consume(
+            train(joint_config(config, plan, folder, heads)), watch
+        )
+    stages |= {"calibration": calibrate, "measuring": report}
+    for name, work in stages.items():
+        _once(folder / DONE, name, work)
+    return read_record(fitted / REPORT, _again(folder, "measuring"))
+
+
+def _again(folder: Path, stage: str) -> str:
+    """How a stage whose file is damaged is done once more."""
+    return f"take {stage!r} out of {folder / DONE} to do that stage again, or choose another --out"
+
+
+def _once(file: Path, stage: str, work: Callable[[], None]) -> None:
+    """Do a stage unless it is noted as done, and note it with its seconds."""
+    done = (
+        read_record(file, "delete it to do all stages again, or choose another --out")
+        if file.exists()
+        else {}
+    )
+    if stage in done:
+        return
+    started = time.perf_counter()
+    work()
+    done[stage] = round(time.perf_counter() - started, 1)
+    write_record(file, done)
+
+
+def _consume(records: Iterator[Progress], watch: Watch) -> None:
+    """Run a recipe to its end; closed, it saves a checkpoint."""
+    with closing(records):
+        for record in records:
+            watch(record)
+
+
+def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> HeldOut:
+    file = folder / HELDOUT
+    if not file.is_file():
+        heldout = heldout_of(
+            engine,
+            folder / ANSWERS,
+            plan.heldout_prompts,
+            plan.prompt_tokens,
+            config.seed,
+            embedded=is_embedded(config),
+        )
+        write_heldout(file, heldout)
+    return read_heldout(file)
+
+
+def _seeds(config: FitConfig) -> Path | None:
+    return Path(config.out) / PROMPTS if config.prompts else None
+
+
+def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
+    """What was trained and on what, from the runs' own files."""
+    answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
+    runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
+    results = [_result(run, folder) for run in runs]
+    record = {
+        "answers": answers,
+        "tokens": sum(result["tokens"] for result in results),
+        "prompts": f"after prompts of {Path(config.prompts).name}"
+        if config.prompts
+        else "from beginnings of its own",
+    }
+    if config.joint:
+        before, after = (_base_loss(result) for result in (results[0], results[-1]))
+        record["base_loss"] = {"before": before, "after": after}
+    return record
+
+
+def _result(run: Path, folder: Path) -> dict[str, float]:
+    if (result := result_of(run)) is None:
+        stage = "heads" if run.name == HEADS_RUN else "heads and adapter"
+        raise MedusaError(f"{run / RESULT_FILE} is missing or damaged: {_again(folder, stage)}")
+    return result
+
+
+def _base_loss(result: dict[str, float]) -> float:
+    """The base's held-out loss, the mean over the kinds of text."""
+    losses = [v for name, v in result.items() if name.startswith("heldout/") and name.endswith("/base")]
+    return sum(losses) / len(losses)

@@ -1,0 +1,208 @@
+"""Candidate trees: which guesses are combined, who is whose parent, who may attend to whom.
+
+A tree is written as rank tuples: ``(0, 2, 1)`` is rank 0 of head 1, then rank 2 of head 2, then rank 1 of
+head 3; every prefix of a node must be in the tree. Node 0 is the root, the token the base model has already
+chosen; nodes are sorted by (depth, ranks), so ``parents[i] < i`` and any first n nodes are a tree again.
+Knows nothing about models and needs no tensors. Source: Medusa paper §2.1.2 (tree attention) and §2.3.3
+(optimised trees).
+
+N nodes with the root
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+import networkx as nx
+
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
+
+Choice = tuple[int, ...]
+
+MAX_NODES = 256
+TOP_K = 10  # ranks a head offers; the published trees use 0 to 9
+CARTESIAN_PREFIX = "cartesian-"
+_LONGEST_NAME = 80  # characters of a name that is shown
+_EXAMPLE = "[[0], [0, 0], [1]]"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The shape of a tree: ``choices`` without the root, sorted by (depth, ranks)."""
+
+    choices: tuple[Choice, ...]
+
+    @classmethod
+    def from_choices(cls, choices: Iterable[Sequence[int]]) -> Topology:
+        """Sort and check rank tuples. Raises MedusaError that names the first fault."""
+        nodes = [_as_choice(choice) for choice in choices]
+        known = {()}
+        for node in sorted(nodes, key=lambda c: (len(c), c)):
+            if node in known:
+                raise MedusaError(f"tree has {list(node)} twice: remove one")
+            if node[:-1] not in known:
+                raise MedusaError(
+                    f"tree has {list(node)} but not its prefix {list(node[:-1])}: add the prefix"
+                )
+            known.add(node)
+        if len(known) > MAX_NODES:
+            raise MedusaError(
+                f"tree has {len(known)} nodes, largest size is {MAX_NODES}: lower the node budget"
+            )
+        return cls(tuple(sorted(nodes, key=lambda c: (len(c), c))))
+
+    def check(self, heads: int, top_k: int = TOP_K) -> None:
+        """Raise MedusaError when a node needs a head or a rank that is not there."""
+        for node in self.choices:
+            if len(node) > heads:
+                raise MedusaError(
+                    f"tree node {list(node)} has depth {len(node)}, there are {heads} heads: "
+                    "use a shallower tree or more heads"
+                )
+            if max(node) >= top_k:
+                raise MedusaError(
+                    f"tree node {list(node)} uses rank {max(node)}, the heads offer ranks 0 to {top_k - 1}: "
+                    "use a narrower tree"
+                )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes N, the root included."""
+        return len(self.choices) + 1
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """Depth of each node; the root has 0, a guess of head k has k."""
+        return [0, *map(len, self.choices)]
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """Parent of each node; the root has -1."""
+        index = {(): 0} | {choice: i + 1 for i, choice in enumerate(self.choices)}
+        return [-1, *(index[choice[:-1]] for choice in self.choices)]
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """Rank of each node among its head's guesses; the root has 0."""
+        return [0, *(choice[-1] for choice in self.choices)]
+
+    def limited(self, depth: int) -> Topology:
+        """The same tree without the nodes deeper than ``depth``."""
+        if not self.choices or len(self.choices[-1]) <= depth:
+            return self
+        return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))
+
+    def mask(self) -> list[list[bool]]:
+        """[N][N]: row i may attend to column j, which is i itself or an ancestor of i."""
+        return ancestor_rows(self.parents)
+
+    def graph(self) -> nx.DiGraph:
+        """The tree as a networkx graph with edges from parent to child."""
+        return parent_graph(self.parents)
+
+    def paths(self) -> list[list[int]]:
+        """Node ids from the root to each leaf, leaves in node order."""
+        graph = self.graph()
+        leaves = [node for node in range(self.size) if graph.out_degree(node) == 0]
+        return [nx.shortest_path(graph, 0, leaf) for leaf in leaves]
+
+
+def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
+    """[N][N] from parents: a node sees its ancestors and itself."""
+    rows: list[list[bool]] = []
+    for node, parent in enumerate(parents):
+        row = list(rows[parent]) if parent >= 0 else [False] * len(parents)
+        row[node] = True
+        rows.append(row)
+    return rows
+
+
+def parent_graph(parents: Sequence[int]) -> nx.DiGraph:
+    """A networkx graph with an edge from each parent to its child, nodes in order."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(parents)))
+    graph.add_edges_from((parent, node) for node, parent in enumerate(parents) if parent >= 0)
+    return graph
+
+
+def cartesian(widths: Sequence[int]) -> Topology:
+    """Every combination of the first ``widths[k]`` guesses of head k + 1 (paper §2.1.2)."""
+    choices: list[Choice] = []
+    for depth in range(1, len(widths) + 1):
+        # Counted before it is built: one large width would fill the memory.
+        if len(choices) + math.prod(widths[:depth]) >= MAX_NODES:
+            raise MedusaError(
+                f"cartesian tree {'x'.join(map(str, widths))} has more than {MAX_NODES} nodes: lower a width"
+            )
+        choices += itertools.product(*(range(width) for width in widths[:depth]))
+    return Topology.from_choices(choices)
+
+
+def published_trees() -> dict[str, list[list[int]]]:
+    """The nine trees of the public Medusa code by name."""
+    text = resources.files("medusa_core.trees").joinpath("published.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def load_tree(name: str) -> Topology:
+    """A tree by name (published, ``cartesian-4x2x1``) or from a JSON file of rank tuples.
+
+    The file holds the list itself or an object with the list under ``"choices"``. Raises MedusaError.
+    """
+    published = published_trees()
+    if name in published:
+        return Topology.from_choices(published[name])
+    if name.startswith(CARTESIAN_PREFIX):
+        return cartesian(_widths(name))
+    path = Path(name)
+    if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
+        raise MedusaError(
+            f"no tree is called {name[:_LONGEST_NAME]!r}: use one of {', '.join(published)}, "
+            f"{CARTESIAN_PREFIX}4x2x1 or a .json file"
+        )
+    choices = _read_choices(path)
+    try:
+        return Topology.from_choices(choices)
+    except MedusaError as error:
+        raise MedusaError(f"the tree {path} cannot be used: {error}") from error
+
+
+def _widths(name: str) -> list[int]:
+    try:
+        widths = [int(width) for width in name.removeprefix(CARTESIAN_PREFIX).split("x")]
+    except ValueError:
+        widths = []
+    if not widths or min(widths) < 1:
+        raise MedusaError(f"{name!r} is no cartesian tree: write the widths as {CARTESIAN_PREFIX}4x2x1")
+    return widths
+
+
+def _read_choices(path: Path) -> list[Sequence[int]]:
+    try:
+        data = json.loads(read_text(path))
+    except OSError as error:
+        raise MedusaError(f"cannot read the tree {path}: {error.strerror}: check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(
+            f"the tree {path} is not JSON ({reason_of(error)}): write rank tuples such as {_EXAMPLE}"
+        ) from error
+    choices = data.get("choices") if isinstance(data, dict) else data
+    if not isinstance(choices, list):
+        raise MedusaError(f"the tree {path} holds no list of rank tuples: write them as in {_EXAMPLE}")
+    return choices
+
+
+def _as_choice(choice: Sequence[int]) -> Choice:
+    valid = isinstance(choice, list | tuple) and len(choice) > 0
+    if not valid or any(type(rank) is not int or rank < 0 for rank in choice):
+        raise MedusaError(f"tree node {choice!r} is not a list of ranks such as [0, 2, 1]: fix the entry")
+    return tuple(choice)

@@ -1,0 +1,149 @@
+"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`.
+
+Knows how to show the settings and how to read them back, not what they do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.config import GenerationConfig
+from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.settings import BY_BUDGET, MOST_TOKENS
+
+LABELS = {
+    "temperature": "Temperature",
+    "epsilon": "ε",
+    "delta": "δ",
+    "max_new_tokens": "New tokens at most",
+    "acceptance": "Acceptance rule",
+    "seed": "Seed",
+}
+MOST_NODES = 64
+FIELDS = {field.name: field for field in fields(GenerationConfig)}
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of one tab, in the order in which `read` takes their values."""
+
+    temperature: gr.Slider
+    epsilon: gr.Slider
+    delta: gr.Slider
+    max_new_tokens: gr.Slider
+    acceptance: gr.Radio
+    tree: gr.Dropdown
+    budget: gr.Slider
+    seed: gr.Number
+    heads: gr.Dropdown
+    chosen: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
+
+    def inputs(self) -> list[Any]:
+        """The components, as inputs of an event."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def by_name(self) -> dict[str, Any]:
+        """The components that a visitor sets, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "chosen"}
+
+    def settings(self, values: Sequence[Any]) -> dict[str, Any]:
+        """What the event was given for them, by name."""
+        return {field.name: value for field, value in zip(fields(self), values, strict=True)}
+
+
+def build_controls(
+    trees: Sequence[tuple[str, str]],
+    rules: Sequence[str],
+    chosen: gr.State,
+    start: Mapping[str, Any] | None = None,
+) -> Controls:
+    """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
+
+    `start` has values to begin with, by name; the others begin with the engine's defaults.
+    """
+    start = start or {}
+    begin = {name: start.get(name, field.default) for name, field in FIELDS.items()}
+    with gr.Column(elem_classes="settings-column"):
+        temperature, epsilon, delta, max_new_tokens = (
+            slider(name, begin[name], elem_classes=mark(name))
+            for name in ("temperature", "epsilon", "delta", "max_new_tokens")
+        )
+    with gr.Column(elem_classes="settings-column"):
+        acceptance = gr.Radio(
+            list(rules),
+            value=begin["acceptance"],
+            elem_classes=mark("acceptance"),
+            label=LABELS["acceptance"],
+            info=FIELDS["acceptance"].metadata["help"],
+        )
+        # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
+        heads = gr.Dropdown(
+            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
+            elem_classes=mark("heads"),
+        )  # fmt: skip
+        tree = gr.Dropdown(
+            list(trees), value=start.get("tree", trees[0][1]), label="Tree",
+            info="which guesses are combined", elem_classes=mark("tree"),
+        )  # fmt: skip
+        budget = gr.Slider(
+            2, MOST_NODES, value=16, step=1,
+            label="Node budget", info="nodes of the tree “by node budget”", visible=False,
+            elem_classes=mark("budget"),
+        )  # fmt: skip
+        seed = gr.Number(
+            begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
+            precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
+        )  # fmt: skip
+    tree.input(
+        lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
+        queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+    chosen.change(
+        lambda new: _offer(trees, new), chosen, [tree, budget, heads],
+        queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+    return Controls(
+        temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, chosen
+    )
+
+
+def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+    """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
+    own = chosen.tree_entries()
+    tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
+    heads = gr.Dropdown(chosen.head_entries(), value=YOURS if chosen.engine else DEFAULT)
+    return tree, gr.Slider(visible=False), heads
+
+
+def mark(name: str) -> str:
+    """The class by which the page finds the control of a setting, to say something beside it."""
+    return f"setting-{name}"
+
+
+def slider(name: str, value: float, **kwargs: Any) -> gr.Slider:
+    """A slider for one numeric field of the configuration."""
+    field = FIELDS[name]
+    high = field.metadata["high"]
+    return gr.Slider(
+        field.metadata["low"],
+        min(high, MOST_TOKENS) if name == "max_new_tokens" else high,
+        value=value,
+        step=field.metadata["step"],
+        label=LABELS[name],
+        info=field.metadata["help"],
+        **kwargs,
+    )
+
+
+def example_buttons(kinds: list[dict[str, Any]], prompt: gr.Textbox) -> None:
+    """Small buttons named by kind, one a prompt; a click fills the box without asking the server."""
+    with gr.Row(elem_classes="examples"):
+        for kind in kinds:
+            for example in kind["prompts"]:
+                button = gr.Button(f"{kind['kind']}: {example['label']}", size="sm", min_width=0, scale=0)
+                button.click(None, None, prompt, js=f"() => {json.dumps(example['text'])}")

@@ -1,0 +1,147 @@
+"""The linked view: text, candidate tree, mask, inspector and transport, drawn in the browser from a trace.
+
+The component's value is one message, a JSON string; the page keeps the trace and draws everything from it,
+so neither scrubbing nor hovering nor moving ε / δ comes back to the server. Knows the trace file's fields
+`steps`, `nodes` and `parent`, and nothing of the engine.
+
+Messages, told apart by "kind" ("seq" only makes equal messages differ):
+  trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}
+  begin  a live run starts, its trace has no steps yet     {"run", "trace"}
+  step   one more step of it                               {"run", "step", "layouts"}
+  end    the run is over; its steps have all been sent     {"run", "output"}
+  broken the live run came to no end: why                  {"words"}
+  rest   nothing new: the run has been told
+Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
+holds a message of which the server wants to hear that it was drawn (`ui/paced.py`).
+`layouts` gives the row of each node for trees the page has not seen: {"-1,0,0,1": [1.0, 0.5, …]}.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ui.figures.palette import css_variables
+from ui.figures.tree_layout import tree_rows
+from ui.records.updates import Update
+
+WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
+SCRIPTS = (
+    "dom", "text", "judge", "settings", "explain", "store", "links",
+    "strip", "tree", "mask", "inspector", "transport", "counters", "keyboard", "view",
+)  # fmt: skip
+GLUE = "gradio.js"  # runs last: it mounts what the others define
+TEMPLATE = '<div class="mdv-host"></div>'  # constant: gradio evaluates a template as code, so no data in it
+
+
+class DecodeView(gr.HTML):
+    """`value` is a message of this module, or None for the empty state."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        # The page's rules travel inside the script: a css_template would be compiled again at every step.
+        super().__init__(
+            value=value or "",
+            html_template=TEMPLATE,
+            css_template="",
+            js_on_load=web_script() + (WEB / GLUE).read_text(encoding="utf-8"),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def web_script() -> str:
+    """All of the view without gradio: it defines `mountDecodeView(host, style)` and `DECODE_VIEW_STYLE`."""
+    colours = css_variables(".mdv") + css_variables(".dark .mdv", dark=True)
+    style = json.dumps(colours + (WEB / "view.css").read_text(encoding="utf-8"))
+    parts = ['"use strict";', f"const DECODE_VIEW_STYLE = {style};"]
+    return "\n".join(parts + [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS])
+
+
+def message_trace(
+    seq: int, run: str, trace: dict, note: str = "", settings: dict[str, Any] | None = None
+) -> str:
+    """Show a whole trace from its first step. `note` is a badge such as "recorded example".
+
+    `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
+    """
+    layouts = layouts_of(trace["steps"])
+    return _message(seq, "trace", run, trace=trace, layouts=layouts, note=note, settings=settings)
+
+
+def message_begin(seq: int, run: str, trace: dict) -> str:
+    """A live run starts: the trace's head, with whatever it holds of steps and output left out."""
+    head = {key: value for key, value in trace.items() if key != "output"}
+    return _message(seq, "begin", run, trace={**head, "steps": []})
+
+
+def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) -> str:
+    """One more step. `known` holds the `layout_key`s this page was sent before in this run."""
+    return _message(seq, "step", run, step=step, layouts=layouts_of([step], known))
+
+
+def message_end(seq: int, run: str, trace: dict) -> str:
+    """The run is over: what came of it. A long run's steps are not sent again, which would take seconds."""
+    return _message(seq, "end", run, output=trace["output"])
+
+
+def message_rest() -> str:
+    """Nothing new."""
+    return json.dumps({"kind": "rest"})
+
+
+def message_broken(words: str) -> str:
+    """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
+    return _message(0, "broken", uuid.uuid4().hex, words=words)
+
+
+def told_to_the_end(updates: Generator[Update, None, None]) -> Generator[Update, None, None]:
+    """The updates of one run; one that began and came to no end is ended in the view with its last words.
+
+    The trace that comes with it has no steps, so that charts of an earlier run do not stay beside it.
+    """
+    begun, words = False, ""
+    with closing(updates):
+        for update in updates:
+            words = update.status or words
+            if begun and update.problem:
+                begun = False
+                yield replace(update, message=message_broken(words), trace={"steps": []})
+                continue
+            begun = (begun or update.message is not None) and update.trace is None
+            yield update
+    if begun:
+        yield Update(message_broken(words), words, trace={"steps": []})
+
+
+def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:
+    """Rows for each shape of tree in `steps` that is not in `known`."""
+    layouts: dict[str, list[float]] = {}
+    for step in steps:
+        key = layout_key(step)
+        if key not in known and key not in layouts:
+            layouts[key] = tree_rows(_parents(step))
+    return layouts
+
+
+def layout_key(step: dict) -> str:
+    """The name of a step's tree shape in `layouts`: its parents, joined by commas."""
+    return ",".join(str(parent) for parent in _parents(step))
+
+
+def _parents(step: dict) -> list[int]:
+    return [-1 if node["parent"] is None else node["parent"] for node in step["nodes"]]
+
+
+def _message(seq: int, kind: str, run: str, **content: Any) -> str:
+    text = json.dumps({"seq": seq, "kind": kind, "run": run, **content}, ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels

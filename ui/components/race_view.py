@@ -1,0 +1,73 @@
+"""The side-by-side replay as a gradio component, and the messages it understands.
+
+The component's value is one JSON message at a time; the page keeps the runs and draws them
+(`assets/web/race`). The template is constant and holds no model text, since gradio evaluates templates as
+code. Knows nothing about the engine: a lane is a RunTrace dict.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
+SCRIPTS = ("dom.js", "race/records.js", "race/lane.js", "race/player.js")
+
+
+class RaceView(gr.HTML):
+    """Lanes of recorded runs on one shared clock, with figures and a verdict."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        super().__init__(
+            value=value or "",
+            html_template='<div class="race-host"></div>',
+            js_on_load="\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def race_css() -> str:
+    """The replay's style sheet, for `launch(css=...)`."""
+    return (WEB / "race" / "race.css").read_text(encoding="utf-8")
+
+
+def lane(name: str, trace: dict[str, Any], runs: list[float] | None = None) -> dict[str, Any]:
+    """One lane: the run to replay and the tokens/s of all runs it was chosen from."""
+    return {"name": name, "trace": _slim(trace), "runs": runs or []}
+
+
+def race_message(seq: int, lanes: list[dict[str, Any]], verdict: dict[str, Any] | None) -> str:
+    """The message that shows a finished comparison; the last lane is the baseline."""
+    return _encode({"seq": seq, "kind": "race", "lanes": lanes, "verdict": verdict})
+
+
+def status_message(seq: int, text: str, busy: bool = True) -> str:
+    """The message that says what is being measured now."""
+    return _encode({"seq": seq, "kind": "status", "text": text, "busy": busy})
+
+
+def _slim(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace without what the replay never draws: the rejected nodes and the numbers of the verdicts."""
+    steps = []
+    for step in trace["steps"]:
+        path = set(step["path"])
+        nodes = [
+            {"id": node["id"], "text": node["text"], "head": node["head"]}
+            for node in step["nodes"]
+            if node["id"] in path
+        ]
+        keys = ("index", "path", "emitted", "ms")
+        steps.append({**{key: step[key] for key in keys}, "nodes": nodes})
+    return {"prompt": {"text": trace["prompt"]["text"]}, "steps": steps}
+
+
+def _encode(message: dict[str, Any]) -> str:
+    # "<" is escaped so that gradio does not take a model's "<script>" for markup and warn about it
+    return json.dumps(message, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

@@ -1,0 +1,56 @@
+"""The transcript of a chat: what was said, drawn in the browser as text and never as markup.
+
+The component's value is one message, a JSON string; the page keeps what it has drawn. Knows turns and
+pieces, nothing of the engine.
+
+Messages, told apart by "kind":
+  show  the whole conversation; with "live" a reply follows  {"run", "live", "turns": [{"role", "pieces", …}]}
+  grow  what a step adds to the reply of "run"               {"run", "step", "pieces": [{"text", "drafted"}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.text.marked_text import Piece
+from ui.records.conversation import Turn
+
+WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
+SCRIPTS = ("dom.js", "transcript.js")
+
+
+class Transcript(gr.HTML):
+    """`value` is a message of this module, or None for the empty state."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        super().__init__(
+            value=value or "",
+            html_template='<div class="talk-host"></div>',  # constant: gradio evaluates a template as code
+            js_on_load="\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def message_show(run: str, turns: Sequence[Turn], *, live: bool = False) -> str:
+    """The whole conversation. ``run`` is any new name; the pieces of the reply come under it."""
+    return _message("show", run, live=live, turns=[asdict(turn) for turn in turns])
+
+
+def message_grow(run: str, step: int, pieces: Sequence[Piece]) -> str:
+    """What a step adds to the reply; ``step`` only makes equal messages differ."""
+    return _message("grow", run, step=step, pieces=[asdict(piece) for piece in pieces])
+
+
+def _message(kind: str, run: str, **content: Any) -> str:
+    text = json.dumps({"kind": kind, "run": run, **content}, ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # so that nobody's text looks like a tag, wherever it travels

@@ -1,0 +1,53 @@
+"""What is shipped beside the code for the page: example prompts and recorded runs. Knows only files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from medusa_core.errors import MedusaError
+from medusa_core.files import read_text
+from ui.records.settings import settings_of
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A finished run from `assets/traces`."""
+
+    name: str
+    trace: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the page's controls hold for such a run, by name."""
+        return settings_of(self.trace)
+
+
+def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
+    """Kinds of text with their one-click prompts."""
+    return json.loads((assets / "prompts.json").read_text(encoding="utf-8"))
+
+
+def recordings(assets: Path = ASSETS) -> list[Recording]:
+    """The recorded runs in the order of their file names, called by them; a line tells of a broken one."""
+    from medusa_core.trace import read_trace  # noqa: PLC0415 - with torch, which prompts do not need
+
+    found = []
+    for file in sorted((assets / "traces").glob("*.json")):
+        try:
+            read_trace(file)
+            found.append(Recording(_title(file), json.loads(read_text(file))))
+        except MedusaError as error:  # a page without one of its recordings is better than none
+            logging.getLogger(__name__).warning("warning: a recorded run is left out: %s", error)
+    return found
+
+
+def _title(file: Path) -> str:
+    # "1-story-typical.json" is called "Story typical": the number is there for the order.
+    return re.sub(r"^\d+-", "", file.stem).replace("-", " ").capitalize()

@@ -1,0 +1,70 @@
+"""From what the page's controls hold to the engine's settings, with the page's own limits.
+
+Pure functions: they know the controls by name and no component, no engine and no run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+from medusa_core.text.prompt_check import check_characters
+from medusa_core.trees.tree import Topology, published_trees
+from ui.records.selection import DEFAULT, YOURS, Chosen
+
+MAX_PROMPT_CHARACTERS = 8000
+MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
+BY_BUDGET = "node budget"
+
+
+def make_config(settings: dict[str, Any]) -> GenerationConfig:
+    """The engine's settings from the page's. Raises MedusaError for values outside their range."""
+    made_here = settings["tree"] in (BY_BUDGET, YOURS)
+    if not made_here and settings["tree"] not in (DEFAULT, *published_trees()):
+        # The engine would also take a file's name here; a visitor of the page must not name files.
+        raise MedusaError(f"no tree is called {settings['tree']!r}: choose one of the list")
+    tokens = int(settings["max_new_tokens"])
+    if tokens > MOST_TOKENS:
+        raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
+    return GenerationConfig(
+        method="medusa",
+        acceptance=settings["acceptance"],
+        temperature=float(settings["temperature"]),
+        epsilon=float(settings["epsilon"]),
+        delta=float(settings["delta"]),
+        tree=DEFAULT if made_here else settings["tree"],
+        max_new_tokens=tokens,
+        seed=int(settings["seed"] or 0),
+    )
+
+
+def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
+    """What the page's controls hold for a run like this one, prompt included; the node budget stays as it is.
+
+    A tree that has no name in the menu is the one of the heads.
+    """
+    config = trace["config"]
+    nodes = {tuple(node) for node in config["tree"] or ()}
+    named = (name for name, tree in published_trees().items() if {tuple(node) for node in tree} == nodes)
+    plain = {name: config[name] for name in ("temperature", "epsilon", "delta", "max_new_tokens", "seed")}
+    chosen = {"acceptance": config["acceptance"], "tree": next(named, DEFAULT), "heads": DEFAULT}
+    return {"prompt": trace["prompt"]["text"], **plain, **chosen}
+
+
+def own_tree(chosen: Chosen) -> Topology:
+    """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
+    if not chosen.choices:
+        raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
+    return Topology.from_choices(chosen.choices)
+
+
+def check_prompt(prompt: str) -> None:
+    """Raises MedusaError for a prompt that is empty, too long for the page or not to be read."""
+    if not prompt or not prompt.strip():
+        raise MedusaError("The prompt is empty: write a few words, or choose one of the examples.")
+    if len(prompt) > MAX_PROMPT_CHARACTERS:
+        raise MedusaError(
+            f"The prompt has {len(prompt)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
+        )
+    check_characters(prompt, "the prompt")  # before a model is loaded for it

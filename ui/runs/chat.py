@@ -1,0 +1,160 @@
+"""One reply of a chat: its steps for the linked view, as in a completion, and its words for the transcript.
+
+Works on an engine and a shelf it is given. Takes and yields plain data: the conversation comes in as turns
+and goes out as turns, so that a reply may be made in another process. Knows no component of the page.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+from medusa_core.text.marked_text import MarkedText, Piece
+from medusa_core.text.plural import counted
+from ui.runs.decode import decode_run
+from ui.runs.conversation_cache import ReadShelf
+from ui.records.conversation import Talk, Turn
+from ui.components.transcript import message_grow, message_show
+from ui.records.updates import StopFlag, Update, several
+
+if TYPE_CHECKING:
+    from medusa_core.chat import Conversation, Reply
+    from medusa_core.decoding import Step
+    from medusa_core.engine import Engine
+
+EMBEDDED = (
+    "The embedded model is tiny: it has learned booking dialogues and the form of school sums, "
+    "and takes everything else for a booking."
+)
+NOT_SENT = "Stopped before the reply began: the message was not sent."
+STOPPED = "Stopped; what there is of the reply is kept."
+DONE = "The reply is done; the view shows each of its steps."
+ENDS = {
+    "eos": "the model ended its turn",
+    "stop": "the model ended its turn",
+    "length": "cut: the token budget is used up",
+    "context": "cut: the model’s context is full",
+    None: "stopped",
+}
+
+
+@dataclass(frozen=True)
+class ChatUpdate(Update):
+    """``transcript`` is a message of the transcript; ``talk`` comes once, with the finished reply."""
+
+    transcript: str | None = None
+    talk: Talk | None = None
+
+    def after(self, earlier: Sequence[Update]) -> ChatUpdate:
+        """As of any update; what the transcript is told comes in its order as well."""
+        before = [update for update in earlier if isinstance(update, ChatUpdate)]
+        words = [update.transcript for update in [*before, self]]
+        return replace(super().after(earlier), transcript=several(words), talk=self.talk)
+
+
+def chat_run(
+    engine: Engine, shelf: ReadShelf, text: str, talk: Talk, config: GenerationConfig, flag: StopFlag
+) -> Generator[Update, None, None]:
+    """The reply to ``text``; the last update has its trace and the new conversation. Raises MedusaError."""
+    from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+
+    if flag.stopped:  # while the message waited for the engine
+        yield Update(status=NOT_SENT)
+        return
+    talk = replace(talk, id=talk.id or uuid.uuid4().hex)
+    heard = [Message(turn.role, turn.text) for turn in talk.read]
+    conversation = Conversation(engine, talk.system.strip(), heard, shelf.get(engine.target, talk.id))
+    reply = conversation.reply(text, config)
+    question = Turn("user", (Piece(reply.messages[-1].content),))
+    talk = talk.without_oldest(reply.dropped).with_turns(question)
+    run, words = uuid.uuid4().hex, _Words(conversation, reply)
+    with closing(decode_run(engine, reply.prompt, reply.config, flag, words.steps())) as updates:
+        for update in updates:
+            if update.trace is not None:
+                answer = words.finished(conversation.messages[-1].content)
+                talk = talk.with_turns(Turn("assistant", answer, figures(reply)))
+                status = STOPPED if reply.finish_reason is None else DONE
+                shown = {"transcript": message_show(run, talk.turns), "talk": talk, "status": status}
+            elif reply.steps:
+                shown = {"transcript": message_grow(run, reply.steps, words.new())}
+            else:
+                shown = {"transcript": message_show(run, talk.turns, live=True)}
+            yield ChatUpdate(**(vars(update) | shown))
+
+
+def chat_notice(engine: Engine) -> str:
+    """What a visitor should know before the first message to this model; empty when there is nothing."""
+    from medusa_core.chat import Conversation  # noqa: PLC0415 - pulls in transformers
+
+    try:
+        words = Conversation(engine).notice or (EMBEDDED if engine.info.base == "embedded" else "")
+    except MedusaError as error:
+        words = str(error)
+    # Of a path the last part, as in the line that names the model.
+    return words.replace(engine.info.base, Path(engine.info.base).name)
+
+
+def figures(reply: Reply) -> str:
+    """How a reply was made, in one line."""
+    parts = [
+        f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}, "
+        f"{reply.tokens_per_step:.2f} a step",
+        f"{reply.tokens_per_second:.0f} tokens/s",
+        f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused from the cache",
+    ]
+    if reply.dropped:
+        one = reply.dropped == 1
+        oldest = "the oldest message" if one else f"the oldest {reply.dropped} messages"
+        parts.append(f"{oldest} no longer {'fits' if one else 'fit'} the context")
+    return " · ".join([*parts, ENDS[reply.finish_reason]])
+
+
+def cut_to(text: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The part of ``pieces`` that makes up ``text``, neighbours of one origin joined."""
+    start = "".join(piece.text for piece in pieces).find(text)
+    if start < 0:  # the run ended inside a character: the marks are lost, never the words
+        return (Piece(text),)
+    kept: list[Piece] = []
+    end = start + len(text)
+    for piece in pieces:
+        part = piece.text[max(start, 0) : max(end, 0)]
+        start, end = start - len(piece.text), end - len(piece.text)
+        if kept and kept[-1].drafted == piece.drafted:
+            part = kept.pop().text + part
+        if part:
+            kept.append(Piece(part, piece.drafted))
+    return tuple(kept)
+
+
+class _Words:
+    """The text of a reply in pieces, noted while its steps pass by."""
+
+    def __init__(self, conversation: Conversation, reply: Reply) -> None:
+        self._conversation = conversation
+        self._reply = reply
+        self._text = MarkedText(conversation.engine.decode_text, reply.config.stop)
+        self._pieces: list[Piece] = []
+        self._seen = 0
+
+    def steps(self) -> Generator[Step, None, None]:
+        """The steps of the reply as they come."""
+        with closing(self._conversation.decode(self._reply)) as steps:
+            for step in steps:
+                drafted = [step.tree.heads[node] > 0 for node in step.verdict.path]
+                self._pieces += self._text.add(step.emitted, drafted)
+                yield step
+
+    def new(self) -> list[Piece]:
+        """The pieces since the last call."""
+        seen, self._seen = self._seen, len(self._pieces)
+        return self._pieces[seen:]
+
+    def finished(self, text: str) -> tuple[Piece, ...]:
+        """The pieces of the whole reply, which is ``text``."""
+        return cut_to(text, [*self._pieces, *self._text.rest(self._reply.text)])

@@ -1,0 +1,103 @@
+"""Timed runs for a comparison: one after the other, with a note to the page now and then.
+
+The clock runs inside the engine's steps; notes go out between two steps, so they are not in the times. Works
+on an engine it is given and loads none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from medusa_core.config import GenerationConfig
+from medusa_core.text.plural import counted
+from ui.runs import verdict as comparison
+from ui.components.race_view import lane, race_message, status_message
+from ui.records.updates import StopFlag, Update
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+
+WARM_UP_TOKENS = 6
+NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
+OURS, PLAIN = "Medusa", "Plain decoding"
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared: one engine, one prompt, one setting for each of the two."""
+
+    engine: Engine
+    ids: list[int]
+    configs: dict[str, GenerationConfig]
+
+    @classmethod
+    def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Contest:
+        # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
+        return cls(engine, ids, {OURS: ours, PLAIN: replace(ours, method="none", acceptance="match")})
+
+    def run(self, repetitions: int, flag: StopFlag) -> Iterator[Update]:
+        """Warm up, time both in turn, and end with the race message."""
+        for name, config in self.configs.items():
+            short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
+            yield from self._timed(short, f"Warming up: {name}", flag)
+        traces: dict[str, list[Trace]] = {OURS: [], PLAIN: []}
+        for name in comparison.run_order((OURS, PLAIN), repetitions):
+            label = f"Timing {name}, run {len(traces[name]) + 1} of {repetitions}"
+            traces[name].append((yield from self._timed(self.configs[name], label, flag)))
+            if flag.stopped:
+                words = "Stopped before the comparison was complete: nothing is shown rather than half of it."
+                yield Update(status_message(_seq(), words, busy=False), "Stopped.")
+                return
+        yield Update(self._result(traces), "Measured. The replay runs on one clock.")
+
+    def _timed(self, config: GenerationConfig, label: str, flag: StopFlag) -> Iterator[Update]:
+        """One run; returns its trace."""
+        from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
+
+        builder = TraceBuilder(self.engine, config, self.ids)
+        noted, tokens = 0.0, 0
+        with closing(self.engine.stream(self.ids, config)) as steps:
+            for step in steps:
+                builder.add(step)
+                tokens += len(step.emitted)
+                if perf_counter() - noted > NOTE_SECONDS:
+                    noted = perf_counter()
+                    words = f"{label}: {counted(tokens, 'token')}"
+                    yield Update(status_message(_seq(), words), words)
+                if flag.stopped:
+                    break
+        return builder.finish()
+
+    def _result(self, traces: dict[str, list[Trace]]) -> str:
+        medians = {name: comparison.median_run(runs) for name, runs in traces.items()}
+        verdict = comparison.equality_verdict(medians[OURS], medians[PLAIN])
+        if verdict["comparable"] and not verdict["equal"]:
+            verdict["logit_gap"] = self._logit_gap(medians, verdict["index"])
+        lanes = [
+            lane(name, medians[name], [comparison.speed(trace) for trace in runs])
+            for name, runs in traces.items()
+        ]
+        return race_message(_seq(), lanes, verdict)
+
+    def _logit_gap(self, traces: dict[str, Trace], index: int) -> float | None:
+        """How far apart the two tokens' logits were where the texts part, in plain decoding's own numbers."""
+        pair = [traces[name]["output"]["token_ids"][index : index + 1] for name in (OURS, PLAIN)]
+        if index == 0 or not all(pair):
+            return None
+        with closing(self.engine.stream(self.ids, self.configs[PLAIN])) as steps:
+            for step in steps:
+                if step.index == index - 1:  # plain decoding: this step's logits chose token `index`
+                    ours, plain = (float(step.logits[0, tokens[0]]) for tokens in pair)
+                    return abs(plain - ours)
+        return None
+
+
+def _seq() -> int:
+    """A number no other message of the page has: equal messages would not be noticed as new."""
+    return uuid.uuid4().int % 2**31

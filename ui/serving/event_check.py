@@ -1,0 +1,206 @@
+"""What an event of the page may be: one of its functions, with values its components can have, and its files.
+
+gradio fetches a file whose path is an address on the web, for every input of every event, and answers values
+of a wrong type with a traceback on the owner's terminal. So a body is read and checked here, and gradio gets
+it written anew: what it reads is what was checked. Knows gradio's components, but no tab.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import gradio as gr
+from gradio.blocks import BlockFunction
+from gradio.utils import get_upload_folder
+from starlette.datastructures import Headers
+
+from ui.serving.request_body import RequestRefusedError
+
+MOST_DEPTH = 32  # of lists within lists; what the page sends has five
+LARGEST_NUMBER = 2**63
+_PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FILE = {"_type": "gradio.FileData"}
+_FILE_KEYS = ("path", "url")  # either makes a file of a dictionary, for some part of gradio
+_NO_UPLOAD = "The request names a file that was not uploaded to this page: upload it first."
+_RELOAD = "reload the page and try again"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A checked event: the function, the open page that asks for it, and the body for gradio."""
+
+    function: BlockFunction
+    page: str
+    body: bytes
+
+
+class EventCheck:
+    """The check of the events of one page."""
+
+    def __init__(self, page: gr.Blocks) -> None:
+        self._page = page
+
+    def read(self, headers: Headers, body: bytes, *, queued: bool) -> Event:
+        """The event in a body; `queued` as the service that it was sent to. Raises RequestRefusedError."""
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestRefusedError(415, f"An event is sent as application/json: {_RELOAD}.")
+        content = _parse(body)
+        if not isinstance(content, dict):
+            _refuse("The request is no event of this page")
+        page = content.get("session_hash")
+        if not isinstance(page, str) or not _PAGE.fullmatch(page):
+            _refuse("The request names no open page")
+        function = self._function(content.get("fn_index"), queued)
+        trigger = content.get("trigger_id")
+        if trigger is not None and not (type(trigger) is int and self._has_block(trigger)):
+            _refuse("The request names a control that this page does not have")
+        event = {
+            "data": self._values(function, page, content.get("data")),
+            "event_data": content.get("event_data"),
+            "fn_index": function._id,
+            "trigger_id": trigger,
+            "session_hash": page,
+        }
+        return Event(function, page, json.dumps(event).encode())
+
+    def _has_block(self, number: int) -> bool:
+        return number in self._page.blocks or number == self._page._id  # the page itself, as it opens
+
+    def _function(self, number: Any, queued: bool) -> BlockFunction:
+        function = self._page.fns.get(number) if type(number) is int else None
+        if function is None or function.fn is None:
+            _refuse("This page has no such event")
+        if bool(function.queue) != queued:
+            raise RequestRefusedError(404, f"This event is not to be had this way: {_RELOAD}.")
+        return function
+
+    def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:
+        """The values of an event's components."""
+        if not isinstance(data, list) or len(data) != len(function.inputs):
+            _refuse(f"This event takes {len(function.inputs)} values")
+        values = []
+        for block, value in zip(function.inputs, data, strict=True):
+            if block.stateful:
+                values.append(None)  # gradio keeps the value itself, whatever the page sends
+                continue
+            if value is None and _needs_value(block):
+                _refuse(f"“{_label(block)}” needs a value")
+            if not _can_be(self._block_of(page, block), value):
+                _refuse(f"“{_label(block)}” cannot have the value that was sent")
+            values.append(value)
+        return values
+
+    def _block_of(self, page: str, block: Any) -> Any:
+        """The component as this open page has it: a menu may have got other choices."""
+        holder = self._page.state_holder
+        return holder[page].get(block._id, block) if page in holder else block
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        content = json.loads(body, parse_constant=_no_number)
+        return _checked(content, MOST_DEPTH)
+    except RecursionError:
+        _refuse("The request is nested too deeply")
+    except ValueError as error:  # also of bytes that are no UTF-8, and of numbers with thousands of digits
+        raise RequestRefusedError(400, f"The request is not to be read as JSON: {_RELOAD}.") from error
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _checked(value: Any, depth: int) -> Any:
+    """The value with its files checked, at any depth. Raises RequestRefusedError."""
+    if depth == 0:
+        _refuse("The request is nested too deeply")
+    if isinstance(value, list):
+        return [_checked(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        if value.get("meta") == _FILE or any(key in value for key in _FILE_KEYS):
+            return _upload(value)
+        return {key: _checked(item, depth - 1) for key, item in value.items()}
+    # Compared before anything is converted: an integer of 400 digits is no float.
+    if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
+        _refuse("The request has a number that is too large")
+    return value
+
+
+def _upload(file: dict[str, Any]) -> dict[str, Any]:
+    """The record of a file that lies in the folder of uploads, without its address."""
+    path, url = file.get("path"), file.get("url")
+    if not isinstance(path, str) or not _is_upload(path):
+        _refuse(_NO_UPLOAD)
+    # The page's own code sends the address under which this server shows the file; no other is of any use.
+    own = f"/gradio_api/file={path}"
+    if url is not None and not (
+        isinstance(url, str) and own in (url[-len(own) :], unquote(url)[-len(own) :])
+    ):
+        _refuse(_NO_UPLOAD)
+    name, size, kind = file.get("orig_name"), file.get("size"), file.get("mime_type")
+    if file.get("meta", _FILE) != _FILE or file.get("is_stream"):
+        _refuse(_NO_UPLOAD)
+    return {
+        "path": path,
+        "orig_name": name if isinstance(name, str) else None,
+        "size": size if type(size) is int else None,
+        "mime_type": kind if isinstance(kind, str) else None,
+        "meta": dict(_FILE),
+    }
+
+
+def _is_upload(path: str) -> bool:
+    folder = Path(get_upload_folder()).resolve()
+    try:
+        real = Path(path).resolve(strict=True)
+        return Path(path).is_absolute() and real.is_relative_to(folder) and real.is_file()
+    except (OSError, ValueError):  # no such file, too long a name, a null character
+        return False
+
+
+def _can_be(block: Any, value: Any) -> bool:
+    """Whether a component can have this value; one that no rule is known for can have any."""
+    if isinstance(block, gr.File | gr.UploadButton):
+        files = value if isinstance(value, list) and block.file_count != "single" else [value]
+        return value is None or all(isinstance(file, dict) and file.get("meta") == _FILE for file in files)
+    if not any(isinstance(block, kind) and _has_type(value, types) for kind, types in _TYPES.items()):
+        return not isinstance(block, tuple(_TYPES))
+    try:
+        block.preprocess(value)
+    except (gr.Error, ValueError, TypeError):  # out of its range, or not among its choices
+        return False
+    return True
+
+
+def _needs_value(block: Any) -> bool:
+    """Whether the page always sends a value: a button that uploads starts no event without its file."""
+    cleared = isinstance(block, gr.Number)  # a field of numbers can be emptied
+    return isinstance(block, gr.UploadButton) or (block.value is not None and not cleared)
+
+
+def _label(block: Any) -> str:
+    return getattr(block, "label", None) or type(block).__name__
+
+
+def _has_type(value: Any, types: tuple[type, ...]) -> bool:
+    return type(value) in types  # not `isinstance`: True is no number
+
+
+_TYPES: dict[type, tuple[type, ...]] = {
+    gr.Textbox: (str, type(None)),
+    gr.Checkbox: (bool, type(None)),
+    gr.Slider: (int, float),
+    gr.Number: (int, float, type(None)),  # an empty field is no number
+    gr.Radio: (str, type(None)),
+    gr.Dropdown: (str, type(None)),
+}
+
+
+def _refuse(words: str) -> NoReturn:
+    end = words if words.endswith("first.") else f"{words}: {_RELOAD}."
+    raise RequestRefusedError(400, end)

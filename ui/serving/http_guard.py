@@ -1,0 +1,140 @@
+"""What a request to the page may be: not too large, for a service that the page uses, one of a few runs.
+
+A layer in front of gradio's routes, which take a request of any size, fetch what a visitor names, and let one
+visitor take every place of the queue. The rules stand beside: `routes`, `request_body`, `event_check`,
+`admission`.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs
+
+import gradio as gr
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ui.serving.admission import (
+    TOO_MUCH,
+    UNQUEUED_OF_AN_ADDRESS,
+    Ask,
+    asker,
+    in_queue,
+    noted,
+    refusal,
+    takes_long,
+)
+from ui.serving.event_check import Event, EventCheck
+from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain, replayed
+from ui.serving.routes import DATA, JOIN, UNQUEUED, UPLOAD, Names, check_route
+from ui.serving.uploads import check_upload
+
+# An open page has two streams, and a browser six connections at most; a class sits behind one address.
+OPEN_OF_AN_ADDRESS = 300
+
+
+class HttpGuard:
+    """Starlette middleware around a page.
+
+    `most_bytes` is the largest body of a request; `proxied` says that a proxy of the owner's passes requests
+    on, whose word on the visitor's address counts.
+    """
+
+    def __init__(
+        self, app: ASGIApp, page: gr.Blocks, most_bytes: int, names: Names, *, proxied: bool = False
+    ) -> None:
+        self._app = app
+        self._page = page
+        self._names = names
+        self._proxied = proxied
+        self._bodies = BodyReader(most_bytes)
+        self._events = EventCheck(page)
+        self._joining: list[Ask] = []  # let in, and not yet in gradio's queue
+        self._unqueued: list[str] = []  # addresses, one for each event that is being done at once
+        self._open: list[str] = []  # addresses, one for each request that is being answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})  # the page has no socket
+        else:
+            try:
+                await self._serve(scope, receive, send)
+            except RequestRefusedError as refused:
+                await _answer(refused, scope, receive, send)
+            except GoneError:
+                return
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        self._names.check(headers)
+        service = check_route(scope)
+        address = asker(scope.get("client"), headers, proxied=self._proxied)
+        if self._open.count(address) >= OPEN_OF_AN_ADDRESS:
+            raise RequestRefusedError(429, TOO_MUCH)
+        with noted(address, self._open):
+            if service == DATA and self._is_unknown(scope):
+                await _session_is_gone(scope, receive, send)
+            elif scope["method"] != "POST":
+                await self._app(scope, receive, send)
+            else:
+                await self._post(service, address, scope, receive, send)
+
+    async def _post(self, service: str, address: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        body = await self._bodies.read(headers, receive)
+        if service in (JOIN, UNQUEUED):
+            queued = service == JOIN
+            event = self._events.read(headers, body, queued=queued)
+            headers = MutableHeaders(scope=scope)
+            headers["content-length"] = str(len(event.body))
+            body = event.body
+            await (self._join if queued else self._at_once)(
+                event, address, scope, replayed(body, receive), send
+            )
+            return
+        if service == UPLOAD:
+            check_upload(headers, body)
+        await self._app(scope, replayed(body, receive), send)
+
+    async def _join(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Ask(event.page, address, takes_long(event.function))
+        if why := refusal(asked, [*in_queue(self._page, proxied=self._proxied), *self._joining]):
+            raise RequestRefusedError(429, why)
+        # Counted from here until it is in the queue: requests that come together must not all get in.
+        with noted(asked, self._joining):
+            await self._app(scope, receive, send)
+
+    async def _at_once(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._unqueued.count(address) >= UNQUEUED_OF_AN_ADDRESS:
+            raise RequestRefusedError(429, TOO_MUCH)
+        with noted(address, self._unqueued):
+            await self._app(scope, receive, send)
+
+    def _is_unknown(self, scope: Scope) -> bool:
+        """Whether a page that waits for messages has asked for nothing, as after a restart of the server."""
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        session = query.get("session_hash", [""])[-1]
+        return session not in self._page._queue.pending_messages_per_session
+
+
+async def _answer(refused: RequestRefusedError, scope: Scope, receive: Receive, send: Send) -> None:
+    """The page shows the words of "detail" as a notice."""
+    await drain(Headers(scope=scope), receive)
+    # Whatever has not been read of the body must not be taken for the next request.
+    answer = JSONResponse({"detail": refused.words}, refused.status, {"connection": "close"})
+    await answer(scope, receive, send)
+
+
+async def _session_is_gone(scope: Scope, receive: Receive, send: Send) -> None:
+    """What gradio would answer, without the traceback that it prints."""
+    message: Message = {
+        "msg": "unexpected_error",
+        "message": "This page is not known to the server: reload it.",
+        "session_not_found": True,
+        "success": False,
+    }
+    words = f"data: {json.dumps(message)}\n\n"
+    await Response(words, media_type="text/event-stream")(scope, receive, send)

@@ -1,0 +1,159 @@
+"""Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
+
+The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
+that stayed would slow down the engine's. Knows the shelf and how an engine is loaded, but no visitor.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from ui.records.updates import StopFlag, Update
+from ui.serving.engine_cache import ModelShelf
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.loading.load import LoadStage
+    from medusa_core.loading.memory import MemoryEstimate
+
+POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
+WAITING = "Waiting: another model is being loaded…"
+STARTING = "Starting…"
+T = TypeVar("T")
+Say = Callable[[str], None]  # raises _GivenUp once nobody waits any more
+
+
+@dataclass(frozen=True)
+class Loading(Update):
+    """Where a load is."""
+
+
+class _GivenUp(Exception):  # noqa: N818 - not an error: what a load hears when nobody waits for it
+    """Ends a load from within."""
+
+
+class ModelLoader:
+    """One load at a time. What is loaded goes onto the shelf."""
+
+    def __init__(self, shelf: ModelShelf) -> None:
+        self._shelf = shelf
+        self._current: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def load(self, source: LoadConfig, flag: StopFlag) -> Generator[Loading, None, Engine | None]:
+        """The model, from the shelf or else from its files; yields words for a person while it loads.
+
+        Returns None soon after `flag` is raised, and closing this has the same effect: the load ends at its
+        next sign of life and leaves nothing behind. Raises what `load_engine` raises.
+        """
+        if (engine := self._shelf.get(source)) is not None:
+            return engine
+        return (yield from self._follow(lambda say: self._load(source, say), flag))
+
+    def estimate(self, source: LoadConfig, flag: StopFlag) -> Generator[Loading, None, MemoryEstimate | None]:
+        """What a load would need, without loading anything large; otherwise as `load`."""
+
+        def work(say: Say) -> MemoryEstimate:
+            from medusa_core.loading.memory import estimate_memory  # noqa: PLC0415 - pulls in transformers
+
+            say("Reading the model's description…")
+            return estimate_memory(source)
+
+        return (yield from self._follow(work, flag))
+
+    def _follow(self, work: Callable[[Say], T], flag: StopFlag) -> Generator[Loading, None, T | None]:
+        job = _Job(work)
+        try:
+            while not flag.stopped:
+                self._start(job)
+                if job.done.wait(POLL_SECONDS):
+                    return job.result()
+                yield Loading(status=job.words)
+            return None
+        finally:
+            job.given_up = True
+
+    def _start(self, job: _Job) -> None:
+        """Start the job unless another one is going on. After a fork the others' threads are dead as well."""
+        with self._starting:
+            if not job.started and (self._current is None or not self._current.is_alive()):
+                self._current = threading.Thread(target=job.run, name="loader", daemon=True)
+                job.started = True
+                self._current.start()
+
+    def _load(self, source: LoadConfig, say: Say) -> Engine:
+        from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
+
+        # It may have come onto the shelf while this one waited for its turn.
+        if (engine := self._shelf.get(source)) is not None:
+            return engine
+        say("Looking for room…")
+        self._make_room(source)
+        engine = load_engine(source, lambda stage: say(words_of(stage)))
+        say("Loaded.")  # given up in the last moment, it must not push another model off the shelf
+        self._shelf.add(source, engine)
+        return engine
+
+    def _make_room(self, source: LoadConfig) -> None:
+        """Drop models until this one fits, if that can be; that it does not is for the load to say."""
+        from medusa_core.loading.memory import estimate_memory  # noqa: PLC0415 - pulls in transformers
+
+        try:
+            needed = estimate_memory(source)
+        except MedusaError:  # the load meets the same and says it, or goes well all the same
+            return
+        if needed.total > needed.free + needed.spare + self._shelf.droppable_bytes():
+            return
+        while not needed.fits and self._shelf.drop_oldest():
+            gc.collect()
+            needed = estimate_memory(source)
+
+
+def words_of(stage: LoadStage) -> str:
+    """A stage of a load in one line: what is being done, how far it is, and the memory it takes."""
+    done = "…" if stage.done is None else f": {stage.done:.0%}"
+    if stage.estimate is None or stage.name == "memory":
+        return stage.words + done
+    return f"{stage.words}{done} · {stage.estimate.sentence()}"
+
+
+class _Job(Generic[T]):
+    """One piece of work in a thread, and what is known of it outside."""
+
+    def __init__(self, work: Callable[[Say], T]) -> None:
+        self._work = work
+        self._found: T | None = None
+        self._error: Exception | None = None
+        self.words = WAITING
+        self.started = False
+        self.given_up = False
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """The thread's whole life."""
+        self.words = STARTING
+        try:
+            self._found = self._work(self._say)
+        except _GivenUp:
+            pass
+        except Exception as error:
+            self._error = error
+        finally:
+            self.done.set()
+
+    def result(self) -> T | None:
+        """What came out; its exception is raised here."""
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def _say(self, words: str) -> None:
+        if self.given_up:
+            raise _GivenUp
+        self.words = words

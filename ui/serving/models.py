@@ -1,0 +1,168 @@
+"""The models of the page: the app's own, those that visitors may choose, and the one that each has chosen.
+
+All that a visitor names passes the owner's policy here, and device and trust are the owner's in any case.
+Knows no component of the page and nothing of runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medusa_core.config import NO_HEADS, LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
+from ui.records.selection import Chosen
+from ui.records.updates import StopFlag, Update
+from ui.serving.engine_cache import ModelShelf
+from ui.serving.model_loader import Loading, ModelLoader
+from ui.serving.policy import Offer, Policy
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ModelUpdate(Update):
+    """`chosen` comes once, when a model is ready to be used."""
+
+    chosen: Chosen | None = None
+
+
+class Models:
+    """What runs are made on, apart from heads that visitors trained."""
+
+    def __init__(self, load: LoadConfig, policy: Policy, *, elsewhere: bool = False) -> None:
+        """`elsewhere`: runs are made in other processes, which read the models that visitors choose."""
+        self._load = load
+        self._policy = policy
+        self._elsewhere = elsewhere
+        self._engine: Engine | None = None
+        self._shelf = ModelShelf()
+        self._loader = ModelLoader(self._shelf)
+
+    def config_of(self, chosen: Chosen) -> LoadConfig:
+        """What the visitor's model is loaded from."""
+        return chosen.model or self._load
+
+    def badge(self, chosen: Chosen) -> str:
+        """The visitor's model in one line: name, heads, size, device and dtype, as far as it is loaded."""
+        if (engine := self.at_hand(chosen)) is not None:
+            return badge_of(engine)
+        later = "each run loads it anew" if self._elsewhere else "put away; the next run loads it again"
+        state = "not loaded yet" if chosen.model is None else later
+        return f"{name_of(self.config_of(chosen))} · {state}"
+
+    def at_hand(self, chosen: Chosen) -> Engine | None:
+        """The visitor's model, unless it would have to be loaded."""
+        return self._engine if chosen.model is None else self._shelf.get(chosen.model)
+
+    def in_use(self, chosen: Chosen) -> AbstractContextManager[None]:
+        """Within it the visitor's model is not dropped."""
+        return self._shelf.in_use(self.config_of(chosen))
+
+    def own(self) -> Engine:
+        """The app's own model; called on the engine's thread alone, which keeps two from loading at once."""
+        if self._engine is None:
+            # Imported here: transformers takes seconds, and the page should be up before it.
+            from medusa_core.loading.load import load_engine  # noqa: PLC0415
+
+            self._engine = load_engine(self._load)
+        return self._engine
+
+    def ready(self, chosen: Chosen) -> Generator[Loading, None, Engine]:
+        """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
+        if chosen.model is not None:
+            self._require(chosen.model)
+            return (yield from self._loader.load(chosen.model, StopFlag()))
+        if self._engine is None:
+            yield Loading(status="Loading the model…")
+        return self.own()
+
+    def choose(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
+        """Load what a visitor wishes for. An error, or the flag, leaves what they have `chosen` in place."""
+        still = f"Still using {name_of(self.config_of(chosen))}."
+        yield from _told(self._choose(wish, chosen, flag), "Not loaded", still)
+
+    def estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
+        """Say how much memory a visitor's wish would take, and load nothing large."""
+        yield from _told(self._estimate(wish, flag), "Nobody can tell", "")
+
+    def wanted(self, wish: LoadConfig) -> LoadConfig | None:
+        """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
+        wish = replace(wish, model=wish.model.strip(), heads=wish.heads.strip())
+        own = self._load
+        # Where others can reach the page, the owner also decides what the weights are held as.
+        held = wish if self._policy.free_choice else own
+        source = replace(own, model=wish.model, heads=wish.heads, dtype=held.dtype, quantize=held.quantize)
+        if source == own:
+            return None
+        self._require(source)
+        return source
+
+    def _require(self, source: LoadConfig) -> None:
+        self._policy.require(Offer(source.model, source.heads))
+
+    def _choose(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
+        source = self.wanted(wish)
+        notes: tuple[str, ...] = ()
+        if source is not None and not self._elsewhere:
+            engine = yield from self._loader.load(source, flag)
+            if engine is None:
+                yield Update(status=f"Cancelled; still using {name_of(self.config_of(chosen))}.")
+                return
+            notes = engine.info.notes
+        if source == chosen.model:
+            yield Update(status="This is the model in use.")
+            return
+        words = [f"Now using {name_of(source or self._load)}.", *(f"Note: {note}." for note in notes)]
+        if chosen.engine or chosen.choices:
+            words.append("What you made for the model before it, heads or a tree, is put away.")
+        yield ModelUpdate(status=" ".join(words), chosen=chosen.with_model(source))
+
+    def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
+        source = self.wanted(wish) or self._load
+        found = yield from self._loader.estimate(source, flag)
+        words = "Cancelled." if found is None else f"{name_of(source)} {in_page(found.sentence())}."
+        yield Update(status=words)
+
+
+def name_of(source: LoadConfig) -> str:
+    """What to call it before it is loaded; of a path the last part, since the rest is nobody's business."""
+    name = source.model or ("" if source.heads == NO_HEADS else source.heads)
+    return Path(name).name if name else "embedded model"
+
+
+def badge_of(engine: Engine) -> str:
+    """A loaded model in one line."""
+    info = engine.info
+    heads = counted(info.head_count, "Medusa head") if info.head_count else "no Medusa heads"
+    name = "embedded model" if info.base == "embedded" else Path(info.base).name
+    size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
+    return f"{name}, {heads} · {size} parameters · {info.device} · {info.dtype}"
+
+
+def in_page(words: str) -> str:
+    """Flags of the command line as the fields of the page that are called the same."""
+    return re.sub(r"--(model|heads|dtype|quantize)\b", r"“\1”", words)
+
+
+def _told(updates: Generator[Update, None, None], before: str, after: str) -> Generator[Update, None, None]:
+    """The updates; an error becomes a sentence between these words."""
+    with closing(updates):
+        try:
+            yield from updates
+        except MedusaError as error:
+            words = f"{before}: {in_page(str(error)).rstrip('.')}. {after}"
+            yield Update(status=words.strip(), problem=True)
+        except Exception as error:
+            log.exception("a model could not be loaded")
+            words = f"{before} ({type(error).__name__}); the terminal has the details. {after}"
+            yield Update(status=words.strip(), problem=True)

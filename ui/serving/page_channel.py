@@ -1,0 +1,95 @@
+"""The browser's direct line to its runs: Stop, and which messages it has drawn.
+
+Requests of a few bytes that are answered on the server's event loop before gradio sees them: they wait
+neither in its queue nor for one of its threads, and in the browser for nothing that a run has sent. Knows
+flags and receipts by keys that cannot be guessed; no session, no component and no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ui.records.updates import StopFlag
+from ui.serving.paced import Receipts
+
+STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
+MOST_BYTES = 200  # of a request
+KEY = re.compile(r"[0-9A-Za-z_-]{16,64}")
+
+
+class PageChannel:
+    """The flags that browsers may raise and the runs they confirm messages of."""
+
+    def __init__(self) -> None:
+        self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
+        self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
+        self._runs: WeakValueDictionary[str, Receipts] = WeakValueDictionary()
+
+    def listen(self, key: str, flag: StopFlag) -> None:
+        """Let the browser that made up this key raise the flag; of several keys of a flag the last counts."""
+        if not KEY.fullmatch(key) or self._keys.get(flag) == key:
+            return
+        if (before := self._keys.get(flag)) is not None:
+            self._flags.pop(before, None)
+        self._keys[flag] = key
+        self._flags[key] = flag
+
+    @contextmanager
+    def receipts(self) -> Iterator[Receipts]:
+        """For one run: what its page confirms."""
+        receipts = Receipts()
+        self._runs[receipts.key] = receipts
+        try:
+            yield receipts
+        finally:
+            del self._runs[receipts.key]
+
+    def hear(self, path: str, body: bytes) -> int:
+        """Do what a request asks for; returns the status of its answer."""
+        try:
+            said = json.loads(body)
+            key, number = str(said["key"]), int(said.get("number", 0))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            return 400
+        if path == STOP and (flag := self._flags.get(key)) is not None:
+            flag.stopped = True
+        elif path == DRAWN and (receipts := self._runs.get(key)) is not None:
+            receipts.drawn(number)
+        return 204  # also for a run that has just ended
+
+
+class PageChannelRoutes:
+    """Starlette middleware that answers the channel's requests and leaves all others to the app."""
+
+    def __init__(self, app: ASGIApp, channel: PageChannel) -> None:
+        self._app = app
+        self._channel = channel
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in (STOP, DRAWN):
+            await self._app(scope, receive, send)
+        elif scope["method"] != "POST":
+            await Response(status_code=405)(scope, receive, send)
+        else:
+            body = await _body(receive)
+            status = 413 if body is None else self._channel.hear(scope["path"], body)
+            await Response(status_code=status)(scope, receive, send)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body, None for one that is too long."""
+    parts = b""
+    while True:
+        message = await receive()
+        parts += message.get("body", b"")
+        if len(parts) > MOST_BYTES:
+            return None
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return parts

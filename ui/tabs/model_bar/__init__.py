@@ -1,0 +1,1 @@
+"""The model's line above the tabs and its menu."""

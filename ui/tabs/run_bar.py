@@ -1,0 +1,168 @@
+"""What the tabs share: prompt and examples, the buttons, and the wiring of a run that can be stopped.
+
+A run is one gradio generator in the queue named "engine", which lets one run through at a time. Stop raises
+a flag that the run sees between two steps, by the page's channel rather than through gradio; closing the page
+closes the generator.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.errors import MedusaError
+from ui.components.controls import example_buttons, mark
+from ui.components.decode_view import message_rest
+from ui.components.text_line import TextLine
+from ui.records.examples import example_prompts
+from ui.records.settings import MAX_PROMPT_CHARACTERS
+from ui.records.updates import StopFlag, Update
+from ui.serving.kept_runs import RunSlot
+from ui.serving.paced import paced
+from ui.session import Session
+
+SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
+QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+STARTING = "Starting…"
+WAITING = "Waiting for the engine: it does one run at a time…"
+TOO_LONG = """(text) => {
+  const box = document.getElementById(ID);
+  const count = (text || "").length > MOST ? [...text].length : 0; // characters, not halves of them
+  const [written, most] = [count, MOST].map((number) => number.toLocaleString("en"));
+  const words = `${written} characters: the page takes ${most}, shorten it`;
+  if (box && count > MOST) box.dataset.tooLong = words;
+  else if (box) delete box.dataset.tooLong;
+}"""
+REFUSED = "Not run: the notice says why."  # by the queue or by the check of a value, so there was no run
+
+
+@dataclass(frozen=True)
+class RunBar:
+    """Buttons and lines of text of one tab, and its prompt when it has one."""
+
+    prompt: gr.Textbox | None
+    run: gr.Button
+    stop: gr.Button
+    badge: TextLine
+    status: TextLine
+    flag: gr.State
+    name: str  # the ids of its parts start with it
+    key: gr.Textbox  # never to be seen: by what the browser names the flag
+
+
+def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
+    """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page.
+
+    The box begins with `start`, or else with the first example.
+    """
+    examples = example_prompts(session.assets)
+    prompt = gr.Textbox(
+        examples[0]["prompts"][0]["text"] if start is None else start,
+        label="Prompt", lines=4, max_lines=8, elem_id=f"{name}-prompt", elem_classes=mark("prompt"),
+        placeholder="Write the beginning of a text, or choose an example below",
+    )  # fmt: skip
+    say_when_too_long(prompt)
+    example_buttons(examples, prompt)
+    return replace(run_buttons(name, verb), prompt=prompt)
+
+
+def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
+    """A text beyond the limit is said to be so while it is written; the run refuses it.
+
+    The browser's own limit (`max_length`) would cut a pasted text without a word.
+    """
+    script = TOO_LONG.replace("ID", json.dumps(box.elem_id)).replace("MOST", str(most))
+    box.change(None, box, None, js=script)
+
+
+def run_buttons(name: str, verb: str) -> RunBar:
+    """The bar of a tab without a prompt: Run and Stop, badge and status line."""
+    with gr.Row(elem_classes="run-row"):
+        run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
+        stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
+    # Empty unless there is more to say than the line above the tabs does, as of a visitor's own heads.
+    badge = TextLine(elem_id=f"{name}-badge", elem_classes="badge")
+    status = TextLine(elem_id=f"{name}-status", elem_classes="status")
+    return RunBar(
+        None, run, stop, badge, status, gr.State(StopFlag()), name, gr.Textbox(visible=False, max_length=64)
+    )
+
+
+def connect_run(
+    session: Session,
+    bar: RunBar,
+    work: Callable[..., Iterator[tuple[Any, ...]]],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    chosen: gr.State,
+) -> gr.events.Dependency:
+    """Run starts `work(flag, *inputs)` in the engine's queue; Stop, known by its id, raises the flag.
+
+    `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
+    choice takes the badge away, since it tells of the one before.
+    """
+    # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
+    triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
+    armed = gr.on(
+        triggers, partial(_arm, session), [bar.flag, bar.key], bar.status,
+        js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
+    )  # fmt: skip
+    run = armed.then(
+        work, [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
+        concurrency_id="engine", concurrency_limit=1, **QUIET,
+    )  # fmt: skip
+    run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
+    chosen.change(lambda: "", None, bar.badge, queue=False, **QUIET)
+    return run
+
+
+def drawn_along(
+    session: Session, updates: Generator[Update, None, None], slot: RunSlot
+) -> Generator[Update, None, None]:
+    """A run's updates for the linked view, no faster than it draws; the finished run is kept for the page."""
+    session.runs.drop(slot)
+    with session.channel.receipts() as receipts, closing(paced(updates, receipts)) as sent:
+        for update in sent:
+            if update.trace is not None:
+                session.runs.keep(slot, update.trace)
+            yield update
+        # The last message stays in gradio's copy of the page, where a whole run would be in the way.
+        yield Update(message=message_rest())
+
+
+def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
+    """The finished run that a page shows; that the server has dropped it is said in a notice."""
+    try:
+        return session.runs.trace(slot)
+    except MedusaError as error:
+        gr.Info(str(error), title="")
+        return None
+
+
+def shown(update: Update) -> tuple[Any, Any]:
+    """Status and badge of an update; a problem is also shown as a notice, as text."""
+    if update.problem:
+        gr.Warning(html.escape(update.status or ""), title="")
+    return _or_skip(update.status), _or_skip(update.badge)
+
+
+def message_of(update: Update) -> Any:
+    """The view's message of an update."""
+    return _or_skip(update.message)
+
+
+def _or_skip(value: str | None) -> Any:
+    return gr.skip() if value is None else value
+
+
+def _arm(session: Session, flag: StopFlag, key: str | None) -> str:
+    session.channel.listen(key or "", flag)
+    flag.stopped = False
+    return WAITING if session.busy else STARTING

@@ -1,0 +1,1 @@
+"""The Train tab: its page, its runs, its downloads."""

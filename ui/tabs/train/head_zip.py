@@ -1,0 +1,128 @@
+"""Trained heads as a zip that a visitor takes home, to be named with ``--heads`` once it is unpacked.
+
+What the app's memory holds is written when it is asked for; only an adapter's files are kept from the run,
+since the engine has them merged. Knows an engine and its heads, no run and no component of the page.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from zipfile import ZIP_STORED, ZipFile
+
+from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from ui.tabs.train.gain import Gain
+
+FOLDER = "medusa-heads"  # in the zip
+ZIP_NAME = f"{FOLDER}.zip"
+MOST_BYTES = 256_000_000
+_BYTES_EACH = 2  # heads are saved in bfloat16
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The files of an adapter by name, and their size; too large a one is not kept."""
+
+    files: tuple[tuple[str, bytes], ...] = ()
+    size: int = 0
+
+    @classmethod
+    def beside(cls, folder: Path) -> Adapter:
+        """That of finished heads; of no size where there is none."""
+        from medusa_core.checkpoints.locate import has_adapter  # noqa: PLC0415
+        from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME  # noqa: PLC0415
+
+        if not has_adapter(folder):
+            return cls()
+        files = [folder / name for name in (ADAPTER_CONFIG, ADAPTER_NAME)]
+        size = sum(file.stat().st_size for file in files)
+        kept = files if size <= MOST_BYTES else []
+        return cls(tuple((file.name, file.read_bytes()) for file in kept), size)
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What goes with heads that were trained: what they call their base, their card, their adapter."""
+
+    base: str
+    card: str
+    adapter: Adapter
+
+
+def base_name(engine: Engine, folder: str, *, public: bool) -> str:
+    """What heads for this engine's base call it: a name, or on one's own machine the folder it lies in."""
+    return engine.info.base if _findable(engine.info.base) or public else folder
+
+
+def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
+    """The README of the zip. `what` says how they were trained."""
+    flags = f"--heads {FOLDER}" + ("" if _findable(base) else f" --model WHERE_{base}_LIES")
+    lines = [
+        f"# Medusa heads for {'the embedded model' if base == 'embedded' else base}",
+        "",
+        what,
+        "",
+        "```bash",
+        f"python app.py {flags}",
+        f'python -m medusa_core generate "Once upon a time" {flags}',
+        "```",
+        "",
+        "`config.json` names the base, and `--model` another place of it. `tree.json` is the tree that",
+        "promised most on the machine of the training: "
+        f"{counted(engine.default_tree.size, 'node')} with the root.",
+    ]
+    if engine.accuracies:
+        lines += ["", "| head | first guess right | one of the first five |", "|---|---|---|"]
+        lines += [
+            f"| {head} | {row[0]:.2f} | {sum(row[:5]):.2f} |"
+            for head, row in enumerate(engine.accuracies, start=1)
+        ]
+    if gain is not None:
+        prompts = counted(gain.prompts, "prompt")
+        lines += [
+            "",
+            f"Measured there on {prompts} at temperature 0: {gain.tokens_per_step:.2f} tokens a step,",
+            f"{gain.speedup:.2f} times the speed of plain decoding; with fresh heads "
+            f"{gain.fresh_tokens_per_step:.2f} and {gain.fresh_speedup:.2f}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
+    """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
+    from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME  # noqa: PLC0415
+    from medusa_core.checkpoints.write import save_heads  # noqa: PLC0415
+
+    size = _BYTES_EACH * sum(p.numel() for p in engine.heads.parameters()) + belongings.adapter.size
+    if size > MOST_BYTES:
+        raise MedusaError(
+            f"the heads take {size / 1e6:.0f} MB, the page hands out {MOST_BYTES / 1e6:.0f}: "
+            "train them with `python -m medusa_core train`, which leaves them in a folder"
+        )
+    with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        save_heads(engine.heads, folder, belongings.base)
+        (folder / TREE_NAME).write_text(json.dumps(engine.default_tree.choices), encoding="utf-8")
+        if engine.accuracies:
+            record = {"accuracies": engine.accuracies}
+            (folder / ACCURACIES_NAME).write_text(json.dumps(record), encoding="utf-8")
+        (folder / "README.md").write_text(belongings.card, encoding="utf-8")
+        for part, content in belongings.adapter.files:
+            (folder / part).write_bytes(content)
+        with ZipFile(file, "w", ZIP_STORED) as packed:  # weights hardly shrink
+            for each in sorted(folder.iterdir()):
+                packed.write(each, f"{FOLDER}/{each.name}")
+
+
+def _findable(base: str) -> bool:
+    """Whether that name of a base is enough: the embedded model, a repository or a path."""
+    from medusa_core.checkpoints.names import EMBEDDED  # noqa: PLC0415
+
+    return base == EMBEDDED or "/" in base

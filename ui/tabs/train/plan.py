@@ -1,0 +1,198 @@
+"""What a visitor asks of a training run: the settings, checked, as the recipes' own configurations.
+
+The visitor's text becomes files in the run's folder, which the app made; a visitor names no path. Knows the
+recipes' settings, but neither runs them nor shows them. Paper §2.2.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
+from medusa_core.training.examples import read_examples
+from ui.records.examples import example_prompts
+
+OWN, EXAMPLES, PASTE, FILE = "own", "examples", "paste", "file"
+RECIPES: dict[str, type[Medusa1Config]] = {
+    "medusa1": Medusa1Config, "medusa2": Medusa2Config, "direct": DirectConfig,
+}  # fmt: skip
+SOURCES = {  # as a card says it
+    OWN: "text that the model made up",
+    EXAMPLES: "the examples, continued by the model",
+    PASTE: "pasted text",
+    FILE: "a file of text",
+}
+NAMES = {"medusa1": "Medusa-1", "medusa2": "Medusa-2", "direct": "Direct"}
+MOST_MINUTES = 30  # of one run: everybody else waits for it
+MOST_STEPS = 20_000
+MOST_HEADS = 8
+MOST_CHARACTERS = 200_000  # of pasted text
+MOST_BYTES = 5_000_000  # of an uploaded file
+FILE_KINDS = (".txt", ".jsonl")
+WINDOW = 256  # tokens of a training window: a page's text is short
+BATCH_WINDOWS = 8
+WRITING_SHARE = 0.35  # of the minutes, when the model writes its own text
+ANSWER_BATCH = 16  # small, so that Stop is heard within a second or two
+MANY = 1_000_000  # answers or steps: the clock ends them
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of one run as the page gives them. ``steps`` 0: as many as fit into the minutes."""
+
+    recipe: str
+    source: str
+    text: str = ""
+    upload: str = ""  # where gradio put the visitor's file
+    minutes: float = 5.0
+    steps: int = 0
+    heads: int = 5
+    learning_rate: float = 2e-3
+    head_decay: float = 0.8
+    head_weight: float = 0.2
+    teacher: str = "self"
+
+    def check(self) -> None:
+        """Raise MedusaError for what the recipes' own checks do not know: the page's limits."""
+        if self.recipe not in RECIPES:
+            raise MedusaError(f"the recipe is {self.recipe!r}: use one of {', '.join(RECIPES)}")
+        if self.source not in (OWN, EXAMPLES, PASTE, FILE):
+            raise MedusaError("there is no text to learn from: choose one of the kinds")
+        _check_range("minutes of training", self.minutes, 0, MOST_MINUTES)
+        _check_range("steps", self.steps, 0, MOST_STEPS)
+        _check_range("number of heads", self.heads, 1, MOST_HEADS)
+        _check_range("learning rate", self.learning_rate, 1e-6, 1.0)
+        if self.source == PASTE and not self.text.strip():
+            raise MedusaError("there is no text: paste some, or let the model write its own")
+        if self.source == PASTE and len(self.text) > MOST_CHARACTERS:
+            raise MedusaError(
+                f"the text has {len(self.text)} characters, the page takes {MOST_CHARACTERS}: "
+                "upload it as a file"
+            )
+        if self.source == FILE and not self.upload:
+            raise MedusaError(
+                "there is no file: upload a .txt or .jsonl file, or let the model write its own"
+            )
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model writes the text itself."""
+        return self.source in (OWN, EXAMPLES)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole run, measuring afterwards left out."""
+        return 60 * self.minutes
+
+    def stages(self) -> list[tuple[str, type[Medusa1Config]]]:
+        """Name and settings of what is trained, one after the other."""
+        if self.recipe == "medusa2":
+            return [("heads alone", Medusa1Config), ("heads and model together", Medusa2Config)]
+        return [("heads alone" if self.recipe == "medusa1" else "all at once", RECIPES[self.recipe])]
+
+
+def default(name: str, recipe: str = "medusa1") -> Any:
+    """A recipe's default of a setting."""
+    return next(field.default for field in fields(RECIPES[recipe]) if field.name == name)
+
+
+def help_of(name: str, recipe: str = "medusa2") -> str:
+    """A setting's help text."""
+    return next(field.metadata["help"] for field in fields(RECIPES[recipe]) if field.name == name)
+
+
+def weight_for(recipe: str, teacher: str) -> float:
+    """λ0's default: the paper's is smaller where the backbone's own loss, a KL divergence, is small too."""
+    settings = SelfDistillConfig if recipe == "medusa2" and teacher == "self" else RECIPES[recipe]
+    found = next((field.default for field in fields(settings) if field.name == "head_weight"), 0.0)
+    return float(found)
+
+
+def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: int) -> SelfDistillConfig:
+    """Settings with which the model writes text into ``folder / "answers"`` until it is stopped."""
+    prompts = ""
+    if plan.source == EXAMPLES:
+        texts = [prompt["text"] for kind in example_prompts(assets) for prompt in kind["prompts"]]
+        file = folder / "prompts.jsonl"
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+        prompts = str(file)
+    longest = next(field.default for field in fields(SelfDistillConfig) if field.name == "answer_tokens")
+    return SelfDistillConfig(
+        model=model,
+        out=str(folder),
+        prompts=prompts,
+        # An empty folder of our own: without a corpus there the model invents the beginnings.
+        data_root=str(folder),
+        answers=MANY,
+        answer_tokens=max(1, min(longest, context // 2)),
+        answer_batch=ANSWER_BATCH,
+        train="nothing",
+    )
+
+
+def save_text(plan: Plan, folder: Path) -> Path:
+    """The visitor's text as a file that the recipes read. Raises MedusaError that names a bad line."""
+    folder.mkdir()
+    if plan.source == PASTE:
+        lines = plan.text.lstrip().startswith("{")
+        file = folder / ("your-text.jsonl" if lines else "your-text.txt")
+        try:
+            file.write_bytes(plan.text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise MedusaError(
+                f"the text has half a character (U+{ord(plan.text[error.start]):04X}) at position "
+                f"{error.start + 1}: paste it again, or take it out"
+            ) from error
+    else:
+        upload = Path(plan.upload)
+        suffix = upload.suffix.lower()
+        if suffix not in FILE_KINDS:
+            raise MedusaError(f"the file ends in {suffix or 'nothing'!r}: upload {' or '.join(FILE_KINDS)}")
+        if upload.stat().st_size > MOST_BYTES:
+            raise MedusaError(
+                f"the file has {upload.stat().st_size / 1e6:.1f} MB, the page takes {MOST_BYTES / 1e6:.0f}: "
+                "upload a part of it"
+            )
+        file = folder / f"your-file{suffix}"
+        shutil.copyfile(upload, file)
+    for _ in read_examples(file):  # all of it, so that a bad line is named before anything is loaded
+        pass
+    return file
+
+
+def stage_config(
+    plan: Plan, settings: type[Medusa1Config], model: str, data: Path, folder: Path, context: int
+) -> Medusa1Config:
+    """A stage's settings, for as many steps as anybody can ask for; the length is set once it is timed."""
+    window = min(WINDOW, context)
+    own: dict[str, Any] = {
+        "model": model,
+        "data": str(data),
+        "out": str(folder),
+        "heads": plan.heads,
+        "learning_rate": plan.learning_rate,
+        "head_decay": plan.head_decay,
+        "sequence_length": window,
+        "batch_tokens": window * BATCH_WINDOWS,
+        "tokens": MOST_STEPS * window * BATCH_WINDOWS,
+        "heldout_share": 0.05,
+        "heldout_windows": 16,
+        "checkpoint_every": MANY,
+        "evaluate_every": MANY,
+    }
+    if issubclass(settings, Medusa2Config):
+        own |= {"head_weight": plan.head_weight}
+    if settings is Medusa2Config:
+        own |= {"teacher": plan.teacher}
+    return settings(**own)
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if value is None or not math.isfinite(value) or not low <= value <= high:
+        raise MedusaError(f"the {name} is {value}: choose {low:g} to {high:g}")

@@ -1,0 +1,1 @@
+"""The Trees tab: its page, its measurements."""

@@ -1,0 +1,265 @@
+"""What the Trees tab knows: accuracies, step times, the tree of a size, and files.
+
+A `Lab` is one visitor's record; every function makes a new one. Files that a visitor loads are bounded and
+read as data alone. Knows the session and the engine's records, but no component of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
+from medusa_core.trees.baselines import best_cartesian_trees, random_choices
+from medusa_core.trees.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency
+from medusa_core.trees.search import (
+    assumed_accuracies,
+    check_accuracies,
+    expected_lengths,
+    node_value,
+    parse_accuracies,
+    search_tree,
+)
+from medusa_core.trees.tree import TOP_K, Choice, Topology
+from ui.figures.tree_charts import Growth, Speed, Timed
+from ui.figures.tree_drawing import DrawnTree
+from ui.records.selection import Chosen
+from ui.session import Session
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+
+MOST_NODES = 64  # of the slider and the charts, the root included
+MOST_BYTES = 200_000  # of a file that a visitor loads
+MOST_HEADS = 16
+USUAL_HEADS = 5  # to begin with where no file says more; the paper's number
+RANDOM_TREES = 20
+ASSUMED = "assumed: nobody has counted them for these heads"
+WITHOUT_HEADS = f"assumed, those of {USUAL_HEADS} usual heads: this model has none"
+REMARKS = {
+    ASSUMED: "Nobody has counted how often these heads are right, so this is a guess: measure to know.",
+    WITHOUT_HEADS: f"This model has no Medusa heads: these are the figures of {USUAL_HEADS} usual ones.",
+}
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Accuracies with their source, the step times of a machine, and a loaded tree if there is one."""
+
+    accuracies: tuple[tuple[float, ...], ...]
+    source: str
+    latency: tuple[LatencyPoint, ...] = ()
+    machine: str = ""
+    loaded: tuple[Choice, ...] = ()  # shown in place of a grown tree until the slider moves
+    engine: str = ""  # id of the visitor's own engine that all this belongs to
+    model: LoadConfig | None = None  # and their model, as in `Chosen`
+
+    def belongs_to(self, chosen: Chosen) -> bool:
+        """Whether it is about the heads that the visitor has chosen."""
+        return (self.engine, self.model) == (chosen.engine, chosen.model)
+
+
+# ---- where a record comes from ---------------------------------------------------------------------------
+
+
+def lab_of(session: Session, chosen: Chosen) -> Lab:
+    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
+    if chosen.engine:
+        source = f"counted for your heads “{chosen.label}”"
+        return _engine_lab(session.own_engine(chosen), source, chosen)
+    return shipped_lab(session, chosen)
+
+
+def shipped_lab(session: Session, chosen: Chosen) -> Lab:
+    """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
+    assumed = Lab(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=chosen.model)
+    if (engine := session.model_at_hand(chosen)) is not None:
+        assumed = _engine_lab(engine, "shipped with the heads", chosen)
+        if engine.heads is None:
+            return assumed
+    try:
+        file = session.accuracies_file(chosen)
+        return (
+            read_lab(file.read_text(encoding="utf-8"), assumed, "shipped with the heads") if file else assumed
+        )
+    except (MedusaError, OSError, UnicodeDecodeError) as error:
+        log.warning("the accuracies beside the heads cannot be used: %s", error)
+        return assumed
+
+
+def _engine_lab(engine: Engine, source: str, chosen: Chosen) -> Lab:
+    """What an engine knows of its heads; `source` is said where it knows their accuracies."""
+    heads, known = engine.heads.count if engine.heads else USUAL_HEADS, engine.accuracies
+    without = ASSUMED if engine.heads else WITHOUT_HEADS
+    rows = frozen(known or assumed_accuracies(heads))
+    return Lab(rows, source if known else without, engine=chosen.engine, model=chosen.model)
+
+
+def read_lab(text: str, lab: Lab, source: str) -> Lab:
+    """A file's tree or accuracies in place of those of `lab`. Raises MedusaError that names the fault.
+
+    A tree is a list of rank tuples or an object with "choices"; accuracies are a list of rows or the object
+    that `calibrate` writes, whose latency and machine are taken as well.
+    """
+    if len(text.encode("utf-8", errors="replace")) > MOST_BYTES:
+        raise MedusaError(f"the file is larger than {MOST_BYTES // 1000} kB: load a tree or accuracies")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(f"the file is no JSON ({error}): load one that was saved here") from error
+    if _is_tree(data):
+        choices = data["choices"] if isinstance(data, dict) else data
+        if not isinstance(choices, list):
+            raise MedusaError("the file holds no list of rank tuples such as [[0], [0, 0], [1]]")
+        tree = Topology.from_choices(choices)
+        if not tree.choices:
+            raise MedusaError("the tree has no nodes: load one with at least one guess")
+        tree.check(len(lab.accuracies), min(TOP_K, *map(len, lab.accuracies)))
+        return replace(lab, loaded=tree.choices)
+    rows = parse_accuracies(data)
+    check_accuracies(rows)
+    if len(rows) > MOST_HEADS:
+        raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
+    record = data if isinstance(data, dict) else {}
+    return replace(
+        lab,
+        accuracies=frozen(row[:TOP_K] for row in rows),
+        source=_source(record, source),
+        latency=tuple(parse_latency(record)),
+        machine=machine_line(record.get("machine")),
+        loaded=(),
+    )
+
+
+def tree_text(lab: Lab, nodes: int) -> str:
+    """The tree as the JSON that `--tree` and this page read."""
+    choices = tree_of(lab, nodes)
+    length = expected_lengths(lab.accuracies, choices)[-1]
+    return json.dumps({"choices": [list(choice) for choice in choices], "expected_length": round(length, 4)})
+
+
+def measurements_text(lab: Lab) -> str:
+    """Accuracies and step times as the JSON that `tree search` and this page read."""
+    record: dict[str, Any] = {"accuracies": lab.accuracies}
+    if lab.latency:
+        record["latency"] = [point.model_dump(exclude_none=True) for point in lab.latency]
+        record["machine"] = lab.machine
+    return json.dumps(record, ensure_ascii=False)
+
+
+# ---- what the page shows ---------------------------------------------------------------------------------
+
+
+def tree_of(lab: Lab, nodes: int) -> list[Choice]:
+    """The loaded tree, or else the best one of `nodes` nodes."""
+    return list(lab.loaded) or search_tree(lab.accuracies, max(1, nodes - 1)).choices
+
+
+def drawn(lab: Lab, nodes: int) -> DrawnTree:
+    """The tree with its values, for the drawing."""
+    tree = Topology.from_choices(tree_of(lab, nodes))
+    values = [1.0, *(node_value(lab.accuracies, choice) for choice in tree.choices)]
+    return DrawnTree(tree.parents, tree.depths, tree.ranks, values)
+
+
+def growth(lab: Lab) -> Growth:
+    """Expected tokens by size of the three kinds of tree."""
+    best = search_tree(lab.accuracies, MOST_NODES - 1).choices
+    grown = [random_choices(lab.accuracies, MOST_NODES, seed) for seed in range(RANDOM_TREES)]
+    return Growth(
+        optimised=expected_lengths(lab.accuracies, best),
+        cartesian=[
+            (tree.nodes, tree.expected_length, "×".join(map(str, tree.widths)))
+            for tree in best_cartesian_trees(lab.accuracies, MOST_NODES)
+        ],
+        random=[expected_lengths(lab.accuracies, choices) for choices in grown],
+    )
+
+
+def timed(lab: Lab) -> list[Timed]:
+    """The measured sizes that the charts have room for."""
+    return [_timed(point) for point in lab.latency if point.nodes <= MOST_NODES]
+
+
+def speeds(lab: Lab) -> list[Speed]:
+    """What is expected of every size; nothing before somebody has measured a tree."""
+    return [_speed(budget) for budget in _budgets(lab)]
+
+
+def best_size(lab: Lab) -> Speed | None:
+    """The tree size with the most expected tokens per second, where step times are known."""
+    found = _budgets(lab)
+    return _speed(best_budget(found)) if found else None
+
+
+def sentence(lab: Lab, nodes: int) -> str:
+    """What the tree on screen promises, in numbers."""
+    choices = tree_of(lab, nodes)
+    size = len(choices) + 1
+    kind = "Loaded tree" if lab.loaded else "Grown tree"
+    length = expected_lengths(lab.accuracies, choices)[-1]
+    words = [f"{kind}: {size} nodes with the root, {length:.2f} tokens per step expected."]
+    found, best = {speed.nodes: speed for speed in speeds(lab)}, best_size(lab)
+    if not lab.loaded and best and size in found:
+        here = found[size]
+        words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:.0f} tokens/s;")
+        plain = f", plain decoding gives {found[1].tokens_per_second:.0f}" if 1 in found else ""
+        words.append(
+            f"the best size here is {counted(best.nodes, 'node')} with {best.tokens_per_second:.0f}{plain}."
+        )
+    if lab.source in REMARKS:
+        words.append(REMARKS[lab.source])
+    return " ".join(words)
+
+
+# ---- details ---------------------------------------------------------------------------------------------
+
+
+def _is_tree(data: object) -> bool:
+    """Whether what JSON gave is a tree: a list of lists of whole numbers, or an object with choices."""
+    if isinstance(data, dict):
+        return "choices" in data
+    rows = data if isinstance(data, list) else []
+    return bool(rows) and all(isinstance(row, list) and all(type(v) is int for v in row) for row in rows)
+
+
+def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in rows)
+
+
+def _source(record: dict[str, Any], source: str) -> str:
+    positions = record.get("positions")
+    over = f", counted over {counted(positions, 'position')}" if type(positions) is int else ""
+    return source + over
+
+
+def machine_line(record: object) -> str:
+    """One short line from what a file says of its machine."""
+    if isinstance(record, dict):
+        names = ("processor", "device", "dtype")
+        parts = [str(record[name]) for name in names if record.get(name)]
+        if record.get("threads"):
+            parts.append(counted(record["threads"], "thread"))
+        record = ", ".join(parts)
+    return record[:120] if isinstance(record, str) else ""
+
+
+def _budgets(lab: Lab) -> list[Budget]:
+    points = [point for point in lab.latency if point.nodes <= MOST_NODES]
+    return budgets(lab.accuracies, points) if points and points[-1].nodes > 1 else []
+
+
+def _speed(budget: Budget) -> Speed:
+    return Speed(budget.nodes, budget.step_ms, budget.tokens_per_second)
+
+
+def _timed(point: LatencyPoint) -> Timed:
+    low, high = point.step_ms_range or (point.step_ms, point.step_ms)
+    phases = ((name, getattr(point, name)) for name in ("propose", "verify", "accept", "commit"))
+    words = ", ".join(f"{name} {ms:.1f}" for name, ms in phases if ms is not None)
+    return Timed(point.nodes, point.step_ms, low, high, point.tokens_per_step, words)
