@@ -5,12 +5,12 @@
         print(step.emitted)
     print(generate(engine, "Why is the sky blue?").text)
 
-Settings are the fields of ``GenerationConfig`` under their own names. Knows nothing about how a run works.
+Settings are the fields of ``GenerationConfig`` and the settings of drafters and acceptance rules, by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.text.stopping import text_before_stop
+from medusa_core.options import check_options
 from medusa_core.trace import RunTrace, TraceBuilder
 
 Settings = TypeVar("Settings")
@@ -34,17 +34,10 @@ class Generation:
     finish_reason: str  # "eos", "stop", "length" or "context"
     steps: int
     seconds: float
+    tokens_per_step: float
+    decode_tokens_per_second: float  # by the time inside steps
+    end_to_end_tokens_per_second: float  # by the time of the whole call
     trace: RunTrace | None = None  # every step with its tree and numbers, when it was asked for
-
-    @property
-    def tokens_per_step(self) -> float:
-        """New tokens over steps: 1.0 for plain decoding, unless a stop cut the last step short."""
-        return len(self.token_ids) / self.steps
-
-    @property
-    def tokens_per_second(self) -> float:
-        """New tokens over the seconds of the steps."""
-        return len(self.token_ids) / self.seconds
 
 
 def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
@@ -57,18 +50,18 @@ def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
     # A folder may come as a Path, dtype and device as torch's own.
     for name in {"dtype", "device"} & set(options):
         options[name] = str(options[name]).removeprefix("torch.")
-    return load_engine(_read(LoadConfig, {"model": str(model), "heads": str(heads), **options}))
+    return load_engine(_load_config({"model": str(model), "heads": str(heads), **options}))
 
 
 def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Iterator[Step]:
     """Decode after ``prompt``, text or token ids: a generator of ``Step`` records.
 
-    ``settings`` are the fields of ``GenerationConfig``: ``method``, ``acceptance``, ``temperature``,
-    ``tree``, ``max_new_tokens``, ``seed``, ``stop`` and so on. A step's tree and logits are valid until the
-    next one; the last one carries the finish reason. Raises MedusaError: here for settings and text, at the
-    first step for a prompt that does not fit the model.
+    ``settings`` are those of the command line by name: ``method``, ``acceptance``, ``temperature``, ``tree``,
+    ``epsilon``, ``max_new_tokens``, ``seed``, ``stop`` and so on. A step's tree and logits are valid until
+    the next one; the last one carries the finish reason. Raises MedusaError: here for settings and text, at
+    the first step for a prompt that does not fit the model.
     """
-    config = _read(GenerationConfig, settings)
+    config = _run_config(settings)
     return engine.stream(_tokens(engine, prompt), config)
 
 
@@ -79,37 +72,48 @@ def generate(
 
     With ``trace`` the result carries the run's ``RunTrace``. Raises MedusaError.
     """
-    config = _read(GenerationConfig, settings)
+    config = _run_config(settings)
     ids = _tokens(engine, prompt)
     check_prompt(ids, engine.target)
     builder = TraceBuilder(engine, config, ids) if trace else None
-    tokens: list[int] = []
-    steps, seconds, finish = 0, 0.0, None
+    summary = engine.summary(config)
     for step in engine.stream(ids, config):
+        summary.add(step)
         if builder is not None:
             builder.add(step)
-        tokens += step.emitted
-        steps, seconds, finish = steps + 1, seconds + step.ms.total / 1000, step.finish_reason
-    text = engine.decode_text(tokens[:-1] if finish == "eos" else tokens)
     return Generation(
-        text=text_before_stop(text, config.stop),
-        token_ids=tokens,
-        finish_reason=finish,
-        steps=steps,
-        seconds=seconds,
+        text=summary.text,
+        token_ids=summary.token_ids,
+        finish_reason=summary.finish_reason or "cancelled",
+        steps=summary.steps,
+        seconds=summary.seconds,
+        tokens_per_step=summary.tokens_per_step,
+        decode_tokens_per_second=summary.decode_tokens_per_second,
+        end_to_end_tokens_per_second=summary.end_to_end_tokens_per_second,
         trace=RunTrace.model_validate(builder.finish()) if builder is not None else None,
     )
 
 
-def _read(kind: type[Settings], values: dict[str, Any]) -> Settings:
-    """A settings record. Raises MedusaError for unknown names, wrong types and values out of range."""
-    known = [item.name for item in fields(kind)]
-    if unknown := [name for name in values if name not in known]:
-        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join(known)}")
+def _run_config(values: dict[str, Any]) -> GenerationConfig:
+    """Settings of a run. Raises MedusaError for unknown names, wrong types and values out of range."""
     if isinstance(values.get("stop"), str):
         values = {**values, "stop": (values["stop"],)}  # one text, not its characters
+    config = _right_kind(GenerationConfig.of, values)
+    check_options(config)
+    return config
+
+
+def _load_config(values: dict[str, Any]) -> LoadConfig:
+    """What to load. Raises MedusaError for unknown names, wrong types and values out of range."""
+    known = [item.name for item in fields(LoadConfig)]
+    if unknown := [name for name in values if name not in known]:
+        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join(known)}")
+    return _right_kind(LoadConfig, values)
+
+
+def _right_kind(make: Callable[..., Settings], values: dict[str, Any]) -> Settings:
     try:
-        return kind(**values)
+        return make(**values)
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in values.items())
         raise MedusaError(f"a setting is of the wrong kind ({error}): {given}") from error

@@ -14,13 +14,11 @@ from itertools import takewhile
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
-from medusa_core.engine import Engine
+from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
-from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.text.prompt_check import check_characters, check_text
-from medusa_core.text.stopping import text_before_stop
 
 _MARK, _NEXT = "medusaanswer", "medusaquestion"  # plain words that no template changes
 _ROOM = 4  # old messages go when less than a 4th of the context, or the budget, is left for the reply
@@ -44,15 +42,15 @@ class TurnEnd:
 
 @dataclass
 class ReadText:
-    """What a model has read of one conversation: ``cache`` holds keys and values of the tokens ``rows``."""
+    """What has been read of one conversation: ``state`` belongs to the tokens ``rows``."""
 
-    cache: TreeCache
+    state: RunState
     rows: list[int] = field(default_factory=list)
 
     @classmethod
     def nothing(cls, target: Target) -> ReadText:
         """Before the first message."""
-        return cls(target.new_cache(0))
+        return cls(RunState(target.new_cache(0)))
 
 
 class Reply:
@@ -78,27 +76,8 @@ class Reply:
         self.config = config
         self.reused = reused
         self.dropped = dropped
-        self.tokens: list[int] = []
-        self.steps = 0
-        self.seconds = 0.0  # of the steps; reading the prompt is not counted
-        self.finish_reason: str | None = None  # None while it is made, and when it was broken off
+        self.summary = conversation.engine.summary(config)  # its text ends before the end of the turn
         self._conversation = conversation
-
-    @property
-    def text(self) -> str:
-        """The text so far, without the end of the turn."""
-        tokens = self.tokens[:-1] if self.finish_reason == "eos" else self.tokens
-        return text_before_stop(self._conversation.engine.decode_text(tokens), self.config.stop)
-
-    @property
-    def tokens_per_step(self) -> float:
-        """New tokens over steps, 0 before the first."""
-        return len(self.tokens) / self.steps if self.steps else 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """New tokens over the seconds of the steps, 0 before the first."""
-        return len(self.tokens) / self.seconds if self.seconds else 0.0
 
     def __iter__(self) -> Iterator[Step]:
         """Decode. Raises MedusaError when the run cannot start."""
@@ -190,30 +169,28 @@ class Conversation:
 
     def decode(self, reply: Reply) -> Iterator[Step]:
         """The steps of ``reply``, kept in it and in the conversation as they come."""
-        if reply.steps or reply.finish_reason:
+        summary = reply.summary
+        if summary.steps:
             raise MedusaError("this reply was made already: ask for a new one")
         before, self.messages = self.messages, list(reply.messages)
         # First our notes, then the cache, so that a run that fails while it reads leaves both in agreement.
         read = self._read
         del read.rows[self._known(reply.prompt) :]
-        read.cache.truncate(len(read.rows))
+        read.state.cache.truncate(len(read.rows))
         steps = self.engine.stream(
-            reply.prompt, reply.config, cache=read.cache, end_tokens=self.turn_end.tokens
+            reply.prompt, reply.config, state=read.state, end_tokens=self.turn_end.tokens
         )
         try:
             for step in steps:
-                if not reply.steps:
+                if not summary.steps:
                     read.rows[:] = reply.prompt
                 read.rows += step.tree.tokens[step.verdict.path].tolist()
-                reply.tokens += step.emitted
-                reply.steps += 1
-                reply.seconds += step.ms.total / 1000
-                reply.finish_reason = step.finish_reason
+                summary.add(step)
                 yield step
         finally:
             steps.close()
-            if reply.steps:
-                text = reply.text.strip() if self.templated else reply.text
+            if summary.steps:
+                text = summary.text.strip() if self.templated else summary.text
                 self.messages.append(Message("assistant", text))
             else:
                 self.messages = before

@@ -7,8 +7,9 @@ a sentence of help is written here and nowhere else. Knows nothing about models.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
 
@@ -16,6 +17,7 @@ NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1
+Settings = TypeVar("Settings")
 
 
 def setting(
@@ -34,30 +36,39 @@ def setting(
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Settings of one run."""
+    """Settings of one run.
 
-    method: str = setting("medusa", "how to draft: medusa heads, or none for plain decoding")
+    ``options`` holds settings of drafters and acceptance rules by their names, such as ``tree`` or
+    ``epsilon``; the method and the rule of the run pick theirs from it, what is not given has its default.
+    """
+
+    method: str = setting("medusa", "who drafts, as `--method NAME`; none is plain decoding")
     acceptance: str = setting(
         "match", "match: the model's own tokens; typical: what it finds plausible enough"
     )
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
     )
-    epsilon: float = setting(0.09, "ε, the highest bar of typical acceptance", low=0.01, high=1.0, step=0.01)
-    delta: float = setting(
-        0.3, "δ, scales the bar δ·exp(−entropy) of typical acceptance", low=0.01, high=1.0, step=0.01
-    )
-    tree: str = setting(
-        "default", "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file"
-    )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=4096, step=1)
     seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
-    root: str = setting("argmax", "how typical acceptance picks the root token", choices=("argmax", "sample"))
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
     stop: tuple[str, ...] = setting((), "text that ends the run")
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @classmethod
+    def of(cls, **values: Any) -> GenerationConfig:
+        """From names and values in one list: what is no field goes into ``options``."""
+        return cls().changed(**values)
+
+    def changed(self, **values: Any) -> GenerationConfig:
+        """A copy with other values; what is no field goes into ``options``."""
+        own = {item.name for item in fields(self)}
+        options = {name: value for name, value in values.items() if name not in own}
+        core = {name: value for name, value in values.items() if name in own}
+        return replace(self, **{"options": {**self.options, **options}} | core)
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,13 @@ class LoadConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+def pick_settings(kind: type[Settings], options: Mapping[str, Any]) -> Settings:
+    """A settings record from what ``options`` has for it. Raises MedusaError for a value out of range."""
+    picked = kind(**{item.name: options[item.name] for item in fields(kind) if item.name in options})
+    check_settings(picked)
+    return picked
 
 
 def check_settings(config: Any) -> None:

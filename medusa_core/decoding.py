@@ -15,7 +15,7 @@ import torch
 
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.drafters import DrafterProtocol
+from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
@@ -50,7 +50,7 @@ class Step:
 
 def decode(
     target: Target,
-    drafter: DrafterProtocol,
+    drafter: Drafter,
     rule: AcceptanceRule,
     prompt: Sequence[int],
     stopper: Stopper,
@@ -59,8 +59,9 @@ def decode(
 ) -> Iterator[Step]:
     """Decode after ``prompt`` (token ids) until the stopper or the context ends the run.
 
-    A ``cache`` of an earlier run is continued: its rows must be those of the prompt's first tokens, only the
-    rest is read, and afterwards it holds what was committed. Without one the run has a cache of its own.
+    A ``cache`` of an earlier run is continued, by the same drafter or a fresh one: its rows must be those of
+    the prompt's first tokens, only the rest is read, and afterwards it holds what was committed. Without one
+    the run has a cache of its own.
     The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError when
     the prompt is empty or leaves no room in the context.
     """
@@ -71,11 +72,15 @@ def decode(
             cache = target.new_cache(slots)
         else:
             # The last token is read anew, for the logits and the hidden state that the run starts from.
-            cache.truncate(len(prompt) - 1)
+            known = len(prompt) - 1
+            if drafter.features.all_rows:
+                known = min(known, drafter.length)  # it needs the features of what it has not read
+            cache.truncate(known)
             cache.reserve(slots)
-        logits, hidden = target.prefill(list(prompt[cache.length :]), cache)
+        drafter.truncate(cache.length)
+        logits, features = target.prefill(prompt[cache.length :], cache, drafter.features)
         _check_output(logits, target)
-        drafter.begin(prompt, hidden)
+        drafter.begin(prompt, features)
         root = int(rule.choose(logits[None])[0])
     index, finish = 0, None
     while finish is None:
@@ -86,13 +91,13 @@ def decode(
             # A node's position is length + depth, so near the end of the context the tree gets shallower.
             tree = drafter.propose(root, target.context - 1 - length)
             clock.lap()
-            logits, hidden = target.verify(tree, cache)
+            logits, features = target.verify(tree, cache, drafter.features)
             clock.lap()
             verdict = rule(tree, logits)
             clock.lap()
             cache.commit(verdict.path)
             accepted = tree.tokens[verdict.path].tolist()
-            drafter.observe(accepted, hidden[verdict.path])
+            drafter.observe(accepted, features[verdict.path])
             clock.lap()
         emitted, finish = stopper.cut(accepted)
         if finish is None and cache.length >= target.context:

@@ -1,12 +1,12 @@
-"""The one call that runs: model, heads and tokenizer together, prompt in, steps out.
+"""The one call that runs: a target, the weights of drafters and a tokenizer together; prompt in, steps out.
 
-Owns what is shared by all runs (weights, tokenizer) and nothing of any run: settings, cache and random
-numbers live in the generator that ``stream`` returns. How it comes to be is ``loading``'s.
+Owns what is shared by all runs and nothing of any run: settings, cache, drafter and random numbers live in
+the generator that ``stream`` returns, or in the ``RunState`` of a conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,17 +15,15 @@ from transformers import PreTrainedTokenizerBase
 from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step, decode
-from medusa_core.drafters import make_drafter
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters import Draft, Drafter, fixed_tree, make_drafter, method, method_names
 from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.options import check_options
+from medusa_core.summary import RunSummary
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
 from medusa_core.text.prompt_check import check_text
 from medusa_core.text.stopping import Stopper
-from medusa_core.trees.search import assumed_accuracies, search_tree
-from medusa_core.trees.tree import Topology, load_tree
-
-_FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
+from medusa_core.trees.tree import Topology
 
 
 @dataclass(frozen=True)
@@ -34,26 +32,42 @@ class EngineInfo:
 
     name: str
     base: str
-    heads: str | None
-    head_count: int
+    heads: str | None  # names of the drafters' weights
     dtype: str
     device: str
     parameters: int
-    head_parameters: int
+    draft_parameters: int
     dtype_reason: str
-    notes: tuple[str, ...] = ()  # what the heads' config says otherwise than their tensors
+    drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
+    notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors
+
+
+@dataclass
+class RunState:
+    """What a conversation keeps between replies: the target's cache and the drafter's own state."""
+
+    cache: TreeCache
+    drafter: Drafter | None = None
+    config: GenerationConfig | None = None  # that the drafter was made for
+
+    def made_for(self, config: GenerationConfig) -> bool:
+        """Whether the drafter has the method and the settings of ``config``."""
+        before = self.config
+        return before is not None and (before.method, before.options) == (config.method, config.options)
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A loaded target, its tokenizer and, when there are any, its heads with their tree and accuracies."""
+    """A loaded target, its tokenizer, and the loaded weights of drafters by the method's name."""
 
     target: Target
-    heads: MedusaHeads | None
-    default_tree: Topology | None
-    accuracies: list[list[float]] | None  # of head k's guess of rank i, measured; None when nobody has
+    drafts: Mapping[str, Draft]
     tokenizer: PreTrainedTokenizerBase | None
     info: EngineInfo
+
+    def methods(self) -> list[str]:
+        """Methods that this engine can run: those without weights, and those whose weights are loaded."""
+        return [name for name in method_names() if name in self.drafts or not method(name).has_weights]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt. Raises MedusaError for a text nobody writes, or without a tokenizer."""
@@ -101,34 +115,24 @@ class Engine:
             found.add(self.tokenizer.eos_token_id)
         return frozenset(found - {None})
 
-    def tree(self, name: str) -> Topology:
-        """The tree a setting names; "default" is the one shipped with the heads."""
-        if name != "default":
-            return load_tree(name)
-        if self.default_tree is not None:
-            return self.default_tree
-        return self.budget_tree(_FALLBACK_NODES)
-
-    def budget_tree(self, nodes: int) -> Topology:
-        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-        heads = self.heads.count if self.heads else 1
-        accuracies = self.accuracies or assumed_accuracies(heads)
-        return Topology.from_choices(search_tree(accuracies, nodes).choices)
+    def fixed_tree(self, config: GenerationConfig) -> Topology | None:
+        """The tree of every step of a run with these settings, None where it changes or there is none."""
+        return fixed_tree(self.drafts, config)
 
     def stream(
         self,
         prompt: Sequence[int],
         config: GenerationConfig,
         *,
-        cache: TreeCache | None = None,
+        state: RunState | None = None,
         end_tokens: frozenset[int] = frozenset(),
     ) -> Iterator[Step]:
         """Decode after ``prompt``: a generator of steps.
 
-        ``cache`` holds rows of the prompt's first tokens of a run before, ``end_tokens`` end the text too.
-        Raises MedusaError at the first ``next``, or later when memory runs out.
+        ``state`` holds what was read of the prompt's first tokens in a run before, ``end_tokens`` end the
+        text too. Raises MedusaError at the first ``next``, or later when memory runs out.
         """
-        tree = self.tree(config.tree) if config.method == "medusa" and self.heads else None
+        check_options(config)
         generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
         stopper = Stopper(
             end_tokens=frozenset() if config.ignore_eos else self.end_tokens() | end_tokens,
@@ -136,8 +140,9 @@ class Engine:
             budget=config.max_new_tokens,
             decode=self.decode_text,
         )
-        drafter = make_drafter(self.target, self.heads, tree, config)
+        drafter = self._drafter(config, state)
         rule = make_rule(config, generator)
+        cache = state.cache if state is not None else None
         steps = decode(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
         try:
             yield from steps
@@ -149,3 +154,16 @@ class Engine:
                 f"{config.max_new_tokens} new ones and a tree of {drafter.largest_tree} nodes: "
                 "shorten the prompt, lower --max-new-tokens or take a smaller --tree"
             ) from error
+
+    def summary(self, config: GenerationConfig) -> RunSummary:
+        """An empty summary for a run with these settings."""
+        return RunSummary(self.decode_text, config.stop)
+
+    def _drafter(self, config: GenerationConfig, state: RunState | None) -> Drafter:
+        """The drafter of a run: the conversation's, or a new one where the settings have changed."""
+        if state is not None and state.drafter is not None and state.made_for(config):
+            return state.drafter
+        drafter = make_drafter(self.target, self.drafts, config)
+        if state is not None:
+            state.drafter, state.config = drafter, config
+        return drafter

@@ -10,14 +10,18 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from medusa_core.acceptance import rule_settings
 from medusa_core.acceptance.verdict import alive_nodes, node_statistics
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
+from medusa_core.drafters import drafter_settings
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
-from medusa_core.text.stopping import text_before_stop
-from medusa_core.trace_format import SCHEMA_VERSION, ConfigTrace, ModelTrace, RunTrace, read_trace
+from medusa_core.trace_format import SCHEMA_VERSION, ModelTrace, RunTrace, read_trace
+from medusa_core.trees.origin import Origin
+from medusa_core.trees.tree import Topology
 
 __all__ = ["RunTrace", "TraceBuilder", "read_trace", "write_trace"]
 
@@ -29,24 +33,28 @@ class TraceBuilder:
         self._engine = engine
         self._config = config
         self._texts: dict[int, str] = {}
-        self._tokens: list[int] = []
+        self._origins: dict[Origin, dict] = {}
         self._steps: list[dict] = []
-        self._finish: str | None = None
-        drafts = config.method == "medusa" and engine.heads is not None
-        tree = [list(choice) for choice in engine.tree(config.tree).choices] if drafts else None
+        self._summary = engine.summary(config)
+        tree = engine.fixed_tree(config)
         self._header = {
             "schema_version": SCHEMA_VERSION,
             "model": _model_record(engine.info),
-            "config": {name: getattr(config, name) for name in ConfigTrace.model_fields if name != "tree"}
-            | {"tree": tree},
+            "config": {
+                "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
+                "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
+                "temperature": config.temperature,
+                "seed": config.seed,
+                "max_new_tokens": config.max_new_tokens,
+                "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
+            },
             "prompt": {"text": engine.decode_text(prompt), "token_ids": list(prompt)},
         }
 
     @property
     def text(self) -> str:
         """The text so far, cut before the end-of-text token or a stop string."""
-        tokens = self._tokens[:-1] if self._finish == "eos" else self._tokens
-        return text_before_stop(self._engine.decode_text(tokens), self._config.stop)
+        return self._summary.text
 
     def begin(self) -> dict:
         """The trace without steps and output, for a reader that follows a live run."""
@@ -65,24 +73,22 @@ class TraceBuilder:
             else {"token_id": step.verdict.bonus, "text": self._text(step.verdict.bonus)},
             "ms": {name: round(value, 4) for name, value in asdict(step.ms).items()},
         }
-        self._tokens += step.emitted
+        self._summary.add(step)
         self._steps.append(record)
-        self._finish = step.finish_reason
         return record
 
     def finish(self) -> dict:
         """The whole RunTrace as a dictionary. A run that was broken off finishes as "cancelled"."""
-        seconds = sum(step["ms"]["total"] for step in self._steps) / 1000
-        new, steps = len(self._tokens), len(self._steps)
+        summary = self._summary
         output = {
-            "text": self.text,
-            "token_ids": self._tokens,
-            "finish_reason": self._finish or "cancelled",
-            "new_tokens": new,
-            "steps": steps,
-            "tokens_per_step": round(new / steps, 4) if steps else 0.0,
-            "tokens_per_second": round(new / seconds, 2) if seconds else 0.0,
-            "seconds": round(seconds, 4),
+            "text": summary.text,
+            "token_ids": summary.token_ids,
+            "finish_reason": summary.finish_reason or "cancelled",
+            "new_tokens": len(summary.token_ids),
+            "steps": summary.steps,
+            "tokens_per_step": round(summary.tokens_per_step, 4),
+            "tokens_per_second": round(summary.decode_tokens_per_second, 2),
+            "seconds": round(summary.seconds, 4),
         }
         return {**self._header, "steps": self._steps, "output": output}
 
@@ -101,8 +107,7 @@ class TraceBuilder:
                 "depth": tree.depths[node],
                 "token_id": token,
                 "text": self._text(token),
-                "head": tree.heads[node],
-                "rank": tree.ranks[node],
+                "origin": self._origin(tree.origins[node]),
                 "draft_p": _rounded(draft_p[node]) if parent >= 0 else None,
                 "p": _rounded(statistics.p[node]),
                 "entropy": _rounded(statistics.entropy[node]),
@@ -113,6 +118,11 @@ class TraceBuilder:
             }
             for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist(), strict=True))
         ]
+
+    def _origin(self, origin: Origin) -> dict:
+        if origin not in self._origins:
+            self._origins[origin] = asdict(origin)
+        return self._origins[origin]
 
     def _text(self, token: int) -> str:
         if token not in self._texts:
@@ -125,7 +135,6 @@ def _reasons(step: Step) -> list[str]:
     tree, verdict = step.tree, step.verdict
     alive = alive_nodes(tree.parents, verdict.passes)
     on_path = set(verdict.path)
-    failed = "below threshold" if verdict.threshold else "not the model's choice"
     reasons = ["root"]
     for node in range(1, tree.size):
         if node in on_path:
@@ -133,7 +142,7 @@ def _reasons(step: Step) -> list[str]:
         elif alive[node]:
             reasons.append("not on the longest path")
         elif not verdict.passes[node]:
-            reasons.append(failed)
+            reasons.append(verdict.failure)
         else:
             reasons.append("parent rejected")
     return reasons
@@ -149,6 +158,13 @@ def write_trace(trace: dict, path: Path) -> None:
 
 def _model_record(info: EngineInfo) -> dict:
     return {name: getattr(info, name) for name in ModelTrace.model_fields}
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    """Settings as JSON holds them; a tree that came as a record is told by the trace's own ``tree``."""
+    return {
+        name: "given" if isinstance(value, Topology) else value for name, value in asdict(settings).items()
+    }
 
 
 def _rounded(value: float) -> float | None:

@@ -7,17 +7,19 @@ steps that contradict themselves or each other.
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from medusa_core.acceptance.sampling import ENTROPY_GUARD
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
+from medusa_core.trees.origin import ROOT, Origin
 
-SCHEMA_VERSION = 1
-
+SCHEMA_VERSION = 2  # version 1, which knew Medusa's heads alone, is still read
 
 _Count = Annotated[int, Field(ge=0)]
 _Amount = Annotated[float, Field(ge=0)]
@@ -40,14 +42,19 @@ class ModelTrace(_Record):
     parameters: _Count
 
 
-class ConfigTrace(_Record):
-    """The settings of the run; ``tree`` is the list of rank tuples, null for plain decoding."""
+class NamedSettings(_Record):
+    """A drafter or an acceptance rule with the settings it ran with."""
 
-    method: str
-    acceptance: str
+    name: str
+    settings: dict[str, bool | int | float | str]
+
+
+class ConfigTrace(_Record):
+    """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step."""
+
+    drafter: NamedSettings
+    acceptance: NamedSettings
     temperature: _Amount
-    epsilon: _Share
-    delta: _Share
     seed: _Count
     max_new_tokens: _Count
     tree: list[list[_Count]] | None
@@ -60,6 +67,16 @@ class PromptTrace(_Record):
     token_ids: list[_Count]
 
 
+class OriginTrace(_Record):
+    """Who proposed a node: the drafter's name, "" for the root; head and rank for drafters that have such."""
+
+    by: str
+    head: _Count | None = None
+    rank: _Count | None = None
+    label: str = ""
+    note: str = ""
+
+
 class NodeTrace(_Record):
     """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
 
@@ -68,8 +85,7 @@ class NodeTrace(_Record):
     depth: int
     token_id: _Count
     text: str
-    head: _Count | None
-    rank: _Count | None
+    origin: OriginTrace
     draft_p: _Share | None
     p: _Share | None
     entropy: _Entropy | None
@@ -162,7 +178,7 @@ class OutputTrace(_Record):
 class RunTrace(_Record):
     """A whole run."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     model: ModelTrace
     config: ConfigTrace
     prompt: PromptTrace
@@ -196,9 +212,9 @@ class RunTrace(_Record):
 
 
 def read_trace(path: Path) -> RunTrace:
-    """Read and check a trace file. Raises MedusaError that says where it is wrong."""
+    """Read and check a trace file of version 2 or 1. Raises MedusaError that says where it is wrong."""
     try:
-        return RunTrace.model_validate_json(read_bytes(path))
+        return RunTrace.model_validate_json(upgraded(read_bytes(path)))
     except OSError as error:
         raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:
@@ -208,3 +224,36 @@ def read_trace(path: Path) -> RunTrace:
         raise MedusaError(
             f"{path} is no trace of version {SCHEMA_VERSION}: {place}: {first['msg']}{more}"
         ) from error
+
+
+def upgraded(data: bytes) -> bytes:
+    """A trace of version 1 as one of this version; anything else as it is, for the check to judge."""
+    try:
+        trace = json.loads(data)
+        if trace["schema_version"] != 1:
+            return data
+        return json.dumps(upgraded_trace(trace)).encode()
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return data
+
+
+def upgraded_trace(trace: dict[str, Any]) -> dict[str, Any]:
+    """A dictionary of version 1 as one of this version; other versions come back as they are."""
+    if trace["schema_version"] != 1:
+        return trace
+    config = dict(trace["config"])
+    method, rule = config.pop("method"), config.pop("acceptance")
+    thresholds = {name: config.pop(name) for name in ("epsilon", "delta")}
+    config["drafter"] = {"name": method, "settings": {}}
+    config["acceptance"] = {"name": rule, "settings": thresholds if rule == "typical" else {}}
+    steps = [
+        {**step, "nodes": [_with_origin(node, method) for node in step["nodes"]]} for step in trace["steps"]
+    ]
+    return {**trace, "schema_version": SCHEMA_VERSION, "config": config, "steps": steps}
+
+
+def _with_origin(node: dict[str, Any], method: str) -> dict[str, Any]:
+    """A node of version 1, whose only drafter was Medusa's; head 0 was the root."""
+    own = {name: value for name, value in node.items() if name not in ("head", "rank")}
+    head = node["head"]
+    return {**own, "origin": asdict(Origin(method, head, node["rank"]) if head else ROOT)}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import NO_HEADS, GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import published_trees
 from ui.components.decode_view import told_to_the_end
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
 T = TypeVar("T")
+PLAIN_METHOD = "none"
 PLAIN = "This model has no Medusa heads: plain decoding, one token a step."
 
 
@@ -240,23 +242,20 @@ class Session:
         return getattr(self, name)(*arguments)
 
     def _decode(self, prompt: str, settings: dict[str, Any], flag: StopFlag) -> Generator[Update, None, None]:
-        config = make_config(settings)
-        engine = yield from self._ready(settings)
-        yield from decode_run(engine, engine.encode(prompt), fitting(config, engine), flag)
+        engine, config = yield from self._ready(settings)
+        yield from decode_run(engine, engine.encode(prompt), config, flag)
 
     def _chat(
         self, text: str, talk: Talk, settings: dict[str, Any], flag: StopFlag
     ) -> Generator[Update, None, None]:
-        config = make_config(settings)
-        engine = yield from self._ready(settings)
-        yield from chat_run(engine, self._read, text, talk, fitting(config, engine), flag)
+        engine, config = yield from self._ready(settings)
+        yield from chat_run(engine, self._read, text, talk, config, flag)
 
     def _compare(
         self, prompt: str, settings: dict[str, Any], repetitions: int, flag: StopFlag
     ) -> Generator[Update, None, None]:
-        ours = make_config(settings)
-        engine = yield from self._ready(settings)
-        if engine.heads is None:
+        engine, ours = yield from self._ready(settings)
+        if ours.method == PLAIN_METHOD:
             raise MedusaError(
                 f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
                 "decoding: choose a model with heads"
@@ -268,21 +267,22 @@ class Session:
     ) -> Generator[T | Update, None, None]:
         yield from work((yield from self._chosen_engine(YOURS if chosen.engine else DEFAULT, chosen)))
 
-    def _ready(self, settings: dict[str, Any]) -> Generator[Update, None, Engine]:
-        """The engine for these settings; what the visitor should know while the model loads is yielded."""
-        chosen = chosen_in(settings)
+    def _ready(self, settings: dict[str, Any]) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
+        """Engine and settings of a run; what the visitor should know while the model loads is yielded."""
+        config, chosen = make_config(settings), chosen_in(settings)
         engine = yield from self._chosen_engine(settings.get("heads", DEFAULT), chosen)
-        if engine.heads is None:
-            return engine
+        if config.method not in engine.methods():
+            # Plain decoding, which accepts nothing, so that the rule does not count.
+            return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
+        if config.method != MEDUSA:
+            return engine, config
         if settings["tree"] == BY_BUDGET:
-            tree = engine.budget_tree(int(settings["budget"]) - 1)
+            config = config.changed(tree=medusa_draft(engine).budget_tree(int(settings["budget"]) - 1))
         elif settings["tree"] == YOURS:
             tree = own_tree(chosen)
-            tree.check(engine.heads.count)
-        else:
-            return engine
-        # A copy with another default tree: shares the weights, and no other run sees it.
-        return replace(engine, default_tree=tree)
+            tree.check(medusa_draft(engine).heads.count)
+            config = config.changed(tree=tree)
+        return engine, config
 
     def _chosen_engine(self, heads: str, chosen: Chosen) -> Generator[Update, None, Engine]:
         if heads == YOURS and not chosen.engine:
@@ -292,13 +292,8 @@ class Session:
             yield Update(badge=f"your heads “{own.label}” · {badge_of(own.engine)}")
             return own.engine
         engine = yield from self._models.ready(chosen)
-        yield Update(badge="" if engine.heads else PLAIN)
+        yield Update(badge="" if engine.drafts else PLAIN)
         return engine
-
-
-def fitting(config: GenerationConfig, engine: Engine) -> GenerationConfig:
-    """The settings of a run on this model: plain decoding where there are no heads, which accepts nothing."""
-    return config if engine.heads else replace(config, method="none", acceptance="match")
 
 
 def chosen_in(settings: dict[str, Any]) -> Chosen:

@@ -56,7 +56,8 @@ function facts(scene, i) {
   const node = step.nodes[i];
   const items = [["node", i], ["position", step.cache_length + node.depth], ["cache slot", step.cache_length + i],
     ["token id", node.token_id], ["proposed by", i === 0 ? "base model" : originTag(node)]];
-  if (node.draft_p !== null && node.draft_p !== undefined) items.push(["head’s own p", probability(node.draft_p)]);
+  if (node.draft_p !== null && node.draft_p !== undefined) items.push([isKnown(node.origin.head) ? "head’s own p" : "drafter’s own p", probability(node.draft_p)]);
+  if (node.origin.note) items.push(["found", node.origin.note]);
   if (i > 0 && node.entropy !== null && node.entropy !== undefined) items.push(["entropy H", decimal(node.entropy) + " nats"]);
   return html("dl", { class: "mdv-facts" }, ...items.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
 }

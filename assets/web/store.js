@@ -43,7 +43,7 @@ function sceneOf(state) {
   const { trace, index } = state;
   const step = trace && trace.steps[index];
   if (!step) return { state, trace, step: null };
-  const config = trace.config || {};
+  const config = settingsOf(trace.config);
   const recorded = recordedVerdict(step, cutsOf(trace, index));
   const hypothetical = settleWhatIf(config, state.settings);
   const verdict = hypothetical ? typicalVerdict(step, hypothetical.epsilon, hypothetical.delta) : recorded;

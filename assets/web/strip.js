@@ -27,18 +27,19 @@ function makeStrip(store) {
     const cuts = cutsOf(drawn.trace, position);
     for (const i of step.path.slice(0, step.emitted.length)) {
       group.append(tokenSpan(step.nodes[i], position, cuts.get(i)));
-      drawn.heads = Math.max(drawn.heads, step.nodes[i].head ?? 0);
+      drawn.heads = Math.max(drawn.heads, step.nodes[i].origin.head ?? 0);
     }
     drawn.groups.push(group);
     box.append(group);
   }
 
   function tokenSpan(node, position, cut) {
-    const origin = node.id === 0 ? "base" : "head";
+    const origin = node.origin.by ? "head" : "base";
     const title = `step ${position + 1} · ${origin === "base" ? "base model" : originTag(node)}${cut ? " · " + cut : ""}`;
     const token = html("span", { class: `mdv-token from-${origin}${cut ? " is-cut" : ""}`, "data-step": position, "data-node": node.id, title });
     readable(token, node.text, node.token_id);
-    if (origin === "head") token.append(html("sup", {}, node.head ?? "d"));
+    if (origin === "head") token.append(html("sup", {}, node.origin.head ?? node.origin.by[0]));
+    if (origin === "head" && !isKnown(node.origin.head)) token.style.borderColor = `hsl(${drafterHue(node.origin.by)} 70% 45%)`;
     return token;
   }
 

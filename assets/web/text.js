@@ -66,15 +66,27 @@ const noun = (count, word, many = word + "s") => (count === 1 ? word : many);
 const plural = (count, word, many) => count + " " + noun(count, word, many);
 
 // Who proposed a node, long and short.
-function proposer(node) {
-  const guess = node.rank === null || node.rank === undefined ? "" : "’s guess #" + (node.rank + 1);
-  if (node.head === null || node.head === undefined) return guess ? "The drafter" + guess : "The draft";
-  return "Head " + node.head + (guess || "’s guess");
+function proposer({ origin }) {
+  const guess = isKnown(origin.rank) ? "’s guess #" + (origin.rank + 1) : "’s guess";
+  return (isKnown(origin.head) ? "Head " + origin.head : "The drafter " + origin.by) + guess;
 }
 
-function originTag(node) {
-  if (node.head === 0) return "base";
-  const rank = node.rank === null || node.rank === undefined ? "" : "r" + node.rank;
-  if (node.head === null || node.head === undefined) return rank || "draft";
-  return "h" + node.head + (rank && "·" + rank);
+function originTag({ origin }) {
+  if (!origin.by) return "base";
+  if (!isKnown(origin.head)) return origin.label ? origin.by + " " + origin.label : origin.by;
+  return "h" + origin.head + (isKnown(origin.rank) ? "·r" + origin.rank : "");
 }
+
+const isKnown = (value) => value !== null && value !== undefined;
+
+// A colour of its own for each drafter, by its name; Medusa's guesses keep the page's own.
+function drafterHue(name) {
+  const code = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 997, 7);
+  return [28, 285, 195, 330, 55][code % 5];
+}
+
+// A trace's settings in one list: those of the run, with the acceptance rule's own beside them.
+const settingsOf = (config = {}) => ({
+  ...config, ...(config.acceptance || {}).settings,
+  method: (config.drafter || {}).name, acceptance: (config.acceptance || {}).name,
+});

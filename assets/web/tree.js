@@ -126,7 +126,7 @@ function planTree(scene) {
 
 function columnName(nodes, depth) {
   if (depth === 0) return "root";
-  const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.head));
+  const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.origin.head));
   if (heads.size === 0) return "next step";
   const [head] = heads;
   return heads.size === 1 && head !== null && head !== undefined ? "head " + head : "depth " + depth;

@@ -65,7 +65,7 @@ function tellNotes(host, { state, hypothetical }) {
 
 // Back to the settings that the run was judged by, here and in the page's controls.
 function restore(host, store, config) {
-  const own = Object.fromEntries(JUDGING.map((name) => [name, config[name]]));
+  const own = Object.fromEntries(JUDGING.map((name) => [name, config[name] ?? store.state.settings[name]]));
   store.set({ settings: { ...store.state.settings, ...own } });
   host.dispatchEvent(new CustomEvent("restore", { detail: own }));
 }
@@ -98,7 +98,8 @@ function makeBanner(undo) {
 }
 
 function drawBadges(box, { state, trace }) {
-  const { model = {}, config = {}, output } = trace;
+  const { model = {}, output } = trace;
+  const config = settingsOf(trace.config);
   const words = [];
   if (state.live) words.push(["live", "decoding now"]);
   else if (state.note) words.push([state.failure ? "failure" : "note", state.note]);

@@ -1,36 +1,54 @@
 """Acceptance rules, one a file, found by the file's name.
 
-A rule module defines ``Rule``, built from the run's settings and a random generator, with
-
-- ``choose(logits [N, V]) -> tokens [N]``: the token to go on with after each row (root and bonus tokens);
-- ``__call__(tree, logits [N, V]) -> Verdict``.
+A rule's module defines ``RULE``, a ``RuleInfo`` with its title, its settings and the class to build. Modules
+import torch for annotations alone, so that reading settings costs nothing.
+Imports: trees, config, errors.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from medusa_core.acceptance.verdict import Verdict
-from medusa_core.config import GenerationConfig
+from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.errors import MedusaError
-from medusa_core.trees.token_tree import TokenTree
 
-_SHARED = {"verdict"}
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.acceptance.verdict import Verdict
+    from medusa_core.trees.token_tree import TokenTree
+
+_SHARED = {"verdict", "sampling"}
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of a rule that has none."""
+
+
+@dataclass(frozen=True)
+class RuleInfo:
+    """What a rule's module says of itself; ``build(temperature, settings, generator)`` makes a run's rule."""
+
+    title: str  # in menus
+    help: str  # one sentence
+    build: Callable[[float, Any, torch.Generator], AcceptanceRule]
+    settings: type = NoSettings
 
 
 class AcceptanceRule(Protocol):
-    """What the decode loop asks of a rule."""
+    """What the decode loop asks of a rule. N nodes · V vocabulary"""
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """One token a row of ``logits`` [N, V]."""
+        """The token to go on with after each row of ``logits`` [N, V]: root and bonus tokens."""
         ...
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
-        """Judge every node of the tree."""
+        """Judge every node of the tree by ``logits`` [N, V]."""
         ...
 
 
@@ -39,9 +57,18 @@ def rule_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _SHARED)
 
 
+def rule_info(name: str) -> RuleInfo:
+    """What a rule says of itself. Raises MedusaError for an unknown name."""
+    if name not in rule_names():
+        raise MedusaError(f"no acceptance rule {name!r}: use one of {', '.join(rule_names())}")
+    return importlib.import_module(f"{__name__}.{name}").RULE
+
+
+def rule_settings(config: GenerationConfig) -> Any:
+    """The settings of the rule that ``config`` names. Raises MedusaError when one is out of range."""
+    return pick_settings(rule_info(config.acceptance).settings, config.options)
+
+
 def make_rule(config: GenerationConfig, generator: torch.Generator) -> AcceptanceRule:
     """The rule named by ``config.acceptance``. Raises MedusaError for an unknown name."""
-    if config.acceptance not in rule_names():
-        raise MedusaError(f"no acceptance rule {config.acceptance!r}: use one of {', '.join(rule_names())}")
-    module = importlib.import_module(f"{__name__}.{config.acceptance}")
-    return module.Rule(config, generator)
+    return rule_info(config.acceptance).build(config.temperature, rule_settings(config), generator)

@@ -8,19 +8,23 @@ One draw a node, never one a path: sibling paths share their prefix's draw.
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
+from medusa_core.acceptance import NoSettings, RuleInfo
 from medusa_core.acceptance.sampling import choose
 from medusa_core.acceptance.verdict import Verdict, longest_path
-from medusa_core.config import GenerationConfig
-from medusa_core.trees.token_tree import TokenTree
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.trees.token_tree import TokenTree
 
 
-class Rule:
+class MatchRule:
     """Greedy acceptance and exact sampling."""
 
-    def __init__(self, config: GenerationConfig, generator: torch.Generator) -> None:
-        self._temperature = config.temperature
+    def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
+        self._temperature = temperature
         self._generator = generator
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
@@ -30,7 +34,9 @@ class Rule:
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""
         # One transfer to the host for both, which is the step's synchronisation with the device.
-        choices, tokens = torch.stack([self.choose(logits), tree.tokens.to(logits.device)]).tolist()
+        both = logits.new_empty(2, tree.size, dtype=tree.tokens.dtype)
+        both[0], both[1] = self.choose(logits), tree.tokens
+        choices, tokens = both.tolist()
         passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(
@@ -39,5 +45,13 @@ class Rule:
             passes=passes,
             statistics=None,
             threshold=None,
+            failure="not the model's choice",
             choices=choices,
         )
+
+
+RULE = RuleInfo(
+    title="match",
+    help="keep the tokens that the model itself chooses; the output has exactly its distribution",
+    build=MatchRule,
+)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING
 
 from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    import torch
 
 ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so that verdicts agree with it
 # At this temperature all but the largest logits have probability 0; float32 rounds much lower ones to 0, and
@@ -26,12 +28,12 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
         raise ValueError(f"temperature {temperature} has no distribution: use choose() for the argmax")
     logits = logits.float()
     # Shifted first, so that a tiny temperature cannot overflow.
-    return torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, COLDEST), dim=-1)
+    return ((logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, COLDEST)).softmax(dim=-1)
 
 
 def entropy(probs: torch.Tensor) -> torch.Tensor:
     """Entropy in nats of each row, [N]."""
-    return -(probs * torch.log(probs + ENTROPY_GUARD)).sum(dim=-1)
+    return -(probs * (probs + ENTROPY_GUARD).log()).sum(dim=-1)
 
 
 def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
@@ -40,12 +42,12 @@ def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator 
         # The same as argmax, which on a CPU takes three times as long in bfloat16.
         return logits.max(dim=-1).indices
     with refusing_nan():
-        return torch.multinomial(probabilities(logits, temperature), 1, generator=generator).squeeze(-1)
+        return probabilities(logits, temperature).multinomial(1, generator=generator).squeeze(-1)
 
 
 @contextmanager
 def refusing_nan() -> Iterator[None]:
-    """torch's riddle for a draw from what is no distribution becomes a MedusaError."""
+    """Turn torch's multinomial error on NaN or infinite probabilities into a MedusaError."""
     try:
         yield
     except RuntimeError as error:

@@ -8,43 +8,77 @@ where the model is sure the bar is ε, where many tokens would do it falls with 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from medusa_core.acceptance import match
+from medusa_core.acceptance import NoSettings, RuleInfo
+from medusa_core.acceptance.match import MatchRule
 from medusa_core.acceptance.sampling import choose
 from medusa_core.acceptance.verdict import Verdict, longest_path, node_statistics
-from medusa_core.config import GenerationConfig
-from medusa_core.trees.token_tree import TokenTree
+from medusa_core.config import setting
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.trees.token_tree import TokenTree
 
 
-class Rule:
+@dataclass(frozen=True)
+class Settings:
+    """The threshold, and how the root is chosen."""
+
+    epsilon: float = setting(
+        0.09, "ε, the highest threshold of typical acceptance", low=0.01, high=1.0, step=0.01
+    )
+    delta: float = setting(
+        0.3, "δ, scales the threshold δ·exp(−entropy) of typical acceptance", low=0.01, high=1.0, step=0.01
+    )
+    root: str = setting("argmax", "how typical acceptance picks the root token", choices=("argmax", "sample"))
+
+
+class TypicalRule:
     """p against an entropy-dependent threshold; the root by argmax, or sampled with ``root="sample"``."""
 
-    def __init__(self, config: GenerationConfig, generator: torch.Generator) -> None:
-        self._config = config
+    def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
+        self._temperature = temperature
+        self._settings = settings
         self._generator = generator
-        self._greedy = match.Rule(config, generator) if config.temperature <= 0 else None
+        self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]."""
-        sampled = self._config.root == "sample"
-        return choose(logits, self._config.temperature if sampled else 0.0, self._generator)
+        sampled = self._settings.root == "sample"
+        return choose(logits, self._temperature if sampled else 0.0, self._generator)
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the threshold at its parent."""
         if self._greedy is not None:
             return self._greedy(tree, logits)
-        statistics = node_statistics(tree, logits, self._config.temperature)
-        bars = [threshold(h, self._config.epsilon, self._config.delta) for h in statistics.entropy]
-        passes = [parent < 0 or statistics.p[node] > bars[node] for node, parent in enumerate(tree.parents)]
+        statistics = node_statistics(tree, logits, self._temperature)
+        thresholds = [threshold(h, self._settings.epsilon, self._settings.delta) for h in statistics.entropy]
+        passes = [
+            parent < 0 or statistics.p[node] > thresholds[node] for node, parent in enumerate(tree.parents)
+        ]
         path = longest_path(tree, passes, statistics.p)
         bonus = int(self.choose(logits[path[-1]][None])[0])
         return Verdict(
-            path=path, bonus=bonus, passes=passes, statistics=statistics, threshold=bars, choices=None
+            path=path,
+            bonus=bonus,
+            passes=passes,
+            statistics=statistics,
+            threshold=thresholds,
+            failure="below threshold",
         )
 
 
 def threshold(entropy: float, epsilon: float, delta: float) -> float:
     """min(ε, δ · exp(−H)); entropy H in nats."""
     return min(epsilon, delta * math.exp(-entropy))
+
+
+RULE = RuleInfo(
+    title="typical",
+    help="keep what the model finds plausible enough: longer paths, not exactly its distribution",
+    build=TypicalRule,
+    settings=Settings,
+)

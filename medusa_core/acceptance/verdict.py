@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from medusa_core.acceptance.sampling import entropy, probabilities
-from medusa_core.trees.token_tree import TokenTree
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,20 @@ class Verdict:
     passes: list[bool]
     statistics: NodeStatistics | None  # None when the rule did not need them
     threshold: list[float] | None  # None when the rule compares tokens, not probabilities
-    choices: list[int] | None  # the token chosen at each node, for rules that compare tokens
+    failure: str  # why a node does not pass, in the rule's words
+    choices: list[int] | None = None  # the token chosen at each node, for rules that compare tokens
 
 
 def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -> NodeStatistics:
     """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
     probs = probabilities(logits, temperature)
-    parents = torch.tensor([max(parent, 0) for parent in tree.parents], device=probs.device)
-    both = torch.stack([probs[parents, tree.tokens.to(probs.device)], entropy(probs)[parents]]).tolist()
-    both[0][0] = both[1][0] = math.nan
-    return NodeStatistics(p=both[0], entropy=both[1])
+    tokens = tree.tokens.to(probs.device)
+    parents = tokens.new_tensor([max(parent, 0) for parent in tree.parents])
+    both = probs.new_empty(2, tree.size)  # one transfer to the host for both
+    both[0], both[1] = probs[parents, tokens], entropy(probs)[parents]
+    p, entropies = both.tolist()
+    p[0] = entropies[0] = math.nan
+    return NodeStatistics(p=p, entropy=entropies)
 
 
 def alive_nodes(parents: Sequence[int], passes: Sequence[bool]) -> list[bool]:

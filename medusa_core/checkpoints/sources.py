@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layout_of, read_config
@@ -22,20 +22,44 @@ from medusa_core.errors import MedusaError
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders of base and heads, and what to call them where a path is nobody's business."""
+    """Folders of base and heads, and display names that leak no local path."""
 
     base: Path
     base_name: str
     heads: Path | None
     heads_name: str | None
+    more: tuple[Path, ...] = ()  # weights of further drafters
+
+    @property
+    def drafts(self) -> tuple[Path, ...]:
+        """All folders with weights of drafters."""
+        return (*((self.heads,) if self.heads is not None else ()), *self.more)
 
 
 def find_sources(model: str, heads: str, fetch: Fetch = ALL_FILES) -> Sources:
     """What ``--model`` and ``--heads`` mean, downloaded if need be. Raises MedusaError.
 
     Either may be empty: a model brings its own heads, heads name their base, and nothing at all is the
-    embedded model. ``model`` may also be the name of heads.
+    embedded model. ``model`` may also be the name of heads. ``heads`` may name weights of several drafters,
+    joined by "+"; the first of them say which base they belong to.
     """
+    first, *others = split_names(heads)
+    found = _first_sources(model, first, fetch)
+    if not others:
+        return found
+    more = tuple(locate_heads(name, fetch) for name in others)
+    shown = " + ".join([found.heads_name or first, *map(shown_name, others)])
+    return replace(found, heads_name=shown, more=more)
+
+
+def split_names(names: str) -> list[str]:
+    """The names in "A+B"; a folder whose name has a plus sign is one."""
+    if "+" not in names or as_folder(names):
+        return [names]
+    return [name.strip() for name in names.split("+")]
+
+
+def _first_sources(model: str, heads: str, fetch: Fetch) -> Sources:
     if not model and heads in ("", NO_HEADS):
         return _with_own_heads(embedded_model(), EMBEDDED, heads)
     if model:

@@ -15,20 +15,10 @@ from safetensors.torch import save_file
 
 from medusa_core.checkpoints.layouts import HeadTensors, State, to_public
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, HEADS_NAME
-from medusa_core.drafters.medusa.build import TruncatedHeads
-from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import reason_of
 
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full
 SHARD_SIZE = "9MB"  # a Space takes files up to 10 MB without large-file storage
-
-
-def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write heads in format v1 (v2 when they share the LM head) as safetensors of at most 9 MB each.
-
-    Raises MedusaError for heads of a shortened vocabulary, which these formats cannot hold.
-    """
-    write_heads(tensors_of(heads, dtype), folder, base)
 
 
 def write_heads(tensors: HeadTensors, folder: Path, base: str) -> None:
@@ -76,15 +66,3 @@ def public_config(tensors: HeadTensors, base: str) -> dict[str, Any]:
         "medusa_num_layers": tensors.layers,
     }
     return config if tensors.lm_weight is not None else config | {"version": "2"}
-
-
-def tensors_of(heads: MedusaHeads, dtype: torch.dtype | None = None) -> HeadTensors:
-    """The tensors of heads in memory, in ``dtype`` or their own."""
-    last = None if heads.shares_lm_head else heads.lm_weight.detach().to("cpu", dtype)
-    token_map = heads.token_map.cpu() if isinstance(heads, TruncatedHeads) else None
-    return HeadTensors(
-        heads.block_weight.detach().to("cpu", dtype),
-        heads.block_bias.detach().to("cpu", dtype),
-        last,
-        token_map,
-    )

@@ -11,8 +11,10 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import special_kind
+from medusa_core.options import check_options, option_kinds, option_names
 
 T = TypeVar("T")
 
@@ -28,6 +30,23 @@ def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> 
     """Build a settings record from parsed flags. Raises MedusaError when one is out of range."""
     values = {f.name: getattr(args, f.name) for f in fields(config) if hasattr(args, f.name)}
     return config(**values | changes)
+
+
+def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
+    """Add the flags of a run: its settings and those of every drafter and acceptance rule."""
+    add_settings(parser, GenerationConfig, (*leave_out, "options"))
+    known: set[str] = set()
+    for kind in option_kinds():
+        add_settings(parser, kind, known)
+        known |= {item.name for item in fields(kind)}
+
+
+def read_run_settings(args: argparse.Namespace, **changes: Any) -> GenerationConfig:
+    """A run's settings from parsed flags. Raises MedusaError when one is out of range."""
+    options = {name: getattr(args, name) for name in option_names() if hasattr(args, name)}
+    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()), options=options, **changes)
+    check_options(config)
+    return config
 
 
 def add_prompt_flags(parser: argparse.ArgumentParser) -> None:

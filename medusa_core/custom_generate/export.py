@@ -19,12 +19,13 @@ ENTRY = "medusa_core.custom_generate.generate"
 FOLDER = "custom_generate"  # as transformers calls it
 _PACKAGE = "medusa_core"
 _IMPORT = re.compile(rf"^from ({_PACKAGE}(?:\.\w+)*) import (.+)$", re.MULTILINE)
+_FOR_ANNOTATIONS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
 # Only Python files travel with generate.py, so the published trees become one.
 _TREES_FILE = 'resources.files("medusa_core.trees").joinpath("published.json").read_text(encoding="utf-8")'
 _REQUIREMENTS = "torch>=2.8\ntransformers>=5.23\nhuggingface-hub>=2.4\nsafetensors>=0.8\nnetworkx>=3.6\n"
 _GENERATE = '''"""Medusa decoding for ``model.generate(..., custom_generate=…, trust_remote_code=True)``."""
 
-from .hub_generate import generate
+from .custom_generate_generate import generate
 
 __all__ = ["generate"]
 '''
@@ -103,7 +104,7 @@ def _modules(entry: str) -> dict[str, str]:
         if name in found:
             continue
         found[name] = _file(name).read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(found[name])):
+        for node in ast.parse(found[name]).body:  # what is imported for annotations alone is left out
             if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == _PACKAGE:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 inside = [full for full in names if _file(full) is not None]
@@ -135,7 +136,7 @@ def _rewritten(source: str) -> str:
             return f"from .{file} import __name__ as _  # noqa: F401\nfrom . import {file} as {names}"
         return f"from .{_flat(module)} import {names}"
 
-    text = _IMPORT.sub(beside, source)
+    text = _IMPORT.sub(beside, _FOR_ANNOTATIONS.sub("", source))
     if _TREES_FILE in text:
         text = text.replace(_TREES_FILE, "PUBLISHED_TREES").replace(
             "from .errors import", "from .published_trees import PUBLISHED_TREES\nfrom .errors import", 1
@@ -144,5 +145,5 @@ def _rewritten(source: str) -> str:
 
 
 def _published_trees() -> str:
-    text = files(f"{_PACKAGE}.data").joinpath("published_trees.json").read_text(encoding="utf-8")
+    text = files(f"{_PACKAGE}.trees").joinpath("published.json").read_text(encoding="utf-8")
     return f'"""The trees of the public Medusa code, as JSON."""\n\nPUBLISHED_TREES = """{text}"""\n'

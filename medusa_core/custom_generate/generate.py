@@ -29,15 +29,14 @@ from medusa_core.custom_generate.rules import ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
 from medusa_core.drafters.medusa.build import build_heads
-from medusa_core.drafters.medusa.drafter import Drafter
+from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.drafters.medusa.drafter import MedusaDrafter
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.target.model import Target
 from medusa_core.target.quantization import lm_head_weight
-from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 
-_FALLBACK_NODES = 15  # drafted nodes of the tree of heads that bring none
 _ACCEPTANCE = ("match", "typical")
 _OWN_CACHE = ("quantized", "offloaded")  # caches that were asked for because they are not like ours
 # What transformers hands to every decoding loop; anything else would change the forward.
@@ -150,7 +149,7 @@ def medusa_generate(
         else:
             rule = ProcessedMatch(logits_processor, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
-        drafter = Drafter(found.heads, tree, target.device)
+        drafter = MedusaDrafter(found.heads, tree, target.device)
         tokens, steps = [], 0
         for step in decode(target, drafter, rule, prompt, stopper, budget):
             tokens += step.emitted
@@ -284,5 +283,5 @@ def _find_tree(given: Tree) -> Topology:
 
 
 def _assumed_tree(heads: MedusaHeads) -> Topology:
-    """The best small tree for heads whose accuracies nobody has measured."""
-    return Topology.from_choices(search_tree(assumed_accuracies(heads.count), _FALLBACK_NODES).choices)
+    """The best small tree for heads whose accuracies were not measured."""
+    return MedusaDraft(heads).tree("default")

@@ -14,9 +14,9 @@ import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process
 
-from medusa_core.acceptance.typical import Rule as TypicalRule
+from medusa_core.acceptance.typical import Settings, TypicalRule
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.config import GenerationConfig
+from medusa_core.config import check_settings
 from medusa_core.errors import MedusaError
 from medusa_core.trees.token_tree import TokenTree
 
@@ -56,7 +56,7 @@ class ProcessedMatch:
             passes=[number in path for number in range(tree.size)],
             statistics=None,
             threshold=None,
-            choices=None,
+            failure="not the model's choice",
         )
 
     def _next(self, ids: torch.Tensor, logits: torch.Tensor) -> int:
@@ -81,9 +81,10 @@ class ProcessedTypical:
                     f"typical acceptance asks {kind.__name__} about every node of a tree, and it may "
                     'remember its calls: use medusa_acceptance="match"'
                 )
+        settings = Settings(epsilon, delta)
+        check_settings(settings)
         # The temperature is one of the processors.
-        config = GenerationConfig(acceptance="typical", temperature=1.0, epsilon=epsilon, delta=delta)
-        self._rule = TypicalRule(config, torch.default_generator)
+        self._rule = TypicalRule(1.0, settings, torch.default_generator)
         self._processors = processors
         self._ids = prompt
 

@@ -1,53 +1,164 @@
-"""Drafters, one a file, found by the file's name: who proposes the tree that the target verifies.
+"""Drafters, one file or folder each, found by its name: who proposes the tree that the target verifies.
 
-A drafter module defines ``Drafter`` with a classmethod ``build(target, heads, tree, config)``.
+A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
+has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
+command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
+Imports: target, trees, checkpoints, config, errors.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from medusa_core.config import GenerationConfig
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.errors import MedusaError
-from medusa_core.target.model import Target
-from medusa_core.trees.token_tree import TokenTree
-from medusa_core.trees.tree import Topology
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.loading.model_size import ModelSize
+    from medusa_core.target.model import Features, Target
+    from medusa_core.trees.token_tree import TokenTree
+    from medusa_core.trees.tree import Topology
 
 
-class DrafterProtocol(Protocol):
-    """What the decode loop asks of a drafter. A nodes, d hidden size."""
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of a drafter that has none."""
 
-    largest_tree: int
 
-    def begin(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
-        """The prompt was read; ``hidden`` [d] belongs to its last token."""
+@dataclass(frozen=True)
+class Method:
+    """What a drafter's module says of itself.
+
+    The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
+    ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
+    that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
+    ``fixed_tree(draft, settings) -> Topology`` for a drafter whose tree is the same in every step.
+    """
+
+    title: str  # in menus
+    mark: str  # a letter on its nodes
+    help: str  # one sentence
+    build: str
+    settings: type = NoSettings
+    owns: str = ""
+    load: str = ""
+    size: str = ""
+    fixed_tree: str = ""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it needs weights of its own."""
+        return bool(self.load)
+
+
+@dataclass(frozen=True)
+class DraftSize:
+    """Numbers in a drafter's weights, and in its own key-value cache for each row of the text."""
+
+    weights: int
+    cache_per_row: int = 0
+
+
+class Draft(Protocol):
+    """Weights of a drafter, loaded for one target and shared by all runs on it."""
+
+    label: str  # for the badge: "5 Medusa heads"
+    notes: tuple[str, ...]  # what its files say otherwise than its tensors
+
+    def tensors(self) -> Iterable[torch.Tensor]:
+        """Everything that takes memory."""
+        ...
+
+
+class Drafter(Protocol):
+    """What the decode loop asks of a drafter. One belongs to one run or one conversation.
+
+    A accepted nodes · F hidden states a row (``features.layers``) · d hidden size
+    """
+
+    largest_tree: int  # nodes with the root
+    features: Features  # which hidden states it reads
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text it has read. Asked only of a drafter that reads every row."""
+        ...
+
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now."""
         ...
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """A tree with ``root`` at its top and no node deeper than ``depth``."""
+        """A tree with ``root`` at its top and no node deeper than ``depth``; any shape, each step."""
         ...
 
-    def observe(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
-        """``tokens`` [A] were committed; ``hidden`` [A, d] are their hidden states."""
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """``tokens`` [A] were committed; ``features`` [A, F·d] are their hidden states."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """The text goes on differently after ``length`` tokens: forget what came after them."""
         ...
 
 
-def drafter_names() -> list[str]:
-    """Names of the drafters there are."""
+def method_names() -> list[str]:
+    """Names of the drafters there are, plain decoding among them."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def make_drafter(
-    target: Target, heads: MedusaHeads | None, tree: Topology | None, config: GenerationConfig
-) -> DrafterProtocol:
-    """The drafter named by ``config.method``. Raises MedusaError for an unknown name."""
-    if config.method not in drafter_names():
-        raise MedusaError(f"no method {config.method!r}: use one of {', '.join(drafter_names())}")
-    module = importlib.import_module(f"{__name__}.{config.method}")
-    return module.Drafter.build(target, heads, tree, config)
+def method(name: str) -> Method:
+    """What a drafter says of itself. Raises MedusaError for an unknown name."""
+    if name not in method_names():
+        raise MedusaError(f"no method {name!r}: use one of {', '.join(method_names())}")
+    return importlib.import_module(f"{__name__}.{name}").METHOD
+
+
+def drafter_settings(config: GenerationConfig) -> Any:
+    """The settings of the method that ``config`` names. Raises MedusaError when one is out of range."""
+    return pick_settings(method(config.method).settings, config.options)
+
+
+def make_drafter(target: Target, drafts: Mapping[str, Draft], config: GenerationConfig) -> Drafter:
+    """The drafter named by ``config.method``. Raises MedusaError when its weights are not loaded."""
+    found = method(config.method)
+    draft = drafts.get(config.method)
+    if found.has_weights and draft is None:
+        raise MedusaError(
+            f"method {config.method} needs weights: name them with --heads, or use --method none"
+        )
+    return pkgutil.resolve_name(found.build)(target, draft, drafter_settings(config))
+
+
+def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topology | None:
+    """The tree of a drafter whose tree is the same in every step, None for others."""
+    found = method(config.method)
+    if not found.fixed_tree:
+        return None
+    return pkgutil.resolve_name(found.fixed_tree)(drafts.get(config.method), drafter_settings(config))
+
+
+def owner_of(folder: Path) -> str:
+    """The method whose weights are in ``folder``, by its files. Raises MedusaError for unknown files."""
+    for name in method_names():
+        owns = method(name).owns
+        if owns and pkgutil.resolve_name(owns)(folder):
+            return name
+    known = ", ".join(method(name).title for name in method_names() if method(name).has_weights)
+    raise MedusaError(f"{folder} holds no weights of a drafter: give one of {known}")
+
+
+def load_draft(name: str, folder: Path, target: Target) -> Draft:
+    """Weights of the method ``name`` for ``target``. Raises MedusaError when they do not fit it."""
+    return pkgutil.resolve_name(method(name).load)(folder, target)
+
+
+def draft_size(folder: Path, base: ModelSize) -> DraftSize:
+    """What the weights in ``folder`` will take beside ``base``. Raises MedusaError for a damaged file."""
+    return pkgutil.resolve_name(method(owner_of(folder)).size)(folder, base)

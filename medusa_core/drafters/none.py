@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
+from medusa_core.drafters import Draft, Method, NoSettings
+from medusa_core.target.features import NO_FEATURES
+from medusa_core.trees.origin import ROOT
 
-from medusa_core.config import GenerationConfig
-from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.target.model import Target
-from medusa_core.trees.token_tree import TokenTree
-from medusa_core.trees.tree import Topology
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.target.model import Target
+    from medusa_core.trees.token_tree import TokenTree
+
+METHOD = Method(
+    title="Plain decoding",
+    mark="",
+    help="no drafts: one token a step, the baseline",
+    build=f"{__name__}:PlainDrafter.build",
+)
 
 
-class Drafter:
+class PlainDrafter:
     """The root alone, every step."""
 
     largest_tree = 1
+    features = NO_FEATURES
+    length = 0
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._mask = torch.ones(1, 1, dtype=torch.bool, device=device)
-        self._logp = torch.zeros(1, device=device)
+    def __init__(self, target: Target) -> None:
+        self._target = target
 
     @classmethod
-    def build(
-        cls, target: Target, heads: MedusaHeads | None, tree: Topology | None, config: GenerationConfig
-    ) -> Drafter:
-        """Needs the target's device and nothing else."""
-        return cls(target.device)
+    def build(cls, target: Target, draft: Draft | None, settings: NoSettings) -> PlainDrafter:
+        """Needs the target alone."""
+        return cls(target)
 
-    def begin(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Plain decoding remembers nothing."""
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """A tree of the root."""
-        return TokenTree(
-            tokens=torch.tensor([root], device=self._device),
-            parents=[-1],
-            depths=[0],
-            heads=[0],
-            ranks=[0],
-            mask=self._mask,
-            draft_logp=self._logp,
-        )
+        return self._target.token_tree([root], [-1], [ROOT])
 
-    def observe(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Plain decoding remembers nothing."""
+
+    def truncate(self, length: int) -> None:
         """Plain decoding remembers nothing."""

@@ -13,19 +13,20 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from medusa_core.acceptance.sampling import COLDEST
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.summary import PHASES
 
 BASELINE = "none"
 TRANSFORMERS = "hf"
-PHASES = ("propose", "verify", "accept", "commit", "total")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Measurement:
     seconds: float
     steps: int
     phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
+    nodes: int = 0  # of the largest tree, with the root
 
 
 Runner = Callable[[list[int]], Measurement]
@@ -48,8 +50,14 @@ class MethodLog:
     rounds: list[list[Measurement]] = field(default_factory=list)
 
     def rates(self) -> list[float]:
-        """Tokens per second of each round."""
+        """End-to-end tokens per second of each round."""
         return [sum(len(m.tokens) for m in r) / sum(m.seconds for m in r) for r in self.rounds]
+
+    def decode_rates(self) -> list[float]:
+        """Tokens per second of each round by the time inside steps."""
+        return [
+            1000 * sum(len(m.tokens) for m in r) / sum(m.phase_ms["total"] for m in r) for r in self.rounds
+        ]
 
     def mean_step(self, phase: str) -> float:
         """Median over rounds of the mean milliseconds of a step in a phase."""
@@ -67,8 +75,7 @@ def run_bench(
     progress: Callable[[str], None] = lambda name: None,
 ) -> dict:
     """Measure and return the record that ``bench --json`` prints. Raises MedusaError."""
-    if engine.heads is None and "medusa" in methods:
-        raise MedusaError("method medusa needs heads: name them with --heads, or leave it out of --methods")
+    _require_methods(engine, methods)
     runners = {name: _runner(engine, name, config) for name in methods}
     logs = interleave(runners, prompts, rounds, progress)
     return {
@@ -85,10 +92,19 @@ def run_bench(
             "max_new_tokens": config.max_new_tokens,
             "acceptance": config.acceptance,
             "temperature": config.temperature,
-            "tree": config.tree,
+            "options": {name: str(value) for name, value in config.options.items()},
         },
-        "methods": {name: _summary(name, logs, engine, config) for name in methods},
+        "methods": {name: _record(name, logs) for name in methods},
     }
+
+
+def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
+    """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
+    for name in methods:
+        if name != TRANSFORMERS and method(name) and name not in engine.methods():
+            raise MedusaError(
+                f"method {name} needs weights: name them with --heads, or leave it out of --methods"
+            )
 
 
 def interleave(
@@ -144,22 +160,16 @@ def _rotated(methods: list[str], by: int) -> Iterator[str]:
 def _runner(engine: Engine, name: str, config: GenerationConfig) -> Runner:
     if name == TRANSFORMERS:
         return lambda prompt: _measure_transformers(engine, prompt, config)
-    own = replace(config, method=name)
+    own = config.changed(method=name)
     return lambda prompt: measure_run(engine, prompt, own)
 
 
 def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
     """One timed run of our own loop."""
-    tokens: list[int] = []
-    phases = dict.fromkeys(PHASES, 0.0)
-    steps = 0
-    start = time.perf_counter()
+    summary = engine.summary(config)
     for step in engine.stream(prompt, config):
-        tokens += step.emitted
-        steps += 1
-        for phase in PHASES:
-            phases[phase] += getattr(step.ms, phase)
-    return Measurement(tokens, time.perf_counter() - start, steps, phases)
+        summary.add(step)
+    return Measurement(summary.token_ids, summary.elapsed, summary.steps, summary.phase_ms, summary.nodes)
 
 
 def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
@@ -183,17 +193,18 @@ def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationC
     return Measurement(tokens, time.perf_counter() - start, len(tokens), {})
 
 
-def _summary(name: str, logs: dict[str, MethodLog], engine: Engine, config: GenerationConfig) -> dict:
+def _record(name: str, logs: dict[str, MethodLog]) -> dict:
     log = logs[name]
     measured = [m for r in log.rounds for m in r]
     rates = log.rates()
     record: dict = {
-        "tokens_per_second": round(statistics.median(rates), 2),
+        "tokens_per_second": round(statistics.median(rates), 2),  # end to end
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
         "tokens_per_step": round(sum(len(m.tokens) for m in measured) / sum(m.steps for m in measured), 3),
     }
     if name != TRANSFORMERS:
-        record["tree_nodes"] = engine.tree(config.tree).size if name == "medusa" else 1
+        record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
+        record["tree_nodes"] = max(m.nodes for m in measured)
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES[:-1]}
     if BASELINE in logs:

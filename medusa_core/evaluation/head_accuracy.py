@@ -9,11 +9,13 @@ K heads · R ranks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine
 from medusa_core.trees.tree import TOP_K
 
@@ -34,7 +36,7 @@ def calibrate_heads(
     progress: Callable[[], None] = lambda: None,
 ) -> Accuracies:
     """Accuracies of the engine's heads on its greedy continuations of ``prompts``."""
-    found = Accuracies([[0.0] * top_k for _ in range(engine.heads.count)], 0)
+    found = Accuracies([[0.0] * top_k for _ in range(medusa_draft(engine).heads.count)], 0)
     for found in count_heads(engine, prompts, new_tokens, top_k):  # noqa: B007 - the last one counts
         progress()
     return found
@@ -45,14 +47,15 @@ def count_heads(
 ) -> Iterator[Accuracies]:
     """Accuracies over the prompts so far, after each prompt: for a page that shows them grow or stops."""
     top_k = min(top_k, engine.target.vocab_size)
-    hits = torch.zeros(engine.heads.count, top_k)
-    counted = torch.zeros(engine.heads.count)
-    config = replace(GenerationConfig(), method="medusa", max_new_tokens=new_tokens)
+    heads = medusa_draft(engine).heads
+    hits, counted = torch.zeros(heads.count, top_k), torch.zeros(heads.count)
+    config = GenerationConfig(max_new_tokens=new_tokens)
     for prompt in prompts:
         new = [token for step in engine.stream(prompt, config) for token in step.emitted]
-        tokens = torch.tensor([*prompt, *new])[: engine.target.context]
+        tokens = [*prompt, *new][: engine.target.context]
         with torch.inference_mode():
-            hits_here, counted_here = _count(engine, tokens, len(prompt), top_k)
+            _, hidden = engine.target.read(tokens)
+            hits_here, counted_here = _count(heads, hidden, tokens, len(prompt), top_k)
         hits += hits_here
         counted += counted_here
         shares = hits / counted.clamp(min=1)[:, None]
@@ -62,19 +65,14 @@ def count_heads(
 
 
 def _count(
-    engine: Engine, tokens: torch.Tensor, prompt_length: int, top_k: int
+    heads: MedusaHeads, hidden: torch.Tensor, tokens: Sequence[int], prompt_length: int, top_k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hits [K, R] and positions [K] of one text; guesses about the prompt itself do not count."""
-    model = engine.target.model
-    output = model(
-        input_ids=tokens[None].to(engine.target.device), use_cache=False, output_hidden_states=True
-    )
-    hidden = output.hidden_states[-1][0, prompt_length - 1 :]
-    guesses = engine.heads(hidden).topk(top_k, dim=-1).indices.cpu()  # [K, T, R]
-    hits = torch.zeros(engine.heads.count, top_k)
-    counted = torch.zeros(engine.heads.count)
-    for k in range(engine.heads.count):
-        truth = tokens[prompt_length + k + 1 :]  # head k + 1 at position t guesses token t + k + 2
+    guesses = heads(hidden[prompt_length - 1 :]).topk(top_k, dim=-1).indices.cpu()  # [K, T, R]
+    hits, counted = torch.zeros(heads.count, top_k), torch.zeros(heads.count)
+    for k in range(heads.count):
+        # Head k + 1 at position t guesses token t + k + 2.
+        truth = torch.tensor(tokens[prompt_length + k + 1 :])
         hits[k] = (guesses[k, : len(truth)] == truth[:, None]).sum(dim=0)
         counted[k] = len(truth)
     return hits, counted

@@ -11,11 +11,12 @@ K heads · T positions · d hidden size
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import torch
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.target.quantization import lm_head_weight
@@ -70,18 +71,17 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
 
     Raises MedusaError when there are no heads or the text is too short for them.
     """
-    if engine.heads is None:
-        raise MedusaError("there are no heads to check: name them with --heads")
-    if not all(bool(parameter.isfinite().all()) for parameter in engine.heads.parameters()):
+    heads = medusa_draft(engine).heads
+    if not all(bool(parameter.isfinite().all()) for parameter in heads.parameters()):
         message = "the heads hold numbers that are not finite: fetch or convert them again"
         return HealthReport(DAMAGED, message, 0, [])
     texts = [_given(engine, text)] if text else _own_texts(engine, new_tokens)
-    needed, longest = engine.heads.count + 2, max(len(text.tokens) - text.start for text in texts)
+    needed, longest = heads.count + 2, max(len(text.tokens) - text.start for text in texts)
     if longest < needed:
         raise MedusaError(f"the text has {longest} tokens, {needed} are needed: give a longer one")
-    heads, positions = _measure(engine, texts)
-    verdict, message = _judge(engine, heads, positions)
-    return HealthReport(verdict, message, positions, heads)
+    found, positions = _measure(engine, texts)
+    verdict, message = _judge(engine, found, positions)
+    return HealthReport(verdict, message, positions, found)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
     else:
         prompts = [engine.encode(opening) for opening in OPENINGS]
     room = max(1, engine.target.context - new_tokens)
-    config = replace(GenerationConfig(), method="none", max_new_tokens=new_tokens, ignore_eos=True)
+    config = GenerationConfig(method="none", max_new_tokens=new_tokens, ignore_eos=True)
     texts = []
     for prompt in prompts:
         kept = prompt[:room]
@@ -118,12 +118,12 @@ def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
 
 def _measure(engine: Engine, texts: Sequence[_Text]) -> tuple[list[HeadHealth], int]:
     """Every head over all texts, and the positions of the first one."""
-    count = engine.heads.count
+    count = medusa_draft(engine).heads.count
     right: list[list[torch.Tensor]] = [[] for _ in range(count)]
     repeated: list[list[torch.Tensor]] = [[] for _ in range(count)]
     truths: list[list[torch.Tensor]] = [[] for _ in range(count)]
     for text in texts:
-        guesses = _guesses(engine, torch.tensor(text.tokens))[:, text.start :]
+        guesses = _guesses(engine, text.tokens)[:, text.start :]
         tokens = torch.tensor(text.tokens[text.start :])
         for k in range(count):
             truth = tokens[k + 2 :]  # head k + 1 at position t guesses token t + k + 2
@@ -142,13 +142,11 @@ def _measure(engine: Engine, texts: Sequence[_Text]) -> tuple[list[HeadHealth], 
 
 
 @torch.inference_mode()
-def _guesses(engine: Engine, tokens: torch.Tensor) -> torch.Tensor:
+def _guesses(engine: Engine, tokens: Sequence[int]) -> torch.Tensor:
     """Best guess of every head at every position: [K, T]."""
-    output = engine.target.model(
-        input_ids=tokens[None].to(engine.target.device), use_cache=False, output_hidden_states=True
-    )
-    hidden = output.hidden_states[-1][0].to(engine.heads.block_weight)
-    return engine.heads(hidden).argmax(dim=-1).cpu()
+    heads = medusa_draft(engine).heads
+    _, hidden = engine.target.read(tokens)
+    return heads(hidden.to(heads.block_weight)).argmax(dim=-1).cpu()
 
 
 def _judge(engine: Engine, heads: Sequence[HeadHealth], positions: int) -> tuple[str, str]:
@@ -163,7 +161,8 @@ def _judge(engine: Engine, heads: Sequence[HeadHealth], positions: int) -> tuple
         return UNCLEAR, f"the text {why}, so it says little about the heads ({numbers}): give another one"
     if not first.better:
         return DOUBTFUL, f"these heads and this base do not seem to belong together: {numbers}"
-    measured = engine.accuracies[0][0] if engine.accuracies else 0.0
+    accuracies = medusa_draft(engine).accuracies
+    measured = accuracies[0][0] if accuracies else 0.0
     if positions >= _FEWEST and first.accuracy < _WEAKER * measured:
         return (
             WEAKER,
@@ -175,7 +174,7 @@ def _judge(engine: Engine, heads: Sequence[HeadHealth], positions: int) -> tuple
 
 
 def _are_untrained(engine: Engine) -> bool:
-    heads = engine.heads
+    heads = medusa_draft(engine).heads
     if bool(heads.block_weight.any()) or bool(heads.block_bias.any()):
         return False
     if heads.shares_lm_head:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
 from medusa_core.decoding import PhaseTimes
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import PLAIN, LatencyPoint
@@ -43,10 +44,9 @@ class _Sample:
 
 @dataclass
 class _SizeLog:
-    """One tree size: its engine, its settings, and the counted steps of each round."""
+    """One tree size: its settings, and the counted steps of each round."""
 
     nodes: int
-    engine: Engine
     config: GenerationConfig
     rounds: list[list[_Sample]] = field(default_factory=list)
 
@@ -65,14 +65,14 @@ def measure_latency(
     """
     logs = _logs(engine, prompts, sizes, rounds, new_tokens)
     for log in logs:  # first calls pay for allocation and kernel selection
-        _counted_steps(log, prompts[0])
+        _counted_steps(engine, log, prompts[0])
     total = rounds * len(logs)
     for number in range(rounds):
         # Spread over all prompts, which may be sorted by kind of text.
         prompt = prompts[number * len(prompts) // rounds if len(prompts) > rounds else number % len(prompts)]
         for turn in range(len(logs)):
             log = logs[(turn + number) % len(logs)]
-            log.rounds.append(_counted_steps(log, prompt))
+            log.rounds.append(_counted_steps(engine, log, prompt))
             points = [point for point in map(_point, logs) if point is not None]
             yield LatencyProgress(number * len(logs) + turn + 1, total, log.nodes, points)
 
@@ -88,8 +88,7 @@ def check_request(sizes: Sequence[int], rounds: int) -> None:
 def _logs(
     engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int, new_tokens: int
 ) -> list[_SizeLog]:
-    if engine.heads is None:
-        raise MedusaError(f"{engine.info.base} has no heads, so no tree to measure: name them with --heads")
+    draft = medusa_draft(engine)
     check_request(sizes, rounds)
     if not prompts:
         raise MedusaError("there are no prompts to decode: give at least one")
@@ -98,19 +97,19 @@ def _logs(
     logs = []
     for size in sorted(set(sizes)):
         if size == PLAIN:
-            logs.append(_SizeLog(size, engine, replace(tree_config, method="none")))
+            logs.append(_SizeLog(size, tree_config.changed(method="none")))
             continue
-        tree = engine.budget_tree(size - 1)
+        tree = draft.budget_tree(size - 1)
         if tree.size == size:
-            logs.append(_SizeLog(size, replace(engine, default_tree=tree), tree_config))
+            logs.append(_SizeLog(size, tree_config.changed(tree=tree)))
     return logs
 
 
-def _counted_steps(log: _SizeLog, prompt: Sequence[int]) -> list[_Sample]:
+def _counted_steps(engine: Engine, log: _SizeLog, prompt: Sequence[int]) -> list[_Sample]:
     """The steps of one run that used the whole tree: near the end of the context a tree gets shallower."""
     return [
         _Sample(step.ms, len(step.verdict.path))
-        for step in log.engine.stream(prompt, log.config)
+        for step in engine.stream(prompt, log.config)
         if step.index >= _FIRST_STEPS and step.tree.size == log.nodes
     ]
 

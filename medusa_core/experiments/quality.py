@@ -17,6 +17,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import MethodLog
 from medusa_core.experiments.record import Mean
 from medusa_core.experiments.rows import ratio
+from medusa_core.target.features import NO_FEATURES
 from medusa_core.target.model import Target
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, read_examples
@@ -39,11 +40,10 @@ def log_likelihood(target: Target, text: Text) -> float:
             f"a text of {len(ids)} tokens is to be judged, the judge's context holds {target.context}: "
             "lower --max-new-tokens"
         )
-    tokens = torch.tensor([ids], device=target.device)
-    kept = len(text.tokens) + 1
-    logits = target.model(input_ids=tokens, use_cache=False, logits_to_keep=kept).logits[0, :-1]
-    logp = torch.log_softmax(logits.float(), dim=-1)
-    return float(logp.gather(1, tokens[0, -len(text.tokens) :, None].to(logp.device)).sum())
+    count = len(text.tokens)
+    logits, _ = target.read(ids, NO_FEATURES, last=count + 1)
+    logp = torch.log_softmax(logits[-count - 1 : -1].float(), dim=-1)
+    return float(logp.gather(1, torch.tensor(text.tokens, device=logp.device)[:, None]).sum())
 
 
 def written_quality(judge: Target, prompts: Sequence[list[int]], log: MethodLog) -> Mean:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine, EngineInfo
-from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import MethodLog, Runner, interleave, measure_run
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.settings import RunSettings
@@ -59,13 +59,12 @@ class Setup:
 
     def config(self, **changes: object) -> GenerationConfig:
         """Generation settings of a run: greedy Medusa on the default tree unless changed."""
-        return replace(GenerationConfig(max_new_tokens=self.run.max_new_tokens), **changes)
+        return GenerationConfig(max_new_tokens=self.run.max_new_tokens).changed(**changes)
 
     def runner(self, engine: Engine, tree: Topology | None = None, **changes: object) -> Runner:
-        """A timed run on an engine, on a tree of one's own where one is given."""
-        chosen = engine if tree is None else replace(engine, default_tree=tree)
-        config = self.config(**changes)
-        return lambda prompt: measure_run(chosen, prompt, config)
+        """A timed run on an engine, with another tree than its default one where one is given."""
+        config = self.config(**changes, **({} if tree is None else {"tree": tree}))
+        return lambda prompt: measure_run(engine, prompt, config)
 
     def interleave(self, runners: Mapping[str, Runner], rounds: int | None = None) -> dict[str, MethodLog]:
         """Interleaved measurements on all prompts, with a progress bar on standard error."""
@@ -81,8 +80,7 @@ class Setup:
 
     def require_heads(self) -> Engine:
         """The engine. Raises MedusaError when it has no heads."""
-        if self.engine.heads is None:
-            raise MedusaError(f"{self.engine.info.base} has no Medusa heads: name them with --heads")
+        medusa_draft(self.engine)
         return self.engine
 
 

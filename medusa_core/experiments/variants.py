@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import calibrate_heads
@@ -51,7 +52,7 @@ def load_variant(setup: Setup, folder: Path) -> Engine:
     whole = any(folder.glob("model*.safetensors"))  # merged: a model with its heads in a folder below
     changes = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
     engine = load_engine(replace(setup.load, **changes))
-    if engine.heads is None:
+    if not engine.drafts:
         raise MedusaError(
             f"{folder} holds a model without Medusa heads: name the folder of a trained variant"
         )
@@ -61,7 +62,7 @@ def load_variant(setup: Setup, folder: Path) -> Engine:
 def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
     """The engine with accuracies of its heads on its own greedy text after ``prompts``."""
     shares = calibrate_heads(engine, prompts, CALIBRATION_TOKENS).shares
-    return replace(engine, accuracies=shares)
+    return with_heads(engine, accuracies=shares)
 
 
 def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,23 +17,17 @@ import torch
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_tokenizer
 from medusa_core.checkpoints.download import Progress
-from medusa_core.checkpoints.locate import Fetch, beside_heads, has_adapter, tree_beside
-from medusa_core.checkpoints.names import ACCURACIES_NAME
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa.build import build_heads
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters import Draft, load_draft, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.weights import read_model
 from medusa_core.target.model import Target
-from medusa_core.target.quantization import lm_head_weight, packing_of
-from medusa_core.text.plural import counted
-from medusa_core.trees.search import read_accuracies
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.target.quantization import packing_of
 
 
 @dataclass(frozen=True)
@@ -93,16 +87,6 @@ class _Told:
         return lambda words, done: self(stage, words, done)
 
 
-@dataclass(frozen=True)
-class _Heads:
-    """The heads of a folder with what lies beside them."""
-
-    heads: MedusaHeads | None = None
-    tree: Topology | None = None
-    accuracies: list[list[float]] | None = None
-    notes: tuple[str, ...] = ()
-
-
 def _load(config: LoadConfig, told: _Told) -> Engine:
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
@@ -125,14 +109,12 @@ def _load(config: LoadConfig, told: _Told) -> Engine:
     told("check", "Trying whether the model can verify a tree")
     target = Target(model)
     told("heads", "Reading the heads" if sources.heads else "There are no heads to read")
-    heads = _read_heads(sources, target)
+    drafts = _load_drafts(sources, target)
     return Engine(
         target=target,
-        heads=heads.heads,
-        default_tree=heads.tree,
-        accuracies=heads.accuracies,
+        drafts=drafts,
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
-        info=_describe(sources, target, heads, placement, told.estimate),
+        info=_describe(sources, target, drafts, placement, told.estimate),
     )
 
 
@@ -169,43 +151,41 @@ def _give_memory_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _read_heads(sources: Sources, target: Target) -> _Heads:
-    folder = sources.heads
-    if folder is None:
-        return _Heads()
-    tensors = read_heads(folder)
-    for note in tensors.notes:
-        logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
-    tree = tree_beside(folder, target.output_device)
-    accuracies = beside_heads(folder, ACCURACIES_NAME)
-    return _Heads(
-        build_heads(tensors, lm_head_weight(target.model), folder),
-        load_tree(str(tree)) if tree else None,
-        read_accuracies(accuracies, tensors.count) if accuracies else None,
-        tensors.notes,
-    )
+def _load_drafts(sources: Sources, target: Target) -> dict[str, Draft]:
+    """Weights of drafters by the name of the method that knows their files. Raises MedusaError."""
+    drafts: dict[str, Draft] = {}
+    for folder in sources.drafts:
+        name = owner_of(folder)
+        if name in drafts:
+            raise MedusaError(
+                f"{folder} holds weights for --method {name}, which has some already: give one of them"
+            )
+        drafts[name] = load_draft(name, folder, target)
+        for note in drafts[name].notes:
+            logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
+    return drafts
 
 
 def _describe(
     sources: Sources,
     target: Target,
-    found: _Heads,
+    drafts: Mapping[str, Draft],
     placement: Placement,
     estimate: MemoryEstimate | None,
 ) -> EngineInfo:
-    base, heads = sources.base_name, found.heads
+    base = sources.base_name
     packing = packing_of(target.model.config)
     # Packed weights do not say how many numbers they hold.
     held = sum(p.numel() for p in target.model.parameters())
     return EngineInfo(
-        name=base if heads is None else f"{base} + {counted(heads.count, 'Medusa head')}",
+        name=" + ".join([base, *(draft.label for draft in drafts.values())]),
         base=base,
         heads=sources.heads_name,
-        head_count=heads.count if heads else 0,
         dtype=held_as(target.dtype, packing),
         device=str(target.device),
         parameters=estimate.parameters if packing and estimate else held,
-        head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
+        draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
         dtype_reason=placement.reason,
-        notes=found.notes,
+        drafts=tuple(draft.label for draft in drafts.values()),
+        notes=tuple(note for draft in drafts.values() for note in draft.notes),
     )

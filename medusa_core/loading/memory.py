@@ -15,8 +15,9 @@ import torch
 from medusa_core.checkpoints.locate import Fetch
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import NO_HEADS, LoadConfig
+from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
-from medusa_core.loading.model_size import Shape, base_bytes, head_numbers, model_shape, saved_bytes
+from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.target.model import PREFILL_CHUNK
 from medusa_core.target.quantization import Packing, packing_for
 
@@ -121,8 +122,8 @@ class _Counted:
     """The numbers of a base and its heads, whatever the settings."""
 
     folder: Path
-    shape: Shape
-    heads: int
+    shape: ModelSize
+    draft: DraftSize
 
     def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
         """The bytes they take with these settings there."""
@@ -130,11 +131,12 @@ class _Counted:
         packing = self.shape.packing or packing_for(config.quantize)
         rows = min(self.shape.context or USUAL_CONTEXT, USUAL_CONTEXT) + _TREE
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
-        heads = 0 if config.heads == NO_HEADS else self.heads * each
+        draft = DraftSize(0) if config.heads == NO_HEADS else self.draft
+        heads = draft.weights * each
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
             heads=heads,
-            cache=rows * 2 * self.shape.layers * self.shape.key_value_width * each,
+            cache=rows * (2 * self.shape.layers * self.shape.key_value_width + draft.cache_per_row) * each,
             # Heads are read and stacked on the CPU before they go where they stay.
             passing=(heads if placement.device.type == "cpu" else 0)
             + (_PACKING * self.shape.largest if packing else 0)
@@ -156,9 +158,10 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
 
 def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
     """What it would take to load these folders there. Raises MedusaError when it cannot be told."""
-    shape = model_shape(sources.base, config.trust_remote_code)
-    heads = 0 if sources.heads is None else head_numbers(sources.heads, shape)
-    counted = _Counted(sources.base, shape, heads)
+    shape = model_size(sources.base, config.trust_remote_code)
+    sizes = [draft_size(folder, shape) for folder in sources.drafts]
+    draft = DraftSize(sum(size.weights for size in sizes), sum(size.cache_per_row for size in sizes))
+    counted = _Counted(sources.base, shape, draft)
     needs = counted.needs(config, placement)
     packing = shape.packing or packing_for(config.quantize)
     return MemoryEstimate(
@@ -182,7 +185,7 @@ def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
     return f"{name}, {packing.words()}" if packing else name
 
 
-def _activations(shape: Shape, bytes_each: int) -> int:
+def _activations(shape: ModelSize, bytes_each: int) -> int:
     """Bytes that reading a part of the prompt keeps: all hidden states, one layer's inside, some logits."""
     states = PREFILL_CHUNK * ((shape.layers + 1) * shape.width + 3 * shape.intermediate)
     return states * bytes_each + 2 * _TREE * shape.vocabulary * torch.float32.itemsize
@@ -215,7 +218,7 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
             ("quantize", bits)
             for bits in {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
         ]
-    if counted.heads and config.heads != NO_HEADS:
+    if counted.draft.weights and config.heads != NO_HEADS:
         found.append(("heads", NO_HEADS))
     return found
 

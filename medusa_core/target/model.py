@@ -11,6 +11,7 @@ N nodes · V vocabulary · d hidden size · L committed rows
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,11 @@ import torch
 from transformers import PreTrainedModel
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.masks import SLIDING, LayerMasks
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.token_tree import TokenTree
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
@@ -99,21 +102,52 @@ class Target:
         """A cache for one run."""
         return TreeCache(self.config.num_hidden_layers, slots)
 
-    def prefill(self, tokens: list[int], cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read and commit the prompt; return logits [V] and hidden state [d] of its last token."""
+    def token_tree(
+        self,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        origins: Sequence[Origin],
+        draft_p: Sequence[float] | None = None,
+    ) -> TokenTree:
+        """A tree for ``verify``, for drafters that know their tokens on the host."""
+        return TokenTree.from_lists(tokens, parents, origins, draft_p, self.device)
+
+    def prefill(
+        self, tokens: Sequence[int], cache: TreeCache, features: Features = NO_FEATURES
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read and commit tokens [T]: logits [V] of the last, features [1, F·d] of it or [T, F·d] of all."""
+        read: list[torch.Tensor] = []
         for start in range(0, len(tokens), PREFILL_CHUNK):
             ids = torch.tensor(tokens[start : start + PREFILL_CHUNK], device=self.device)
             rows = len(ids)
             allowed = torch.ones(rows, rows, dtype=torch.bool, device=self.device).tril()
             depths = torch.arange(rows, device=self.device)
-            logits, hidden = self._forward(ids, depths, allowed, cache, rows_kept=1)
+            logits, states = self._forward(ids, depths, allowed, cache, 1, features.layers)
             cache.commit(range(rows))
-        return logits[-1], hidden[-1]
+            read = [*read, states] if features.all_rows else [states[-1:]]
+        return logits[-1], torch.cat(read)
 
-    def verify(self, tree: TokenTree, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
-        """One forward over all nodes: logits [N, V] and hidden states [N, d]. Commits nothing."""
+    def verify(
+        self, tree: TokenTree, cache: TreeCache, features: Features = NO_FEATURES
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward over all nodes: logits [N, V] and features [N, F·d]. Commits nothing."""
         depths = torch.tensor(tree.depths, device=self.device)
-        return self._forward(tree.tokens.to(self.device), depths, tree.mask, cache, rows_kept=0)
+        return self._forward(tree.tokens.to(self.device), depths, tree.mask, cache, 0, features.layers)
+
+    def read(
+        self, tokens: Sequence[int], features: Features = LAST_HIDDEN, *, last: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [T, V] and features [T, F·d] of a whole text, without a cache, for measurements.
+
+        ``last`` limits the logits to so many rows at the end where the model can do that, 0 keeps every row.
+        """
+        output = self.model(
+            input_ids=torch.tensor([list(tokens)], device=self.device),
+            use_cache=False,
+            output_hidden_states=bool(features.layers),
+            **({"logits_to_keep": last} if self._limits_head else {}),
+        )
+        return self._results(output, features.layers)
 
     def _forward(
         self,
@@ -122,6 +156,7 @@ class Target:
         allowed: torch.Tensor,
         cache: TreeCache,
         rows_kept: int,
+        layers: tuple[int, ...],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run rows [N] behind the committed ones; ``rows_kept`` limits the LM head, 0 keeps every row."""
         cache.require(len(tokens))
@@ -131,13 +166,21 @@ class Target:
             position_ids=(depths + cache.length)[None],
             past_key_values=cache,
             use_cache=True,
-            output_hidden_states=True,
+            output_hidden_states=bool(layers),
             **({"logits_to_keep": rows_kept} if self._limits_head else {}),
         )
-        # The last hidden state is the one after the final norm: what the LM head and the heads read.
-        logits, hidden = output.logits[0], output.hidden_states[-1][0]
+        return self._results(output, layers)
+
+    def _results(self, output: Any, layers: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and the hidden states of ``layers`` side by side, where the heads are."""
+        logits = output.logits[0]
+        states = [output.hidden_states[layer][0] for layer in layers]
+        if len(states) == 1:
+            features = states[0]  # the usual case, without a copy
+        else:
+            features = torch.cat(states, dim=-1) if states else logits.new_empty(len(logits), 0)
         # A model spread over devices hands its results back where the token ids came from.
-        return logits.to(self.output_device), hidden.to(self.output_device)
+        return logits.to(self.output_device), features.to(self.output_device)
 
 
 def _require_tree_equals_branch(target: Target) -> None:
@@ -148,19 +191,11 @@ def _require_tree_equals_branch(target: Target) -> None:
     """
     kind, cache = target.model.config.model_type, target.new_cache(8)
     start, branch = [3, 5, 7], [4, 8, 9]  # the tree: a root, two children, and one child of the second
-    tree = TokenTree(
-        tokens=torch.tensor([4, 6, 8, 9]),
-        parents=[-1, 0, 0, 2],
-        depths=[0, 1, 1, 2],
-        heads=[0, 1, 1, 2],
-        ranks=[0, 0, 1, 0],
-        mask=ancestor_mask([-1, 0, 0, 2]).to(target.device),
-        draft_logp=torch.zeros(4),
-    )
+    tree = target.token_tree([4, 6, 8, 9], [-1, 0, 0, 2], [ROOT] * 4)
     try:
         with torch.inference_mode():
             target.prefill(start, cache)
-            logits, hidden = target.verify(tree, cache)
+            logits, hidden = target.verify(tree, cache, LAST_HIDDEN)
             ids = torch.tensor([start + branch], device=target.device)
             alone = target.model(input_ids=ids, use_cache=False).logits[0, -1].to(logits).float()
             read = target.model.get_output_embeddings()(hidden[-1])

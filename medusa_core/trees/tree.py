@@ -101,10 +101,6 @@ class Topology:
             return self
         return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))
 
-    def mask(self) -> list[list[bool]]:
-        """[N][N]: row i may attend to column j, which is i itself or an ancestor of i."""
-        return ancestor_rows(self.parents)
-
     def graph(self) -> nx.DiGraph:
         """The tree as a networkx graph with edges from parent to child."""
         return parent_graph(self.parents)
@@ -117,13 +113,21 @@ class Topology:
 
 
 def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
-    """[N][N] from parents: a node sees its ancestors and itself."""
+    """Rows [N][N] of the tree mask: a node sees its ancestors and itself."""
     rows: list[list[bool]] = []
     for node, parent in enumerate(parents):
         row = list(rows[parent]) if parent >= 0 else [False] * len(parents)
         row[node] = True
         rows.append(row)
     return rows
+
+
+def depths_of(parents: Sequence[int]) -> list[int]:
+    """Depth of each node; the root has 0."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return depths
 
 
 def parent_graph(parents: Sequence[int]) -> nx.DiGraph:

@@ -13,6 +13,8 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters import method, method_names
+from medusa_core.options import option_kinds
 from ui.records.selection import DEFAULT, YOURS, Chosen
 from ui.records.settings import BY_BUDGET, MOST_TOKENS
 
@@ -23,9 +25,12 @@ LABELS = {
     "max_new_tokens": "New tokens at most",
     "acceptance": "Acceptance rule",
     "seed": "Seed",
+    "draft_top_k": "Drafts: guesses considered",
+    "draft_depth": "Drafts: depth",
+    "draft_nodes": "Drafts: nodes",
 }
 MOST_NODES = 64
-FIELDS = {field.name: field for field in fields(GenerationConfig)}
+FIELDS = {field.name: field for kind in (GenerationConfig, *option_kinds()) for field in fields(kind)}
 
 
 @dataclass(frozen=True)
@@ -41,19 +46,25 @@ class Controls:
     budget: gr.Slider
     seed: gr.Number
     heads: gr.Dropdown
+    method: gr.Dropdown
     chosen: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
+    options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""
-        return [getattr(self, field.name) for field in fields(self)]
+        return list(self._parts().values())
 
     def by_name(self) -> dict[str, Any]:
         """The components that a visitor sets, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "chosen"}
+        return {name: part for name, part in self._parts().items() if name != "chosen"}
 
     def settings(self, values: Sequence[Any]) -> dict[str, Any]:
         """What the event was given for them, by name."""
-        return {field.name: value for field, value in zip(fields(self), values, strict=True)}
+        return dict(zip(self._parts(), values, strict=True))
+
+    def _parts(self) -> dict[str, Any]:
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "options"}
+        return {**named, **self.options}
 
 
 def build_controls(
@@ -86,6 +97,11 @@ def build_controls(
             Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
             elem_classes=mark("heads"),
         )  # fmt: skip
+        method_menu = gr.Dropdown(
+            [(method(name).title, name) for name in method_names()], value=begin["method"],
+            label="Method", info="who drafts; without the weights it needs a run is plain decoding",
+            elem_classes=mark("method"),
+        )  # fmt: skip
         tree = gr.Dropdown(
             list(trees), value=start.get("tree", trees[0][1]), label="Tree",
             info="which guesses are combined", elem_classes=mark("tree"),
@@ -99,6 +115,11 @@ def build_controls(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
+    options = _option_sliders(begin)
+    method_menu.change(
+        lambda name: [gr.Slider(visible=option in _options_of(name)) for option in options],
+        method_menu, list(options.values()), queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
         queue=False, show_progress="hidden", api_visibility="private",
@@ -108,8 +129,24 @@ def build_controls(
         queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
     return Controls(
-        temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, chosen
-    )
+        temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
+        chosen, options,
+    )  # fmt: skip
+
+
+def _option_sliders(begin: Mapping[str, Any]) -> dict[str, gr.Slider]:
+    """A slider for each number that a drafter brings, in sight while its method is chosen."""
+    names = [name for name, field in FIELDS.items() if name.startswith("draft_") and field.metadata["high"]]
+    own = _options_of(begin["method"])
+    with gr.Column(elem_classes="settings-column"):
+        return {
+            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name)) for name in names
+        }
+
+
+def _options_of(name: str) -> list[str]:
+    """Names of the settings that a method brings."""
+    return [field.name for field in fields(method(name).settings)] if name in method_names() else []
 
 
 def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
@@ -134,7 +171,7 @@ def slider(name: str, value: float, **kwargs: Any) -> gr.Slider:
         min(high, MOST_TOKENS) if name == "max_new_tokens" else high,
         value=value,
         step=field.metadata["step"],
-        label=LABELS[name],
+        label=LABELS.get(name, name.replace("_", " ").capitalize()),
         info=field.metadata["help"],
         **kwargs,
     )

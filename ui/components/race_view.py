@@ -59,13 +59,22 @@ def _slim(trace: dict[str, Any]) -> dict[str, Any]:
     for step in trace["steps"]:
         path = set(step["path"])
         nodes = [
-            {"id": node["id"], "text": node["text"], "head": node["head"]}
+            {"id": node["id"], "text": node["text"], **_proposer(node["origin"])}
             for node in step["nodes"]
             if node["id"] in path
         ]
         keys = ("index", "path", "emitted", "ms")
         steps.append({**{key: step[key] for key in keys}, "nodes": nodes})
     return {"prompt": {"text": trace["prompt"]["text"]}, "steps": steps}
+
+
+def _proposer(origin: dict[str, Any]) -> dict[str, str]:
+    """The mark on an accepted guess, empty for the root, and who made it in words."""
+    if not origin["by"]:
+        return {"mark": "", "by": ""}
+    if origin["head"] is None:
+        return {"mark": origin["by"][0], "by": f"the drafter {origin['by']}"}
+    return {"mark": str(origin["head"]), "by": f"head {origin['head']}"}
 
 
 def _encode(message: dict[str, Any]) -> str:

@@ -206,7 +206,7 @@ def rank_counts(trace: dict[str, Any]) -> list[RankCount]:
         for node in step["nodes"]:
             if node["depth"] == 0:
                 continue
-            key = (node["depth"], node["rank"])
+            key = (node["depth"], node["origin"]["rank"] or 0)
             drafted[key] += 1
             with_parent[key] += node["parent"] in path
             accepted[key] += node["id"] in path

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError
-from medusa_core.files import read_text
+from medusa_core.trace_format import read_trace
 from ui.records.settings import settings_of
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -36,13 +36,10 @@ def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
 
 def recordings(assets: Path = ASSETS) -> list[Recording]:
     """The recorded runs in the order of their file names, called by them; a line tells of a broken one."""
-    from medusa_core.trace import read_trace  # noqa: PLC0415 - with torch, which prompts do not need
-
     found = []
     for file in sorted((assets / "traces").glob("*.json")):
         try:
-            read_trace(file)
-            found.append(Recording(_title(file), json.loads(read_text(file))))
+            found.append(Recording(_title(file), read_trace(file).model_dump(mode="json")))
         except MedusaError as error:  # a page without one of its recordings is better than none
             logging.getLogger(__name__).warning("warning: a recorded run is left out: %s", error)
     return found

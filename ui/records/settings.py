@@ -9,6 +9,7 @@ from typing import Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
+from medusa_core.options import check_options, option_defaults
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
 from ui.records.selection import DEFAULT, YOURS, Chosen
@@ -27,16 +28,20 @@ def make_config(settings: dict[str, Any]) -> GenerationConfig:
     tokens = int(settings["max_new_tokens"])
     if tokens > MOST_TOKENS:
         raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
-    return GenerationConfig(
-        method="medusa",
+    # A slider hands a whole number over as a float.
+    options = {
+        name: type(default)(settings[name]) for name, default in option_defaults().items() if name in settings
+    }
+    config = GenerationConfig.of(
+        method=settings.get("method", GenerationConfig.method),
         acceptance=settings["acceptance"],
         temperature=float(settings["temperature"]),
-        epsilon=float(settings["epsilon"]),
-        delta=float(settings["delta"]),
-        tree=DEFAULT if made_here else settings["tree"],
         max_new_tokens=tokens,
         seed=int(settings["seed"] or 0),
+        **options | {"tree": DEFAULT if made_here else settings["tree"]},
     )
+    check_options(config)
+    return config
 
 
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +52,15 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     config = trace["config"]
     nodes = {tuple(node) for node in config["tree"] or ()}
     named = (name for name, tree in published_trees().items() if {tuple(node) for node in tree} == nodes)
-    plain = {name: config[name] for name in ("temperature", "epsilon", "delta", "max_new_tokens", "seed")}
-    chosen = {"acceptance": config["acceptance"], "tree": next(named, DEFAULT), "heads": DEFAULT}
-    return {"prompt": trace["prompt"]["text"], **plain, **chosen}
+    plain = {name: config[name] for name in ("temperature", "max_new_tokens", "seed")}
+    own = {**option_defaults(), **config["drafter"]["settings"], **config["acceptance"]["settings"]}
+    chosen = {
+        "method": config["drafter"]["name"],
+        "acceptance": config["acceptance"]["name"],
+        "tree": next(named, DEFAULT),
+        "heads": DEFAULT,
+    }
+    return {"prompt": trace["prompt"]["text"], **plain, **own, **chosen}
 
 
 def own_tree(chosen: Chosen) -> Topology:

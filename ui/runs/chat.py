@@ -79,10 +79,10 @@ def chat_run(
             if update.trace is not None:
                 answer = words.finished(conversation.messages[-1].content)
                 talk = talk.with_turns(Turn("assistant", answer, figures(reply)))
-                status = STOPPED if reply.finish_reason is None else DONE
+                status = STOPPED if reply.summary.finish_reason is None else DONE
                 shown = {"transcript": message_show(run, talk.turns), "talk": talk, "status": status}
-            elif reply.steps:
-                shown = {"transcript": message_grow(run, reply.steps, words.new())}
+            elif reply.summary.steps:
+                shown = {"transcript": message_grow(run, reply.summary.steps, words.new())}
             else:
                 shown = {"transcript": message_show(run, talk.turns, live=True)}
             yield ChatUpdate(**(vars(update) | shown))
@@ -102,17 +102,18 @@ def chat_notice(engine: Engine) -> str:
 
 def figures(reply: Reply) -> str:
     """How a reply was made, in one line."""
+    summary = reply.summary
     parts = [
-        f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}, "
-        f"{reply.tokens_per_step:.2f} a step",
-        f"{reply.tokens_per_second:.0f} tokens/s",
+        f"{counted(len(summary.token_ids), 'token')} in {counted(summary.steps, 'step')}, "
+        f"{summary.tokens_per_step:.2f} a step",
+        f"{summary.decode_tokens_per_second:.0f} tokens/s",
         f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused from the cache",
     ]
     if reply.dropped:
         one = reply.dropped == 1
         oldest = "the oldest message" if one else f"the oldest {reply.dropped} messages"
         parts.append(f"{oldest} no longer {'fits' if one else 'fit'} the context")
-    return " · ".join([*parts, ENDS[reply.finish_reason]])
+    return " · ".join([*parts, ENDS[summary.finish_reason]])
 
 
 def cut_to(text: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -146,7 +147,7 @@ class _Words:
         """The steps of the reply as they come."""
         with closing(self._conversation.decode(self._reply)) as steps:
             for step in steps:
-                drafted = [step.tree.heads[node] > 0 for node in step.verdict.path]
+                drafted = [node > 0 for node in step.verdict.path]
                 self._pieces += self._text.add(step.emitted, drafted)
                 yield step
 
@@ -157,4 +158,4 @@ class _Words:
 
     def finished(self, text: str) -> tuple[Piece, ...]:
         """The pieces of the whole reply, which is ``text``."""
-        return cut_to(text, [*self._pieces, *self._text.rest(self._reply.text)])
+        return cut_to(text, [*self._pieces, *self._text.rest(self._reply.summary.text)])

@@ -65,7 +65,7 @@ def why_incomparable(config: dict[str, Any]) -> str | None:
     """Why these settings promise no identical text; None where they do."""
     if config["temperature"] <= 0:
         return None
-    if config["acceptance"] == "typical":
+    if config["acceptance"]["name"] == "typical":
         return (
             "Typical acceptance keeps what the model finds plausible, "
             "so the text may differ from plain decoding."

@@ -112,5 +112,5 @@ class ModelShelf:
 
 
 def _bytes_of(engine: Engine) -> int:
-    parts = [engine.target.model, *([engine.heads] if engine.heads is not None else [])]
-    return sum(tensor.nbytes for part in parts for tensor in part.parameters())
+    drafts = (tensor for draft in engine.drafts.values() for tensor in draft.tensors())
+    return sum(tensor.nbytes for tensor in (*engine.target.model.parameters(), *drafts))

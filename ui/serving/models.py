@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag, Update
 from ui.serving.engine_cache import ModelShelf
@@ -143,7 +142,7 @@ def name_of(source: LoadConfig) -> str:
 def badge_of(engine: Engine) -> str:
     """A loaded model in one line."""
     info = engine.info
-    heads = counted(info.head_count, "Medusa head") if info.head_count else "no Medusa heads"
+    heads = ", ".join(info.drafts) or "no Medusa heads"
     name = "embedded model" if info.base == "embedded" else Path(info.base).name
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     return f"{name}, {heads} · {size} parameters · {info.device} · {info.dtype}"

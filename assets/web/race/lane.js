@@ -16,9 +16,9 @@ function buildLane(table, span, differs) {
   text.setAttribute("role", "group");
   text.setAttribute("aria-label", `Text of ${table.name}`);
   const spans = table.tokens.map((token, i) => {
-    const node = buildToken(token.text, token.head);
+    const node = buildToken(token.text, token.mark);
     if (i === differs) node.classList.add("differs");
-    node.title = token.head ? `accepted guess of head ${token.head}, step ${token.step}` : `root of step ${token.step}`;
+    node.title = token.mark ? `accepted guess of ${token.by}, step ${token.step}` : `root of step ${token.step}`;
     return node;
   });
   const prompt = table.trace.prompt ? table.trace.prompt.text : "";
@@ -46,10 +46,10 @@ function buildLane(table, span, differs) {
 }
 
 // A token with the mark of where it came from. Leading blanks stay outside the mark: they may hang at a line's end.
-function buildToken(text, head) {
-  const node = make("span", head ? "race-token draft" : "race-token root");
+function buildToken(text, drafted) {
+  const node = make("span", drafted ? "race-token draft" : "race-token root");
   const mark = make("span", "race-mark", text.trimStart() || text);
-  if (head) mark.dataset.head = head;
+  if (drafted) mark.dataset.head = drafted;
   node.append(text.trimStart() ? text.slice(0, text.length - text.trimStart().length) : "", mark);
   return node;
 }

@@ -14,7 +14,7 @@ function timetable(lane) {
     clock += (step.ms && step.ms.total ? step.ms.total : 0) / 1000;
     const byId = new Map(step.nodes.map((node) => [node.id, node]));
     const kept = step.path.map((id) => byId.get(id)).slice(0, step.emitted.length);
-    for (const node of kept) tokens.push({ text: node ? node.text : "", head: node ? node.head : 0, step: steps.length });
+    for (const node of kept) tokens.push({ text: node ? node.text : "", mark: node ? node.mark : "", by: node ? node.by : "", step: steps.length });
     steps.push({ start, end: clock, kept: kept.length, tokens: tokens.length });
   }
   return { name: lane.name, trace: lane.trace, runs: lane.runs || [], steps, tokens, end: clock };

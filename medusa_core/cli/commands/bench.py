@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from medusa_core.cli.flags import read_settings
+from medusa_core.cli.flags import read_run_settings, read_settings
 from medusa_core.cli.progress import load_with_line
-from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters import drafter_names
+from medusa_core.config import LoadConfig
+from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
 from medusa_core.evaluation.prompts import chosen_prompts
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     methods = _methods(args.methods)
     if args.runs < 1:
         raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
-    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
+    config = read_run_settings(args)
     engine = load_with_line(read_settings(LoadConfig, args))
     prompts = chosen_prompts(args, engine)
     total = args.runs * len(prompts) * len(methods)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _methods(text: str) -> list[str]:
     methods = [name.strip() for name in text.split(",")]
-    known = [*drafter_names(), TRANSFORMERS]
+    known = [*method_names(), TRANSFORMERS]
     unknown = [name for name in methods if name not in known]
     if unknown or len(set(methods)) != len(methods):
         raise MedusaError(f"--methods is {text!r}: use each of {', '.join(known)} at most once")

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.progress import load_with_line
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
@@ -32,15 +32,14 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
     out = check_output_file(args.out, "--out")
     engine = load_with_line(read_settings(LoadConfig, args))
-    if engine.heads is None:
-        raise MedusaError(f"{engine.info.base} has no heads to calibrate: name them with --heads")
+    medusa_draft(engine)  # there must be heads, which is said before the prompts are read
     prompts = chosen_prompts(args, engine)
     with tqdm(total=len(prompts), unit="prompt", desc="accuracies", file=sys.stderr, delay=1) as bar:
         found = calibrate_heads(engine, prompts, args.max_new_tokens, progress=bar.update)
     record = {"base": engine.info.base, "positions": found.positions, "accuracies": found.shares}
     if args.latency:
         # The trees to time are those that a search would choose for what has just been counted.
-        points = _timed(replace(engine, accuracies=found.shares), prompts, sizes, args.rounds)
+        points = _timed(with_heads(engine, accuracies=found.shares), prompts, sizes, args.rounds)
         record["latency"] = [point.model_dump(exclude_none=True) for point in points]
     record["machine"] = machine_record(engine) | {"device": engine.info.device, "dtype": engine.info.dtype}
     try:

@@ -75,29 +75,30 @@ class _Chat:
         steps = iter(reply)
         try:
             for step in steps:
-                heads = [step.tree.heads[node] for node in step.verdict.path]
-                printer.step(step.emitted, heads)
+                printer.step(step.emitted, [node > 0 for node in step.verdict.path])
         except KeyboardInterrupt:
             steps.close()
-        printer.finish(reply.text)
+        summary = reply.summary
+        printer.finish(summary.text)
         self.replies += 1
-        self.tokens += len(reply.tokens)
-        self.steps += reply.steps
-        self.seconds += reply.seconds
+        self.tokens += len(summary.token_ids)
+        self.steps += summary.steps
+        self.seconds += summary.seconds
         _say(self._figures(reply))
 
     def _figures(self, reply: Reply) -> str:
+        summary = reply.summary
         end = {
             "length": f"cut by --max-new-tokens {self.config.max_new_tokens}",
             "context": "the context is full",
         }
         parts = [
-            f"{counted(len(reply.tokens), 'token')} in {counted(reply.steps, 'step')}: "
-            f"{reply.tokens_per_step:.2f} a step",
-            f"{reply.tokens_per_second:.0f} tokens/s",
+            f"{counted(len(summary.token_ids), 'token')} in {counted(summary.steps, 'step')}: "
+            f"{summary.tokens_per_step:.2f} a step",
+            f"{summary.decode_tokens_per_second:.0f} tokens/s",
             f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
         ]
-        if reason := end.get(reply.finish_reason, "broken off" if reply.finish_reason is None else None):
+        if reason := end.get(summary.finish_reason, "broken off" if summary.finish_reason is None else None):
             parts.append(reason)
         return ", ".join(parts)
 

@@ -11,11 +11,11 @@ from typing import TextIO
 
 from medusa_core.acceptance import rule_names
 from medusa_core.cli.commands.flags.generate import MARKS
-from medusa_core.cli.flags import check_output_file, read_settings
+from medusa_core.cli.flags import check_output_file, read_run_settings, read_settings
 from medusa_core.cli.progress import load_with_line
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
-from medusa_core.drafters import drafter_names
+from medusa_core.drafters import method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.text.marked_text import MarkedText, Piece
@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
         for step in steps:
             if not builder.add(step)["index"]:  # said once the run has begun, so that an error stands alone
                 print(headline(engine, config), file=sys.stderr)
-            heads = [step.tree.heads[node] for node in step.verdict.path]
-            printer.step(step.emitted, heads)
+            printer.step(step.emitted, [node > 0 for node in step.verdict.path])
     except KeyboardInterrupt:
         steps.close()
     trace = builder.finish()
@@ -60,9 +59,9 @@ def run(args: argparse.Namespace) -> None:
 
 def generation_config(args: argparse.Namespace) -> GenerationConfig:
     """The run's settings from the flags. Raises MedusaError for unknown names and values out of range."""
-    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()))
+    config = read_run_settings(args)
     for name, value, known in (
-        ("method", config.method, drafter_names()),
+        ("method", config.method, method_names()),
         ("acceptance", config.acceptance, rule_names()),
     ):
         if value not in known:
@@ -97,9 +96,9 @@ class TextPrinter:
         self._text = MarkedText(engine.decode_text, stop)
         self._out = out
 
-    def step(self, tokens: list[int], heads: list[int]) -> None:
-        """Take one step's tokens and the heads they came from (0: the root)."""
-        self._write(self._text.add(tokens, [head > 0 for head in heads]))
+    def step(self, tokens: list[int], drafted: list[bool]) -> None:
+        """Take one step's tokens and which of them were drafted: all but the root."""
+        self._write(self._text.add(tokens, drafted))
 
     def finish(self, text: str) -> None:
         """Write the rest of the run's text and end the line."""

@@ -1,1 +1,57 @@
-"""TODO room."""
+"""Medusa's heads: their settings, their modules and their drafter. Paper §2.1.
+
+``drafter`` fills a tree with the heads' guesses, ``heads`` are the networks, ``draft`` what is loaded of a
+folder, ``build`` makes heads from tensors that were read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from medusa_core.config import setting
+from medusa_core.drafters import Method
+from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    from medusa_core.drafters.medusa.draft import MedusaDraft
+    from medusa_core.engine import Engine
+    from medusa_core.trees.tree import Topology
+
+
+NAME = __name__.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which guesses of the heads are combined."""
+
+    tree: str | Topology = setting(
+        "default", "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file"
+    )
+
+
+METHOD = Method(
+    title="Medusa heads",
+    mark="h",
+    help="extra heads guess several next tokens at once from one hidden state",
+    build=f"{__name__}.drafter:MedusaDrafter.build",
+    settings=Settings,
+    owns=f"{__name__}.draft:owns",
+    load=f"{__name__}.draft:load",
+    size=f"{__name__}.size:size",
+    fixed_tree=f"{__name__}.draft:fixed_tree",
+)
+
+
+def medusa_draft(engine: Engine) -> MedusaDraft:
+    """The Medusa heads of an engine. Raises MedusaError when it has none."""
+    draft = engine.drafts.get(NAME)
+    if draft is None:
+        raise MedusaError(f"{engine.info.base} has no Medusa heads: name them with --heads")
+    return draft
+
+
+def with_heads(engine: Engine, **changes: Any) -> Engine:
+    """The same engine with other ``heads``, or another ``default_tree`` or ``accuracies`` for them."""
+    return replace(engine, drafts={**engine.drafts, NAME: replace(medusa_draft(engine), **changes)})

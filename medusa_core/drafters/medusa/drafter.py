@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import NAME, Settings
+from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.errors import MedusaError
+from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import Target
+from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import TOP_K, Topology
 
@@ -24,15 +26,20 @@ class _Shape:
     """A topology with its mask and its look-up into the heads' guesses, on the device."""
 
     topology: Topology
+    origins: list[Origin]
     mask: torch.Tensor  # bool [N, N]
     head: torch.Tensor  # [N - 1], 0-based head of each drafted node
     rank: torch.Tensor  # [N - 1]
 
 
-class Drafter:
+class MedusaDrafter:
     """Fills a fixed tree with the top guesses of each head."""
 
+    features = LAST_HIDDEN
+    length = 0  # it keeps nothing of the text but the last hidden state
+
     def __init__(self, heads: MedusaHeads, tree: Topology, device: torch.device) -> None:
+        """Raises MedusaError when the tree asks for more than the heads offer."""
         tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
         self.largest_tree = tree.size
         self._heads = heads
@@ -43,19 +50,13 @@ class Drafter:
         self._hidden: torch.Tensor | None = None
 
     @classmethod
-    def build(
-        cls, target: Target, heads: MedusaHeads | None, tree: Topology | None, config: GenerationConfig
-    ) -> Drafter:
-        """Raises MedusaError when there are no heads or the tree asks for more than they offer."""
-        if heads is None:
-            raise MedusaError("method medusa needs heads: name them with --heads, or use --method none")
-        if tree is None:
-            raise MedusaError("method medusa needs a tree: name one with --tree")
-        return cls(heads, tree, target.device)
+    def build(cls, target: Target, draft: MedusaDraft, settings: Settings) -> MedusaDrafter:
+        """Raises MedusaError when the tree asks for more than the heads offer."""
+        return cls(draft.heads, draft.tree(settings.tree), target.device)
 
-    def begin(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
-        """Remember the hidden state [d] of the prompt's last token."""
-        self._hidden = hidden
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Remember the hidden state of the prompt's last token; ``features`` is [T, d]."""
+        self._hidden = features[-1]
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The tree filled with the guesses made from the last accepted hidden state."""
@@ -70,22 +71,27 @@ class Drafter:
             tokens=torch.cat([root_token, guesses[shape.head, shape.rank]]).to(self._device),
             parents=topology.parents,
             depths=topology.depths,
-            heads=topology.depths,  # depth k is head k's guess
-            ranks=topology.ranks,
+            origins=shape.origins,
             mask=shape.mask,
             draft_logp=torch.cat([logp.new_zeros(1), logp[shape.head, shape.rank]]),
         )
 
-    def observe(self, tokens: Sequence[int], hidden: torch.Tensor) -> None:
-        """Remember the hidden state of the last accepted node; ``hidden`` is [A, d]."""
-        self._hidden = hidden[-1]
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Remember the hidden state of the last accepted node; ``features`` is [A, d]."""
+        self._hidden = features[-1]
+
+    def truncate(self, length: int) -> None:
+        """Nothing to forget: ``begin`` brings the hidden state to go on from."""
 
     def _shape(self, depth: int) -> _Shape:
         if depth not in self._shapes:
             topology = self._tree.limited(depth)
             device = self._heads.block_weight.device
+            drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
             self._shapes[depth] = _Shape(
                 topology,
+                # Depth k is head k's guess.
+                [ROOT, *(Origin(NAME, head, rank) for head, rank in drafted)],
                 ancestor_mask(topology.parents).to(self._device),
                 torch.tensor(topology.depths[1:], dtype=torch.long, device=device) - 1,
                 torch.tensor(topology.ranks[1:], dtype=torch.long, device=device),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.experiments.figure3 import Settings
 from medusa_core.experiments.rows import make_row, only
 from medusa_core.experiments.setup import Findings, Setup
@@ -14,7 +15,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     """Greedy Medusa against plain decoding, one row a kind and one for all. Raises MedusaError."""
     engine = setup.require_heads()
     logs = setup.interleave({PLAIN: setup.runner(engine, method="none"), MEDUSA: setup.runner(engine)})
-    nodes = engine.tree("default").size
+    nodes = medusa_draft(engine).tree("default").size
     kinds = setup.places() | {ALL: range(len(setup.all_prompts))}
     rows = []
     for kind, places in kinds.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.figure4 import Settings
@@ -29,17 +30,18 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     """Every tree on every prompt, interleaved with plain decoding. Raises MedusaError."""
     engine = setup.require_heads()
     notes = []
-    if engine.accuracies is None:
-        engine = replace(engine, accuracies=assumed_accuracies(engine.heads.count))
+    draft = medusa_draft(engine)
+    accuracies = draft.accuracies or assumed_accuracies(draft.heads.count)
+    if draft.accuracies is None:
         notes.append("The heads bring no measured accuracies: trees and estimate go by assumed ones.")
-    candidates = candidate_trees(engine.accuracies, read_sizes(settings.nodes), settings)
+    candidates = candidate_trees(accuracies, read_sizes(settings.nodes), settings)
     runners: dict[str, Runner] = {PLAIN: setup.runner(engine, method="none")}
     runners |= {c.label: setup.runner(engine, c.tree) for c in candidates}
     logs = setup.interleave(runners)
     base = logs[PLAIN]
     rows = [make_row(base, base, series=PLAIN, label=PLAIN, x=1, tree_nodes=1, expected=1.0)]
     for c in candidates:
-        expected = expected_lengths(engine.accuracies, c.tree.choices)[-1]
+        expected = expected_lengths(accuracies, c.tree.choices)[-1]
         rows.append(
             make_row(
                 logs[c.label], base, series=c.series, label=c.label, x=c.tree.size,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from medusa_core.config import NO_HEADS, GenerationConfig
+from medusa_core.acceptance import typical
+from medusa_core.config import NO_HEADS, pick_settings
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Runner
@@ -42,7 +44,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         for seed in (seeds if point.random else [0])
     }
     logs = setup.interleave(runners, rounds=1)
-    nodes = engine.tree("default").size
+    nodes = medusa_draft(engine).tree("default").size
     rows = []
     for point in points:
         log = merged([logs[name] for name in runners if name.startswith(f"{point.label}, seed ")])
@@ -80,7 +82,7 @@ def read_epsilons(text: str) -> list[float]:
     except ValueError as error:
         raise MedusaError(f"--epsilons is {text!r}: write numbers, as in 0.01,0.09,0.25") from error
     for epsilon in epsilons:
-        GenerationConfig(epsilon=epsilon)
+        pick_settings(typical.Settings, {"epsilon": epsilon})
     return epsilons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.quality import Heldout, Text, read_heldout
@@ -20,7 +21,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     """All variants on all prompts, interleaved, and the loss of each one's base. Raises MedusaError."""
     engines = load_variants(setup, settings, list(LABELS))
     untouched = engines[MEDUSA1]  # its base is frozen, so it is the base as it was
-    trees = {name: engine.budget_tree(settings.nodes - 1) for name, engine in engines.items()}
+    trees = {name: medusa_draft(engine).budget_tree(settings.nodes - 1) for name, engine in engines.items()}
     runners: dict[str, Runner] = {PLAIN: setup.runner(untouched, method="none")}
     runners |= {name: setup.runner(engine, trees[name]) for name, engine in engines.items()}
     logs = setup.interleave(runners)
@@ -34,7 +35,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     for name, engine in engines.items():
         row = make_row(
             logs[name], base, series=LABELS[name], label=LABELS[name], tree_nodes=trees[name].size,
-            expected=expected_lengths(engine.accuracies, trees[name].choices)[-1],
+            expected=expected_lengths(medusa_draft(engine).accuracies, trees[name].choices)[-1],
         )  # fmt: skip
         quality = {"quality": losses[name].mean(), "quality_change": losses[name].change(before)}
         rows.append(row.model_copy(update=quality))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import Runner
 from medusa_core.experiments.rows import make_row
@@ -37,7 +38,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     base = logs[PLAIN]
     rows = [make_row(base, base, series=PLAIN, label=PLAIN, tree_nodes=1)]
     for stage in rungs:
-        expected = expected_lengths(stage.engine.accuracies, stage.tree.choices)[-1]
+        expected = expected_lengths(medusa_draft(stage.engine).accuracies, stage.tree.choices)[-1]
         row = make_row(
             logs[stage.label], base, series=stage.label, label=stage.label,
             tree_nodes=stage.tree.size, expected=expected,
@@ -53,11 +54,12 @@ def measure(setup: Setup, settings: Settings) -> Findings:
 
 def stages(medusa1: Engine, medusa2: Engine, nodes: int) -> list[Stage]:
     """Heads only, then one technique more each; both engines with accuracies."""
+    first = medusa_draft(medusa1)
     return [
-        Stage("heads only", medusa1, chain(medusa1.heads.count)),
-        Stage("+ tree attention", medusa1, best_cartesian(medusa1.accuracies, nodes).topology()),
-        Stage("+ optimised tree", medusa1, medusa1.budget_tree(nodes - 1)),
-        Stage("+ Medusa-2 training", medusa2, medusa2.budget_tree(nodes - 1)),
+        Stage("heads only", medusa1, chain(first.heads.count)),
+        Stage("+ tree attention", medusa1, best_cartesian(first.accuracies, nodes).topology()),
+        Stage("+ optimised tree", medusa1, first.budget_tree(nodes - 1)),
+        Stage("+ Medusa-2 training", medusa2, medusa_draft(medusa2).budget_tree(nodes - 1)),
     ]
 
 

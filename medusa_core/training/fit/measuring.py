@@ -15,6 +15,7 @@ import torch
 
 from medusa_core.checkpoints.names import ACCURACIES_NAME, HEAD_FILES, TREE_NAME
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import BASELINE, machine_record, measure_run, run_bench
@@ -49,7 +50,7 @@ def write_result(
             shutil.copyfile(file, fitted / file.name)
     prompts = first_of(heldout.calibration, plan.heldout_prompts)
     found = _count(engine, prompts, plan, watch)
-    points = _time(replace(engine, accuracies=found.shares), prompts, plan, watch)
+    points = _time(with_heads(engine, accuracies=found.shares), prompts, plan, watch)
     best = best_budget(budgets(found.shares, points))
     tree = search_tree(found.shares, best.nodes - 1)
     record = {
@@ -87,13 +88,14 @@ def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch
     record["fresh_tokens_per_step"] = _fresh_heads(engine, prompts, settings, progress)
     short = replace(settings, max_new_tokens=min(_EXACT_TOKENS, plan.heldout_tokens))
     record["float32"] = _in_float32(config, fitted, engine, exact_prompts, short, progress)
-    tree = engine.tree("default")
+    draft = medusa_draft(engine)
+    tree = draft.tree("default")
     return {
         "model": {
             "base": engine.info.base,
             "parameters": engine.info.parameters,
-            "heads": engine.info.head_count,
-            "head_parameters": engine.info.head_parameters,
+            "heads": draft.heads.count,
+            "head_parameters": engine.info.draft_parameters,
             "dtype": engine.info.dtype,
             "device": engine.info.device,
         },
@@ -121,8 +123,8 @@ def _fresh_heads(
 ) -> float:
     """Tokens per step with untrained heads on the same tree: what the fit began with."""
     lm_head = lm_head_weight(engine.target.model)
-    blocks = lm_head.new_zeros(engine.heads.count, 1, lm_head.shape[1], lm_head.shape[1])
-    fresh = replace(engine, heads=MedusaHeads(blocks, blocks[..., 0].clone(), lm_head.detach()))
+    blocks = lm_head.new_zeros(medusa_draft(engine).heads.count, 1, lm_head.shape[1], lm_head.shape[1])
+    fresh = with_heads(engine, heads=MedusaHeads(blocks, blocks[..., 0].clone(), lm_head.detach()))
     measured = []
     for prompt in prompts:
         measured.append(measure_run(fresh, prompt, settings))
@@ -140,7 +142,7 @@ def _in_float32(
 ) -> dict:
     """Whether Medusa writes what plain decoding writes, in the dtype in which that can be asked exactly."""
     if engine.target.dtype != torch.float32:
-        needed = 4 * (engine.info.parameters + engine.info.head_parameters)
+        needed = 4 * (engine.info.parameters + engine.info.draft_parameters)
         free = free_memory(engine.target.output_device)
         if needed > free:
             return {"skipped": f"float32 needs {needed / GIB:.2f} GB, {free / GIB:.2f} GB were free"}

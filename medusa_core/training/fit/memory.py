@@ -16,7 +16,7 @@ import torch
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory, place
 from medusa_core.loading.memory import GIB
-from medusa_core.loading.model_size import Shape, base_bytes
+from medusa_core.loading.model_size import ModelSize, base_bytes
 from medusa_core.target.quantization import packing_for
 from medusa_core.training.answers import LONGEST
 from medusa_core.training.base_model import uses_bf16
@@ -44,13 +44,13 @@ class StageMemory:
         return round(MARGIN * (self.base + self.heads + self.optimizer + self.activations))
 
 
-def head_parameters(config: FitConfig, shape: Shape) -> int:
+def head_parameters(config: FitConfig, shape: ModelSize) -> int:
     """Trained numbers of all heads: blocks of d² + d, and an LM head of V · d each unless it is shared."""
     own = 0 if config.share_lm_head else shape.vocabulary * shape.width
     return config.heads * (config.head_layers * (shape.width**2 + shape.width) + own)
 
 
-def stages(config: FitConfig, shape: Shape, bytes_each: int, pass_tokens: int) -> list[StageMemory]:
+def stages(config: FitConfig, shape: ModelSize, bytes_each: int, pass_tokens: int) -> list[StageMemory]:
     """What each stage holds; ``bytes_each`` of the base's dtype, ``pass_tokens`` of a forward pass n."""
     found = [_answers(config, shape, bytes_each), _head_training(config, shape, bytes_each, pass_tokens)]
     if config.joint:
@@ -59,7 +59,7 @@ def stages(config: FitConfig, shape: Shape, bytes_each: int, pass_tokens: int) -
 
 
 def fitting_pass(
-    config: FitConfig, shape: Shape, sequence_length: int, batch_tokens: int
+    config: FitConfig, shape: ModelSize, sequence_length: int, batch_tokens: int
 ) -> tuple[int, list[StageMemory], int]:
     """The largest forward pass in tokens that fits, what the stages then take, and what is free.
 
@@ -80,7 +80,7 @@ def fitting_pass(
     return tokens, stages(config, shape, bytes_each, tokens), free
 
 
-def peak(config: FitConfig, shape: Shape, bytes_each: int, pass_tokens: int) -> int:
+def peak(config: FitConfig, shape: ModelSize, bytes_each: int, pass_tokens: int) -> int:
     """Bytes of the largest stage."""
     return max(stage.total for stage in stages(config, shape, bytes_each, pass_tokens))
 
@@ -91,20 +91,20 @@ def target_of(config: FitConfig) -> tuple[torch.device, int]:
     return device, 2 if uses_bf16(Medusa1Config(precision=config.precision), device) else _FLOAT32
 
 
-def _answers(config: FitConfig, shape: Shape, bytes_each: int) -> StageMemory:
+def _answers(config: FitConfig, shape: ModelSize, bytes_each: int) -> StageMemory:
     tokens = config.answer_batch * (LONGEST + config.answer_tokens)
     cache = tokens * 2 * shape.layers * shape.key_value_width * bytes_each
     logits = config.answer_batch * shape.vocabulary * 3 * _FLOAT32  # sampling sorts and sums copies
     return StageMemory("answers", _base_bytes(config, shape, bytes_each), 0, 0, cache + logits)
 
 
-def _head_training(config: FitConfig, shape: Shape, bytes_each: int, n: int) -> StageMemory:
+def _head_training(config: FitConfig, shape: ModelSize, bytes_each: int, n: int) -> StageMemory:
     base = n * (8 * shape.width + 3 * shape.intermediate) * bytes_each  # of one layer, without its graph
     heads, optimizer, losses = _heads_in_training(config, shape, bytes_each, n)
     return StageMemory("heads", _base_bytes(config, shape, bytes_each), heads, optimizer, base + losses)
 
 
-def _joint_training(config: FitConfig, shape: Shape, bytes_each: int, n: int) -> StageMemory:
+def _joint_training(config: FitConfig, shape: ModelSize, bytes_each: int, n: int) -> StageMemory:
     adapter = Medusa2Config().lora_rank * shape.adapted
     layer = shape.width if config.gradient_checkpointing else 12 * shape.width + 4 * shape.intermediate
     base = shape.layers * n * layer * bytes_each
@@ -120,7 +120,7 @@ def _joint_training(config: FitConfig, shape: Shape, bytes_each: int, n: int) ->
     )
 
 
-def _heads_in_training(config: FitConfig, shape: Shape, bytes_each: int, n: int) -> tuple[int, int, int]:
+def _heads_in_training(config: FitConfig, shape: ModelSize, bytes_each: int, n: int) -> tuple[int, int, int]:
     """Bytes of the heads (float32, and autocast's copy), of gradients and optimizer, of their losses."""
     count = head_parameters(config, shape)
     copies = _FLOAT32 + (bytes_each if bytes_each < _FLOAT32 else 0)
@@ -130,17 +130,17 @@ def _heads_in_training(config: FitConfig, shape: Shape, bytes_each: int, n: int)
     return count * copies, count * (_FLOAT32 + _ADAM[config.optimizer]), losses + features
 
 
-def _decoding(config: FitConfig, shape: Shape, bytes_each: int) -> StageMemory:
+def _decoding(config: FitConfig, shape: ModelSize, bytes_each: int) -> StageMemory:
     heads = head_parameters(config, shape) * bytes_each
     return StageMemory("measuring", shape.parameters * bytes_each, heads, 0, 0)
 
 
-def _base_bytes(config: FitConfig, shape: Shape, bytes_each: int) -> int:
+def _base_bytes(config: FitConfig, shape: ModelSize, bytes_each: int) -> int:
     return base_bytes(shape, bytes_each, packing_for("4bit") if config.base_4bit else None)
 
 
 def _fixes(
-    config: FitConfig, shape: Shape, device: torch.device, bytes_each: int, tokens: int, free: int
+    config: FitConfig, shape: ModelSize, device: torch.device, bytes_each: int, tokens: int, free: int
 ) -> Iterator[str]:
     """Flags that make the fit small enough, each by itself, with what it then needs."""
     changes: dict[str, dict[str, object]] = {

@@ -16,7 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import measure_run
 from medusa_core.loading.load import load_engine
-from medusa_core.loading.model_size import Shape
+from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import Plan, Rates
 from medusa_core.training.fit.settings import FitConfig
@@ -42,7 +42,7 @@ class _SeenEnough(Exception):  # noqa: N818 - no error
 
 
 def probe(
-    config: FitConfig, plan: Plan, shape: Shape, folder: Path, seeds: Path | None, watch: Watch
+    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: Watch
 ) -> Rates:
     """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
     started = time.perf_counter()

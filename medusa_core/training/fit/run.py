@@ -16,7 +16,7 @@ from pathlib import Path
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.loading.model_size import Shape, model_shape
+from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.fit.measuring import measure, write_result
@@ -61,7 +61,7 @@ class Prepared:
     """What is known before a fit starts: its numbers, its memory by stage, and what is free of it."""
 
     plan: Plan
-    shape: Shape
+    shape: ModelSize
     memory: list[StageMemory]
     free: int
     resumed: bool
@@ -77,7 +77,7 @@ def prepare(config: FitConfig, watch: Watch) -> Prepared:
     base = base_path(config)
     tokenizer = load_tokenizer(base)
     Encoder(tokenizer)  # raises when no text could be ended
-    shape = model_shape(base)
+    shape = model_size(base)
     begun = (folder / ANSWERS).is_dir()
     plan = read_plan(folder, config, begun=begun)
     if begun and plan is None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from medusa_core.checkpoints.locate import embedded_model
-from medusa_core.checkpoints.write import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.loading.model_size import Shape
+from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.plan import Plan
@@ -61,7 +61,7 @@ def joint_config(config: FitConfig, plan: Plan, folder: Path, heads: Path) -> Me
     )
 
 
-def write_shared_start(config: FitConfig, shape: Shape, folder: Path) -> None:
+def write_shared_start(config: FitConfig, shape: ModelSize, folder: Path) -> None:
     """Fresh heads that share the LM head, for a training to begin with (zero blocks: the base's guesses)."""
     blocks = torch.zeros(config.heads, config.head_layers, shape.width, shape.width)
     heads = MedusaHeads(blocks, blocks[..., 0].clone(), torch.empty(shape.vocabulary, shape.width))

@@ -14,14 +14,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.text.plural import counted
 from medusa_core.trees.budget import best_budget, budgets
-from medusa_core.trees.search import search_tree
 from medusa_core.trees.tree import Topology
 from ui.records.examples import example_prompts
 from ui.records.updates import StopFlag
 
 if TYPE_CHECKING:
+    from medusa_core.drafters.medusa.draft import MedusaDraft
     from medusa_core.engine import Engine
     from medusa_core.trees.budget import LatencyPoint
 
@@ -57,7 +58,7 @@ def measure_gain(engine: Engine, assets: Path, flag: StopFlag) -> Iterator[str |
     prompts = [engine.encode(text) for text in _in_turn(assets)]
     clock = _Clock(flag)
     for number, found in enumerate(count_heads(engine, prompts, COUNTED_TOKENS), start=1):
-        engine = replace(engine, accuracies=found.shares)
+        engine = with_heads(engine, accuracies=found.shares)
         yield f"Counting right guesses: prompt {number} of {len(prompts)}"
         if clock.over:
             break
@@ -70,7 +71,7 @@ def measure_gain(engine: Engine, assets: Path, flag: StopFlag) -> Iterator[str |
             latency = run.latency
         if flag.stopped or (latency and clock.over):
             break
-    engine = replace(engine, default_tree=_best_tree(engine, latency))
+    engine = with_heads(engine, default_tree=_best_tree(medusa_draft(engine), latency))
     yield engine, (yield from _race(engine, prompts, flag))
 
 
@@ -80,12 +81,12 @@ def _in_turn(assets: Path) -> list[str]:
     return [text for texts in zip_longest(*kinds) for text in texts if text is not None]
 
 
-def _best_tree(engine: Engine, latency: Sequence[LatencyPoint]) -> Topology:
+def _best_tree(draft: MedusaDraft, latency: Sequence[LatencyPoint]) -> Topology:
     """The tree with the most expected tokens per second, or one of the usual size where nobody timed them."""
     nodes = USUAL_NODES
     if len(latency) > 1:
-        nodes = best_budget(budgets(engine.accuracies, latency)).nodes
-    return Topology.from_choices(search_tree(engine.accuracies, nodes - 1).choices)
+        nodes = best_budget(budgets(draft.accuracies, latency)).nodes
+    return draft.budget_tree(nodes - 1)
 
 
 def _race(engine: Engine, prompts: Sequence[list[int]], flag: StopFlag) -> Generator[str, None, Gain | None]:
@@ -95,10 +96,14 @@ def _race(engine: Engine, prompts: Sequence[list[int]], flag: StopFlag) -> Gener
     from medusa_core.target.quantization import lm_head_weight  # noqa: PLC0415
 
     lm_head = lm_head_weight(engine.target.model)
-    fresh = MedusaHeads.fresh(lm_head, engine.heads.count, 1).requires_grad_(False).eval()
+    fresh = MedusaHeads.fresh(lm_head, medusa_draft(engine).heads.count, 1).requires_grad_(False).eval()
     plain = GenerationConfig(method="none", max_new_tokens=RACE_TOKENS)
     ours = replace(plain, method="medusa")
-    racers = {"plain": (engine, plain), "fresh": (replace(engine, heads=fresh), ours), "new": (engine, ours)}
+    racers = {
+        "plain": (engine, plain),
+        "fresh": (with_heads(engine, heads=fresh), ours),
+        "new": (engine, ours),
+    }
     runs: dict[str, list[Measurement]] = {name: [] for name in racers}
     clock = _Clock(flag)
     for number, prompt in enumerate(prompts, start=1):
@@ -111,7 +116,7 @@ def _race(engine: Engine, prompts: Sequence[list[int]], flag: StopFlag) -> Gener
         yield f"Racing plain decoding: prompt {number} of {len(prompts)}"
     rate = {name: sum(len(m.tokens) for m in log) / sum(m.seconds for m in log) for name, log in runs.items()}
     kept = {name: sum(len(m.tokens) for m in log) / sum(m.steps for m in log) for name, log in runs.items()}
-    nodes = engine.default_tree.size
+    nodes = medusa_draft(engine).tree("default").size
     fresh_speedup, speedup = (rate[name] / rate["plain"] for name in ("fresh", "new"))
     return Gain(nodes, kept["fresh"], fresh_speedup, kept["new"], speedup, len(runs["new"]))
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zipfile import ZIP_STORED, ZipFile
 
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 
@@ -64,6 +65,7 @@ def base_name(engine: Engine, folder: str, *, public: bool) -> str:
 def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
     """The README of the zip. `what` says how they were trained."""
     flags = f"--heads {FOLDER}" + ("" if _findable(base) else f" --model WHERE_{base}_LIES")
+    draft = medusa_draft(engine)
     lines = [
         f"# Medusa heads for {'the embedded model' if base == 'embedded' else base}",
         "",
@@ -76,13 +78,13 @@ def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
         "",
         "`config.json` names the base, and `--model` another place of it. `tree.json` is the tree that",
         "promised most on the machine of the training: "
-        f"{counted(engine.default_tree.size, 'node')} with the root.",
+        f"{counted(draft.tree('default').size, 'node')} with the root.",
     ]
-    if engine.accuracies:
+    if draft.accuracies:
         lines += ["", "| head | first guess right | one of the first five |", "|---|---|---|"]
         lines += [
             f"| {head} | {row[0]:.2f} | {sum(row[:5]):.2f} |"
-            for head, row in enumerate(engine.accuracies, start=1)
+            for head, row in enumerate(draft.accuracies, start=1)
         ]
     if gain is not None:
         prompts = counted(gain.prompts, "prompt")
@@ -98,9 +100,10 @@ def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
 def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
     """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
     from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME  # noqa: PLC0415
-    from medusa_core.checkpoints.write import save_heads  # noqa: PLC0415
+    from medusa_core.drafters.medusa.save import save_heads  # noqa: PLC0415
 
-    size = _BYTES_EACH * sum(p.numel() for p in engine.heads.parameters()) + belongings.adapter.size
+    draft = medusa_draft(engine)
+    size = _BYTES_EACH * sum(p.numel() for p in draft.heads.parameters()) + belongings.adapter.size
     if size > MOST_BYTES:
         raise MedusaError(
             f"the heads take {size / 1e6:.0f} MB, the page hands out {MOST_BYTES / 1e6:.0f}: "
@@ -108,10 +111,10 @@ def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
         )
     with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        save_heads(engine.heads, folder, belongings.base)
-        (folder / TREE_NAME).write_text(json.dumps(engine.default_tree.choices), encoding="utf-8")
-        if engine.accuracies:
-            record = {"accuracies": engine.accuracies}
+        save_heads(draft.heads, folder, belongings.base)
+        (folder / TREE_NAME).write_text(json.dumps(draft.tree("default").choices), encoding="utf-8")
+        if draft.accuracies:
+            record = {"accuracies": draft.accuracies}
             (folder / ACCURACIES_NAME).write_text(json.dumps(record), encoding="utf-8")
         (folder / "README.md").write_text(belongings.card, encoding="utf-8")
         for part, content in belongings.adapter.files:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.recipes import result_of, train
 from ui.figures.training import Curves
@@ -236,7 +235,7 @@ class _Run:
         result = result_of(config, folder)
         engine = load_engine(replace(self._load, model=result.model, heads=result.heads))
         base = self._engine.info.base  # the name people know, not that of the folder it was found in
-        name = f"{base} + {counted(engine.info.head_count, 'Medusa head')}"
+        name = " + ".join([base, *engine.info.drafts])
         info = replace(engine.info, base=base, name=name, heads="trained in the app")
         return replace(_sharing(engine, self._engine), info=info)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from medusa_core.trees.baselines import best_cartesian_trees, random_choices
@@ -80,7 +81,7 @@ def shipped_lab(session: Session, chosen: Chosen) -> Lab:
     assumed = Lab(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=chosen.model)
     if (engine := session.model_at_hand(chosen)) is not None:
         assumed = _engine_lab(engine, "shipped with the heads", chosen)
-        if engine.heads is None:
+        if not engine.drafts:
             return assumed
     try:
         file = session.accuracies_file(chosen)
@@ -94,10 +95,12 @@ def shipped_lab(session: Session, chosen: Chosen) -> Lab:
 
 def _engine_lab(engine: Engine, source: str, chosen: Chosen) -> Lab:
     """What an engine knows of its heads; `source` is said where it knows their accuracies."""
-    heads, known = engine.heads.count if engine.heads else USUAL_HEADS, engine.accuracies
-    without = ASSUMED if engine.heads else WITHOUT_HEADS
-    rows = frozen(known or assumed_accuracies(heads))
-    return Lab(rows, source if known else without, engine=chosen.engine, model=chosen.model)
+    if not engine.drafts:
+        rows = frozen(assumed_accuracies(USUAL_HEADS))
+        return Lab(rows, WITHOUT_HEADS, engine=chosen.engine, model=chosen.model)
+    draft = medusa_draft(engine)
+    rows = frozen(draft.accuracies or assumed_accuracies(draft.heads.count))
+    return Lab(rows, source if draft.accuracies else ASSUMED, engine=chosen.engine, model=chosen.model)
 
 
 def read_lab(text: str, lab: Lab, source: str) -> Lab:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from medusa_core.trees.budget import LatencyPoint, unsteady
@@ -53,15 +54,16 @@ def _measure(
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - these pull in transformers
     from medusa_core.evaluation.latency import measure_latency  # noqa: PLC0415
 
-    if engine.heads is None:
+    if not engine.drafts:
         raise MedusaError(
             f"{engine.info.base} has no Medusa heads, so nothing can be measured: choose a model with heads"
         )
+    heads = medusa_draft(engine).heads
     prompts = [engine.encode(text) for text in texts]
-    if count_again or lab.source == ASSUMED or len(lab.accuracies) != engine.heads.count:
+    if count_again or lab.source == ASSUMED or len(lab.accuracies) != heads.count:
         lab = yield from _count(engine, lab, prompts, flag)
     # The trees to time are those that the page shows.
-    engine = replace(engine, accuracies=[list(row) for row in lab.accuracies])
+    engine = with_heads(engine, accuracies=[list(row) for row in lab.accuracies])
     points: list[LatencyPoint] = []
     complete = 0
     with closing(measure_latency(engine, prompts, rounds=ROUNDS, new_tokens=ROUND_TOKENS)) as runs:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from medusa_core.cli.flags import add_prompt_flags, add_settings
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.flags import add_prompt_flags, add_run_settings, add_settings
+from medusa_core.config import LoadConfig
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -17,6 +17,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
     add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig, leave_out=("method",))
+    add_run_settings(parser, leave_out=("method",))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
     parser.set_defaults(run="medusa_core.cli.commands.bench:run")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 
 from medusa_core.cli.commands.flags.generate import add_marks_flag
-from medusa_core.cli.flags import add_settings
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.flags import add_run_settings, add_settings
+from medusa_core.config import LoadConfig
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -18,6 +18,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("chat", help="talk with a model", description=__doc__)
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig)
+    add_run_settings(parser)
     add_marks_flag(parser)
     parser.set_defaults(run="medusa_core.cli.commands.chat:run")

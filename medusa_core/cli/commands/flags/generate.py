@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from medusa_core.cli.flags import add_settings
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.flags import add_run_settings, add_settings
+from medusa_core.config import LoadConfig
 
 MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": ("", "")}
 
@@ -16,7 +16,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("prompt", nargs="?", help='text to continue; "-" reads standard input')
     parser.add_argument("--prompt-ids", help="token ids instead of text: 1,2,3")
     add_settings(parser, LoadConfig)
-    add_settings(parser, GenerationConfig)
+    add_run_settings(parser)
     parser.add_argument("--trace", help="write the run as a trace file")
     parser.add_argument(
         "--json", action="store_true", help="print the trace's output object as the last line"

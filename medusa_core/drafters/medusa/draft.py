@@ -1,0 +1,82 @@
+"""Heads as they are loaded for a target, with the tree and the accuracies that lie beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from medusa_core.checkpoints.files import layout_of
+from medusa_core.checkpoints.locate import beside_heads, tree_beside
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.checkpoints.read import read_heads
+from medusa_core.drafters.medusa import Settings
+from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.target.quantization import lm_head_weight
+from medusa_core.text.plural import counted
+from medusa_core.trees.search import assumed_accuracies, read_accuracies, search_tree
+from medusa_core.trees.tree import Topology, load_tree
+
+if TYPE_CHECKING:
+    from medusa_core.target.model import Target
+
+_FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
+
+
+@dataclass(frozen=True)
+class MedusaDraft:
+    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+
+    heads: MedusaHeads
+    default_tree: Topology | None = None
+    accuracies: list[list[float]] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For the badge."""
+        return counted(self.heads.count, "Medusa head")
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The heads' weights."""
+        yield from self.heads.parameters()
+
+    def tree(self, name: str | Topology) -> Topology:
+        """The tree that a setting names; "default" is the one shipped with the heads."""
+        if isinstance(name, Topology):
+            return name
+        if name != "default":
+            return load_tree(name)
+        return self.default_tree or self.budget_tree(_FALLBACK_NODES)
+
+    def budget_tree(self, nodes: int) -> Topology:
+        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
+        accuracies = self.accuracies or assumed_accuracies(self.heads.count)
+        return Topology.from_choices(search_tree(accuracies, nodes).choices)
+
+
+def owns(folder: Path) -> bool:
+    """Whether the folder holds Medusa heads. Raises MedusaError for damaged files."""
+    return layout_of(folder) is not None
+
+
+def load(folder: Path, target: Target) -> MedusaDraft:
+    """Read heads, tree and accuracies. Raises MedusaError when they do not fit the target."""
+    tensors = read_heads(folder)
+    tree = tree_beside(folder, target.output_device)
+    accuracies = beside_heads(folder, ACCURACIES_NAME)
+    return MedusaDraft(
+        build_heads(tensors, lm_head_weight(target.model), folder),
+        load_tree(str(tree)) if tree else None,
+        read_accuracies(accuracies, tensors.count) if accuracies else None,
+        tensors.notes,
+    )
+
+
+def fixed_tree(draft: MedusaDraft | None, settings: Settings) -> Topology | None:
+    """The tree of a run with these settings, None without heads."""
+    return draft.tree(settings.tree) if draft is not None else None

@@ -1,0 +1,57 @@
+"""How many numbers Medusa heads have, by their files' headers or their config, without reading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from medusa_core.checkpoints.files import FULL_PREFIX, Layout, layout_of, pickle_fault, read_config
+from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.names import HEADS_NAME
+from medusa_core.drafters import DraftSize
+from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    from medusa_core.loading.model_size import ModelSize
+
+_PUBLISHED_HEADS = 5  # where their config does not say how many
+
+
+def size(folder: Path, base: ModelSize) -> DraftSize:
+    """What heads take beside ``base``; they keep no cache. Raises MedusaError when a file is damaged."""
+    return DraftSize(head_numbers(folder, base))
+
+
+def head_numbers(folder: Path, base: ModelSize) -> int:
+    """Numbers in the heads of a folder: by their files where those are here, else by what their config says.
+
+    Raises MedusaError when a file is damaged.
+    """
+    layout = layout_of(folder)
+    pickled = folder / f"{HEADS_NAME}.pt"
+    if layout is Layout.HEADS and pickled.is_file():
+        return _numbers_pickled(pickled)
+    prefix = FULL_PREFIX if layout is Layout.FULL else ""
+    names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
+    files = folder.glob(f"{names}.safetensors") if layout else ()
+    tensors = (tensor for file in files for tensor in tensor_headers(file))
+    counted = sum(tensor.count for tensor in tensors if tensor.name.startswith(prefix))
+    return counted or _numbers_by_config(read_config(folder), base)
+
+
+def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
+    heads = config.get("medusa_num_heads") or config.get("num_heads") or _PUBLISHED_HEADS
+    layers = config.get("medusa_num_layers") or 1
+    own = 0 if str(config.get("version")) == "2" else base.vocabulary * base.width
+    return heads * (layers * (base.width**2 + base.width) + own)
+
+
+def _numbers_pickled(file: Path) -> int:
+    try:
+        # Shapes alone: the numbers stay on the disk.
+        state = torch.load(file, map_location="meta", weights_only=True, mmap=True)
+        return sum(tensor.numel() for tensor in state.values())
+    except Exception as error:  # a damaged pickle makes its reader stumble over anything
+        raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error

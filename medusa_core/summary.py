@@ -1,0 +1,68 @@
+"""What a run has made so far, added up once for every reader of the loop's steps.
+
+Two rates, never one word for both: *decode* tokens per second count the time inside steps, *end-to-end*
+tokens per second the whole call with the reading of the prompt and whatever the reader did between steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from medusa_core.decoding import Step
+from medusa_core.text.stopping import text_before_stop
+
+PHASES = ("propose", "verify", "accept", "commit", "total")
+
+
+class RunSummary:
+    """Tokens, steps, times and text of a run; ``add`` each step as it comes."""
+
+    def __init__(self, decode_text: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
+        """``stop`` are the texts that end the run. The end-to-end clock starts here."""
+        self.token_ids: list[int] = []  # new tokens only
+        self.steps = 0
+        self.phase_ms = dict.fromkeys(PHASES, 0.0)
+        self.nodes = 0  # of the largest tree so far, with the root
+        self.finish_reason: str | None = None  # None while it runs, and when it was broken off
+        self.elapsed = 0.0  # seconds from the start to the end of the last step
+        self._decode_text = decode_text
+        self._stop = stop
+        self._start = time.perf_counter()
+
+    def add(self, step: Step) -> None:
+        """Count a step."""
+        self.token_ids += step.emitted
+        self.steps += 1
+        self.nodes = max(self.nodes, step.tree.size)
+        for phase, milliseconds in asdict(step.ms).items():
+            self.phase_ms[phase] += milliseconds
+        self.finish_reason = step.finish_reason
+        self.elapsed = time.perf_counter() - self._start
+
+    @property
+    def text(self) -> str:
+        """The text so far, cut before the end-of-text token or a stop string."""
+        tokens = self.token_ids[:-1] if self.finish_reason == "eos" else self.token_ids
+        return text_before_stop(self._decode_text(tokens), self._stop)
+
+    @property
+    def seconds(self) -> float:
+        """Time inside steps; reading the prompt is not counted."""
+        return self.phase_ms["total"] / 1000
+
+    @property
+    def tokens_per_step(self) -> float:
+        """New tokens over steps, 0 before the first; plain decoding has 1.0."""
+        return len(self.token_ids) / self.steps if self.steps else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """New tokens over the time inside steps, 0 before the first."""
+        return len(self.token_ids) / self.seconds if self.seconds else 0.0
+
+    @property
+    def end_to_end_tokens_per_second(self) -> float:
+        """New tokens over the time of the whole run, 0 before the first step."""
+        return len(self.token_ids) / self.elapsed if self.elapsed else 0.0
