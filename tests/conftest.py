@@ -26,6 +26,7 @@ from training_corpus import write_corpus
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.checkpoints.write import save_heads
 from medusa_core.cli.main import main
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.pretrain import pretrain
 
@@ -71,7 +72,7 @@ def engine_folder(engine, tmp_path_factory):
         engine.target.model.save_pretrained(folder)
         engine.tokenizer.save_pretrained(folder)
         heads = folder / HEADS_FOLDER
-        save_heads(engine.heads, heads, "tiny", torch.float32)
+        save_heads(medusa_draft(engine).heads, heads, "tiny", torch.float32)
         (heads / TREE_NAME).write_text(json.dumps([[0], [1], [0, 0]]), encoding="utf-8")
 
     return built_once(tmp_path_factory, "model", build)

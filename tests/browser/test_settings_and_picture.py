@@ -38,7 +38,7 @@ def address(engine, engine_folder, tmp_path_factory, serve):
     (assets / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
     (assets / "traces").mkdir()
     for name, (prompt, settings) in RUNS.items():
-        config = GenerationConfig(max_new_tokens=12, tree="cartesian-4x2x2", **settings)
+        config = GenerationConfig.of(max_new_tokens=12, tree="cartesian-4x2x2", **settings)
         ids = engine.encode(prompt)
         builder = TraceBuilder(engine, config, ids)
         for step in engine.stream(ids, config):

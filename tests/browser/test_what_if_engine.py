@@ -41,7 +41,7 @@ def script_page(chromium):
 
 def recorded(engine, rule: str, temperature: float):
     """A run's settings, steps and trace."""
-    config = GenerationConfig(
+    config = GenerationConfig.of(
         acceptance=rule, temperature=temperature, tree=TREE, max_new_tokens=30, epsilon=0.09, delta=0.3
     )
     builder = TraceBuilder(engine, config, tiny.PROMPT)
@@ -60,7 +60,7 @@ def wishes() -> list[dict]:
 
 def judged_by_engine(step, wish: dict) -> list[int]:
     """The path that the engine's own rule takes on this tree under these settings."""
-    return make_rule(GenerationConfig(**wish), torch.Generator())(step.tree, step.logits).path
+    return make_rule(GenerationConfig.of(**wish), torch.Generator())(step.tree, step.logits).path
 
 
 def draws(settings: dict) -> bool:
@@ -101,7 +101,7 @@ def test_a_real_run_with_the_wished_settings_accepts_as_many(script_page, engine
     for wish, shown in zip(wished, script_page.evaluate(SHOWN, [trace, wished]), strict=True):
         text = list(tiny.PROMPT)
         for step, view in zip(steps, shown, strict=True):
-            new = GenerationConfig(tree=TREE, max_new_tokens=30, **wish)
+            new = GenerationConfig.of(tree=TREE, max_new_tokens=30, **wish)
             first = next(engine.stream(text, new))
             assert first.tree.tokens.tolist() == step.tree.tokens.tolist()
             assert view["path"] == first.verdict.path, (wish, step.index)

@@ -30,6 +30,7 @@ from safetensors.torch import load_file
 from medusa_core.checkpoints.convert import FORMATS, Request, convert
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.trees.tree import load_tree
@@ -68,7 +69,7 @@ def test_every_format_from_every_other_computes_the_same(tmp_path, model, base, 
     heads = heads_of(model, "shared" if layout in ("v2", "vllm") else "copies")
     folder = to(named_heads(tmp_path / "a", layout, heads, base), tmp_path / "b", kind, model=str(base))
     engine = load_engine(LoadConfig(model=str(base), heads=str(folder), dtype="float32", device="cpu"))
-    assert torch.equal(engine.heads(HIDDEN), heads(HIDDEN))
+    assert torch.equal(medusa_draft(engine).heads(HIDDEN), heads(HIDDEN))
     # The heads name their base, so they are enough.
     assert load_engine(LoadConfig(heads=str(folder), dtype="float32", device="cpu")).info.base == "base"
 

@@ -265,7 +265,7 @@ def test_what_the_model_writes_may_go_on_as_context(shop, monkeypatch):
     engine = load(str(shop.engine), dtype="float32", device="cpu")
     conversation = Conversation(engine)
     conversation.messages = [Message("user", "ab"), Message("assistant", "c\x07d")]
-    assert conversation.reply("abc", GenerationConfig(max_new_tokens=4)).prompt
+    assert conversation.reply("abc", GenerationConfig.of(max_new_tokens=4)).prompt
 
 
 LINES = {

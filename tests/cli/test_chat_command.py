@@ -14,6 +14,7 @@ from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.checkpoints.write import save_heads
 from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.loading.load import load_engine
 
 
@@ -25,7 +26,7 @@ def chat_folder(engine_for, tmp_path):
         engine = engine_for(template)
         engine.target.model.save_pretrained(tmp_path)
         engine.tokenizer.save_pretrained(tmp_path)
-        save_heads(engine.heads, tmp_path / HEADS_FOLDER, "tiny", torch.float32)
+        save_heads(medusa_draft(engine).heads, tmp_path / HEADS_FOLDER, "tiny", torch.float32)
         return tmp_path
 
     return write
@@ -51,7 +52,7 @@ def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
     assert code == 0
     engine = load_engine(LoadConfig(model=str(folder), dtype="float32"))
     conversation = Conversation(engine)
-    config = GenerationConfig(max_new_tokens=20)
+    config = GenerationConfig.of(max_new_tokens=20)
     replies = [ask(conversation, text, config) for text in ("Hi", "Why")]
     plain = "".join(reply.text + "\n" for reply in replies)
     _, unmarked, _ = talk(folder, "Hi\nWhy\n", "--marks", "none")

@@ -14,6 +14,7 @@ from training_corpus import write_corpus
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.loading.load import load_engine
 
 
@@ -31,10 +32,10 @@ def test_fresh_heads_say_what_the_base_says(base, model, tmp_path, count, layers
     flags = ["--num-heads", str(count), "--layers", str(layers), *(["--share-lm-head"] if shared else [])]
     assert main(["heads", "init", "--model", str(base), "--out", str(out), *flags]) == 0
     engine = load_engine(LoadConfig(heads=str(out), dtype="float32", device="cpu"))
-    assert (engine.heads.count, engine.heads.layers) == (count, layers)
-    assert engine.heads.shares_lm_head == shared
+    assert (medusa_draft(engine).heads.count, medusa_draft(engine).heads.layers) == (count, layers)
+    assert medusa_draft(engine).heads.shares_lm_head == shared
     said = model.lm_head(HIDDEN)
-    assert torch.allclose(engine.heads(HIDDEN), said.expand(count, -1, -1), atol=1e-6)
+    assert torch.allclose(medusa_draft(engine).heads(HIDDEN), said.expand(count, -1, -1), atol=1e-6)
     assert config_of(out)["base_model_name_or_path"] == str(base)
 
 

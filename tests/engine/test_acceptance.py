@@ -20,7 +20,7 @@ V = 6  # few tokens, so that drafts are often right and token 0 is common
 
 
 def rule_for(seed=0, **settings_):
-    return make_rule(GenerationConfig(**settings_), torch.Generator().manual_seed(seed))
+    return make_rule(GenerationConfig.of(**settings_), torch.Generator().manual_seed(seed))
 
 
 def random_case(parents, seed):

@@ -12,6 +12,7 @@ import torch
 
 import medusa_core
 from medusa_core import MedusaError, decode, generate, load
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.trace import RunTrace
 
 SMALL = {"tree": "cartesian-4x2x2", "max_new_tokens": 24}
@@ -19,7 +20,7 @@ SMALL = {"tree": "cartesian-4x2x2", "max_new_tokens": 24}
 
 def test_load_reads_a_folder_with_its_heads(engine_folder):
     engine = load(engine_folder, dtype=torch.float32, device=torch.device("cpu"))
-    assert engine.heads.count == tiny.HEADS
+    assert medusa_draft(engine).heads.count == tiny.HEADS
     assert (engine.info.dtype, engine.info.device) == ("float32", "cpu")
     bare = load(str(engine_folder), heads="none", dtype="float32")
     assert bare.heads is None
@@ -44,7 +45,7 @@ def test_generate_sums_the_run_up(engine):
     steps = tiny.run(engine, max_new_tokens=24)
     assert result.steps == len(steps)
     assert result.tokens_per_step == 24 / len(steps) > 1
-    assert result.tokens_per_second == pytest.approx(24 / result.seconds)
+    assert result.decode_tokens_per_second == pytest.approx(24 / result.seconds)
     assert result.text == engine.decode_text(result.token_ids)
     assert result.finish_reason == "length"
     assert result.trace is None

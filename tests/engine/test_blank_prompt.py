@@ -37,4 +37,4 @@ def test_nothing_is_none(engine):
 
 def test_a_message_of_white_space_says_nothing(engine):
     with pytest.raises(MedusaError, match="the message is empty: write at least one word"):
-        Conversation(engine).reply(" \n", GenerationConfig(method="none", max_new_tokens=4))
+        Conversation(engine).reply(" \n", GenerationConfig.of(method="none", max_new_tokens=4))

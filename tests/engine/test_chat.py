@@ -18,7 +18,7 @@ from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
 from medusa_core.text.stopping import text_before_stop
 
-SETTINGS = GenerationConfig(max_new_tokens=24, tree="cartesian-3x2x1")
+SETTINGS = GenerationConfig.of(max_new_tokens=24, tree="cartesian-3x2x1")
 QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Good"]
 
 
@@ -335,7 +335,7 @@ def test_the_embedded_model_answers():
     conversation = Conversation(engine)
     assert conversation.turn_end.stop == ("\nUser:",)
     for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
-        reply = ask(conversation, text, GenerationConfig(max_new_tokens=40))
+        reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=40))
         assert reply.text.strip()
         assert "User:" not in reply.text
         assert reply.tokens == tiny.emitted(engine.stream(reply.prompt, reply.config))

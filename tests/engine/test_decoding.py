@@ -8,6 +8,7 @@ import torch
 from tiny import PROMPT, run, transformers_greedy
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.loading.load import load_engine
 
 TREES = ["cartesian-1x1x1", "cartesian-4x2x1", "cartesian-3x3x3", "cartesian-10"]
@@ -65,7 +66,7 @@ def test_typical_accepts_more_than_matching_does(engine):
 
 def test_the_loaded_engine_decodes_like_the_one_in_memory(engine, engine_folder):
     loaded = load_engine(LoadConfig(model=str(engine_folder), dtype="float32", device="cpu"))
-    assert [list(choice) for choice in loaded.tree("default").choices] == [[0], [1], [0, 0]]
+    assert [list(choice) for choice in medusa_draft(loaded).tree("default").choices] == [[0], [1], [0, 0]]
     steps = run(loaded, tree="default", max_new_tokens=40)
     assert tiny.emitted(steps) == tiny.emitted(run(engine, method="none", max_new_tokens=40))
     assert max(len(step.emitted) for step in steps) == 3
@@ -100,9 +101,9 @@ def test_the_tree_holds_the_guesses_of_the_heads(engine):
     read = list(PROMPT)
     for step in steps:
         hidden = engine.target.model(torch.tensor([read]), output_hidden_states=True).hidden_states[-1][0, -1]
-        logp = engine.heads(hidden[None])[:, 0].log_softmax(-1)
+        logp = medusa_draft(engine).heads(hidden[None])[:, 0].log_softmax(-1)
         for node in range(1, step.tree.size):
-            head, rank = step.tree.heads[node], step.tree.ranks[node]
+            head, rank = step.tree.origins[node].head, step.tree.origins[node].rank
             best = logp[head - 1].argsort(descending=True)
             assert int(step.tree.tokens[node]) == int(best[rank])
             assert float(step.tree.draft_logp[node]) == pytest.approx(
@@ -112,7 +113,7 @@ def test_the_tree_holds_the_guesses_of_the_heads(engine):
 
 
 def test_the_caller_is_not_left_in_inference_mode(engine):
-    stream = engine.stream(PROMPT, GenerationConfig(tree="cartesian-4"))
+    stream = engine.stream(PROMPT, GenerationConfig.of(tree="cartesian-4"))
     next(stream)
     assert not torch.is_inference_mode_enabled()
 
@@ -122,10 +123,10 @@ def test_the_caller_is_not_left_in_inference_mode(engine):
 
 def test_interleaved_streams_do_not_influence_each_other(engine):
     configs = [
-        GenerationConfig(tree="cartesian-4x2x2", max_new_tokens=40),
-        GenerationConfig(tree="cartesian-2x2", temperature=0.9, seed=5, max_new_tokens=40),
-        GenerationConfig(method="none", temperature=1.3, seed=6, max_new_tokens=40),
-        GenerationConfig(tree="cartesian-3x1x1", acceptance="typical", temperature=0.7, max_new_tokens=40),
+        GenerationConfig.of(tree="cartesian-4x2x2", max_new_tokens=40),
+        GenerationConfig.of(tree="cartesian-2x2", temperature=0.9, seed=5, max_new_tokens=40),
+        GenerationConfig.of(method="none", temperature=1.3, seed=6, max_new_tokens=40),
+        GenerationConfig.of(tree="cartesian-3x1x1", acceptance="typical", temperature=0.7, max_new_tokens=40),
     ]
     prompts = [tiny.random_tokens(4 + i, seed=i) for i in range(len(configs))]
     alone = [tiny.emitted(engine.stream(p, c)) for p, c in zip(prompts, configs, strict=True)]

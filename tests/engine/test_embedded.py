@@ -50,8 +50,8 @@ def test_no_file_is_too_large_for_a_space():
 
 
 def same_in_fewer_steps(engine, prompt):
-    steps = list(engine.stream(prompt, GenerationConfig(max_new_tokens=48)))
-    plain = engine.stream(prompt, GenerationConfig(max_new_tokens=48, method="none"))
+    steps = list(engine.stream(prompt, GenerationConfig.of(max_new_tokens=48)))
+    plain = engine.stream(prompt, GenerationConfig.of(max_new_tokens=48, method="none"))
     return tiny.emitted(steps) == tiny.emitted(plain) and len(steps) <= 30
 
 

@@ -16,9 +16,8 @@ import torch
 from one_draw_a_path import PerPathRule
 from scipy.stats import chisquare
 
-from medusa_core.acceptance import match
+from medusa_core.acceptance import NoSettings, match
 from medusa_core.acceptance.sampling import probabilities
-from medusa_core.config import GenerationConfig
 
 VOCABULARY = 8
 DRAWS = 4000
@@ -50,7 +49,7 @@ def exact(logits, temperature=TEMPERATURE):
 
 def p_value(rule_class, logits, wanted):
     """χ² test; verdicts expected fewer than five times are counted together, and 0 when one is impossible."""
-    rule = rule_class(GenerationConfig(temperature=TEMPERATURE), torch.Generator().manual_seed(0))
+    rule = rule_class(TEMPERATURE, NoSettings(), torch.Generator().manual_seed(0))
     tree, counts = tiny.token_tree(PARENTS, TOKENS), Counter()
     for _ in range(DRAWS):
         verdict = rule(tree, logits)
@@ -68,11 +67,11 @@ def p_value(rule_class, logits, wanted):
 
 
 def test_what_is_kept_of_a_tree_has_the_models_own_distribution(logits):
-    assert p_value(match.Rule, logits, exact(logits)) > LEAST_P
+    assert p_value(match.MatchRule, logits, exact(logits)) > LEAST_P
 
 
 def test_the_wrong_temperature_is_seen(logits):
-    assert p_value(match.Rule, logits, exact(logits, 1.0)) < LEAST_P
+    assert p_value(match.MatchRule, logits, exact(logits, 1.0)) < LEAST_P
 
 
 def test_one_draw_a_path_is_seen(logits):

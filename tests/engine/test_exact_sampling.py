@@ -17,10 +17,11 @@ import torch
 from one_draw_a_path import PerPathRule
 from scipy.stats import chisquare
 
-from medusa_core.acceptance import match
+from medusa_core.acceptance import NoSettings, match
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
+from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.target.model import Target
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import load_tree
@@ -98,13 +99,13 @@ def wanted(small_model):
 def sampled_counts(target, heads, tree, rule_class, runs=RUNS):
     """How often each triple came, [V, V, V]."""
     counts: Counter = Counter()
-    topology = load_tree(tree)
+    topology, drafts = load_tree(tree), {"medusa": MedusaDraft(heads)} if heads else {}
     for seed in range(runs):
-        config = GenerationConfig(
+        config = GenerationConfig.of(
             method="medusa" if heads else "none", temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW
         )
-        drafter = make_drafter(target, heads, topology, config)
-        rule = rule_class(config, torch.Generator().manual_seed(seed))
+        drafter = make_drafter(target, drafts, config.changed(tree=topology))
+        rule = rule_class(config.temperature, NoSettings(), torch.Generator().manual_seed(seed))
         stopper = Stopper(frozenset(), (), NEW, decode=str)
         counts[tuple(tiny.emitted(decode(target, drafter, rule, PROMPT, stopper, NEW)))] += 1
     table = np.zeros((V, V, V))
@@ -125,12 +126,12 @@ def p_value(counts, wanted):
 
 @pytest.fixture(scope="module")
 def plain_counts(small_model):
-    return sampled_counts(RememberingTarget(small_model), None, "cartesian-1", match.Rule)
+    return sampled_counts(RememberingTarget(small_model), None, "cartesian-1", match.MatchRule)
 
 
 def test_matching_samples_from_the_models_own_distribution(small_model, wanted):
     heads = tiny.random_heads(small_model)
-    counts = sampled_counts(RememberingTarget(small_model), heads, "cartesian-4x3x2", match.Rule)
+    counts = sampled_counts(RememberingTarget(small_model), heads, "cartesian-4x3x2", match.MatchRule)
     assert p_value(counts, wanted) > LEAST_P
 
 
@@ -160,11 +161,11 @@ def test_remembered_forwards_change_nothing(small_model):
     engine = tiny.build_engine(small_model, heads, tokenizer=False)
     target = RememberingTarget(small_model)
     for seed in range(10):
-        config = GenerationConfig(
+        config = GenerationConfig.of(
             temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW, tree="cartesian-4x3x2"
         )
-        drafter = make_drafter(target, heads, load_tree(config.tree), config)
-        rule = match.Rule(config, torch.Generator().manual_seed(seed))
+        drafter = make_drafter(target, {"medusa": MedusaDraft(heads)}, config)
+        rule = match.MatchRule(config.temperature, NoSettings(), torch.Generator().manual_seed(seed))
         stopper = Stopper(frozenset(), (), NEW, decode=str)
         remembered = tiny.emitted(decode(target, drafter, rule, PROMPT, stopper, NEW))
         assert remembered == tiny.emitted(engine.stream(PROMPT, config))

@@ -52,7 +52,7 @@ def test_every_step_emits_what_was_recorded(heads, number, tmp_path):
     run = golden["runs"][number]
     tree = tmp_path / "tree.json"
     tree.write_text(json.dumps(golden["trees"][run["tree"]]), encoding="utf-8")
-    config = GenerationConfig(
+    config = GenerationConfig.of(
         acceptance="match" if run["mode"] == "greedy" else "typical",
         temperature=run["temperature"],
         epsilon=run["epsilon"],
@@ -79,6 +79,6 @@ def test_every_step_emits_what_was_recorded(heads, number, tmp_path):
 def test_plain_decoding_is_the_recorded_continuation(heads):
     golden = recorded()[heads]
     for prompt, wanted in zip(golden["prompts"], golden["vanilla"], strict=True):
-        config = GenerationConfig(method="none", max_new_tokens=len(wanted), ignore_eos=True)
+        config = GenerationConfig.of(method="none", max_new_tokens=len(wanted), ignore_eos=True)
         steps = list(golden_engine(heads).stream(prompt, config))
         assert [token for step in steps for token in step.emitted] == wanted

@@ -11,6 +11,8 @@ import torch
 
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa import with_heads as changed_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
@@ -18,7 +20,7 @@ from medusa_core.loading.load import load_engine
 
 
 def with_heads(engine, heads):
-    return replace(engine, heads=heads, info=replace(engine.info, head_count=heads.count))
+    return changed_heads(engine, heads=heads)
 
 
 def slow_accuracy(engine, text, head):
@@ -28,7 +30,7 @@ def slow_accuracy(engine, text, head):
     for position in range(len(tokens) - head - 1):
         ids = torch.tensor([tokens[: position + 1]])
         hidden = engine.target.model(ids, output_hidden_states=True).hidden_states[-1][0, -1]
-        guess = int(engine.heads(hidden[None])[head - 1, 0].argmax())
+        guess = int(medusa_draft(engine).heads(hidden[None])[head - 1, 0].argmax())
         hits.append(guess == tokens[position + head + 1])
     return sum(hits) / len(hits)
 
@@ -71,7 +73,7 @@ def test_heads_that_were_better_when_measured(embedded):
     assert report.verdict == "weaker"
     measured = f"{embedded.accuracies[0][0]:.0%}"
     assert f"were right {measured} of the time when measured, here it is" in report.message
-    assert check_heads(replace(worse, accuracies=None), new_tokens=24).ok
+    assert check_heads(changed_heads(worse, accuracies=None), new_tokens=24).ok
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -114,7 +116,7 @@ def test_texts_that_are_too_short(engine):
     with pytest.raises(MedusaError, match="the text has 4 tokens, 5 are needed: give a longer one"):
         check_heads(engine, "abcd")
     with pytest.raises(MedusaError, match="no heads to check"):
-        check_heads(replace(engine, heads=None))
+        check_heads(replace(engine, drafts={}))
 
 
 def test_a_text_longer_than_the_context_is_cut(engine):

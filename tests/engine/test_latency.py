@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from medusa_core.cli.main import main
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import calibrate_heads, count_heads
 from medusa_core.evaluation.latency import measure_latency
@@ -54,8 +55,8 @@ def test_every_size_is_run_once_a_round_and_all_its_phases_are_timed(engine):
 
 
 def test_tokens_per_step_are_those_of_the_decode_loop(engine):
-    tree = engine.budget_tree(5)
-    steps = tiny.run(replace(engine, default_tree=tree), PROMPTS[0], tree="default", max_new_tokens=24)
+    tree = medusa_draft(engine).budget_tree(5)
+    steps = tiny.run(with_heads(engine, default_tree=tree), PROMPTS[0], tree="default", max_new_tokens=24)
     counted = [len(step.verdict.path) for step in steps[1:] if step.tree.size == 6]
     *_, last = measure_latency(engine, PROMPTS[:1], (6,), rounds=2, new_tokens=24)
     assert last.latency[0].steps == 2 * len(counted)
@@ -95,7 +96,7 @@ def test_steps_with_a_shallower_tree_do_not_count(engine):
     room = engine.target.context - len(PROMPTS[0])
     *_, last = measure_latency(engine, PROMPTS[:1], (8,), rounds=1, new_tokens=10 * room)
     whole = tiny.run(
-        replace(engine, default_tree=engine.budget_tree(7)), PROMPTS[0], tree="default",
+        with_heads(engine, default_tree=medusa_draft(engine).budget_tree(7)), PROMPTS[0], tree="default",
         max_new_tokens=10 * room,
     )  # fmt: skip
     assert whole[-1].tree.size < 8  # there were such steps

@@ -22,6 +22,7 @@ from medusa_core.checkpoints.locate import locate, locate_model
 from medusa_core.cli import progress as load_line
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
@@ -149,7 +150,7 @@ def test_downloads_are_told_in_bytes(hub, named):
     hub.delay = 0.02
     stages = []
     loaded = load_engine(LoadConfig(*named, "float32", "cpu"), stages.append)
-    assert loaded.heads.count == tiny.HEADS
+    assert medusa_draft(loaded).heads.count == tiny.HEADS
     assert names_of(stages) == ["files", "memory", "files", "weights", "check", "heads"]
     # Small files first; it is told what the memory must hold before anything large is asked for.
     known = next(i for i, stage in enumerate(stages) if stage.name == "memory")
@@ -158,7 +159,7 @@ def test_downloads_are_told_in_bytes(hub, named):
     assert len(set(shares)) > 3
     assert all(0 < share <= 1 for share in shares)
     assert stages[known].estimate.parameters == loaded.info.parameters
-    assert stages[known].estimate.heads == 4 * loaded.info.head_parameters
+    assert stages[known].estimate.heads == 4 * loaded.info.draft_parameters
     assert hub.sent.count("model.safetensors") == 1
     again = []
     load_engine(LoadConfig(*named, "float32", "cpu"), again.append)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from medusa_core.checkpoints.locate import tree_beside
 from medusa_core.checkpoints.names import GPU_TREE_NAME, TREE_NAME
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 
@@ -23,7 +24,7 @@ def load_from(folder, **settings):
 
 def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
     loaded = load_from(engine_folder)
-    assert torch.equal(loaded.heads(HIDDEN), engine.heads(HIDDEN))
+    assert torch.equal(medusa_draft(loaded).heads(HIDDEN), medusa_draft(engine).heads(HIDDEN))
     assert (loaded.info.head_count, loaded.info.dtype, loaded.info.device) == (3, "float32", "cpu")
     assert loaded.info.parameters == sum(p.numel() for p in engine.target.model.parameters())
     beside = tmp_path / "beside"
@@ -48,8 +49,8 @@ def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):
     write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
     loaded = load_from(engine_folder, heads=str(tmp_path / "other"))
-    assert loaded.heads.count == 5
-    assert loaded.tree("default").size == 16  # searched, since these heads bring no tree
+    assert medusa_draft(loaded).heads.count == 5
+    assert medusa_draft(loaded).tree("default").size == 16  # searched, since these heads bring no tree
 
 
 def damaged(folder, tmp_path, name, content):

@@ -14,11 +14,13 @@ from head_files import public_state, vllm_state, write, write_config, write_full
 from transformers import DeepseekV3Config, MambaConfig, MambaForCausalLM
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa.size import head_numbers
 from medusa_core.errors import MedusaError
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
-from medusa_core.loading.model_size import head_numbers, model_shape
+from medusa_core.loading.model_size import model_size
 
 GIB = 2**30
 
@@ -39,7 +41,7 @@ def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
     estimate = estimate_memory(config_of(engine_folder, dtype=dtype))
     engine = load_engine(config_of(engine_folder, dtype=dtype))
     assert estimate.base == held(engine.target.model.parameters())
-    assert estimate.heads == held(engine.heads.parameters())
+    assert estimate.heads == held(medusa_draft(engine).heads.parameters())
     assert (estimate.dtype, estimate.device) == (dtype, "cpu")
     assert estimate.parameters == engine.info.parameters
     cache = engine.target.new_cache(engine.target.context + 64)
@@ -94,7 +96,7 @@ def test_heads_are_counted_in_every_format_or_by_their_config(model, base, tmp_p
     LAYOUTS[layout](tmp_path / "heads", heads, base)
     blocks = heads.block_weight.numel() + heads.block_bias.numel()
     expected = blocks if layout == "v2" else blocks + heads.lm_weight.numel()
-    assert head_numbers(tmp_path / "heads", model_shape(base)) == expected
+    assert head_numbers(tmp_path / "heads", model_size(base)) == expected
 
 
 def test_a_model_that_cannot_be_counted_says_what_it_is(tmp_path):
@@ -189,7 +191,7 @@ def held():
     return 1024 * next(int(row.split()[1]) for row in rows if row.startswith("RssAnon"))
 
 def run(engine, tokens):
-    config = GenerationConfig(max_new_tokens=20, tree="cartesian-4x2")
+    config = GenerationConfig.of(max_new_tokens=20, tree="cartesian-4x2")
     for _ in engine.stream(torch.arange(tokens).remainder(20).tolist(), config):
         pass
 

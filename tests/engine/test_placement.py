@@ -17,6 +17,7 @@ from transformers import LlamaConfig
 
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading import devices
@@ -158,7 +159,8 @@ def test_a_spread_model_decodes_as_a_whole_one(spread_engine, engine):
     elsewhere = [name for name, tensor in target.model.named_parameters() if tensor.is_meta]
     assert elsewhere
     cpu = torch.device("cpu")
-    assert target.device == target.output_device == spread_engine.heads.block_weight.device == cpu
+    heads = medusa_draft(spread_engine).heads
+    assert target.device == target.output_device == heads.block_weight.device == cpu
     assert torch.equal(lm_head_weight(target.model), engine.target.model.lm_head.weight)
     expected = tiny.transformers_greedy(engine.target.model, tiny.PROMPT, 40)
     for method in ("none", "medusa"):
@@ -172,7 +174,7 @@ def test_a_spread_model_decodes_as_a_whole_one(spread_engine, engine):
 
 
 def test_heads_that_share_an_absent_lm_head_have_its_numbers(spread_engine, engine, tmp_path):
-    write(tmp_path, public_state(engine.heads, version=2))
+    write(tmp_path, public_state(medusa_draft(engine).heads, version=2))
     tensors = read_heads(tmp_path)
     heads = build_heads(tensors, lm_head_weight(spread_engine.target.model), tmp_path)
     assert torch.equal(heads.lm_weight, engine.target.model.lm_head.weight)
@@ -183,7 +185,7 @@ def test_weights_elsewhere_in_memory_come_when_they_are_run(engine):
     model = tiny.frequent_zero_model(kv_heads=2)
     accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
     assert all(parameter.is_meta for parameter in model.parameters())
-    spread_out = tiny.build_engine(model, engine.heads)
+    spread_out = tiny.build_engine(model, medusa_draft(engine).heads)
     assert tiny.emitted(tiny.run(spread_out, max_new_tokens=40)) == tiny.emitted(
         tiny.run(replace(engine, tokenizer=None), max_new_tokens=40)
     )

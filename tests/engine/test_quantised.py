@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 import tiny
@@ -20,6 +19,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.target import quantization as quantised
@@ -76,7 +76,7 @@ def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, qu
     model = engine.target.model
     assert not model.model.layers[0].mlp.up_proj.weight.is_floating_point()
     assert furthest(engine) < 1e-5
-    fitted = replace(engine, heads=tiny.fitted_heads(model))
+    fitted = with_heads(engine, heads=tiny.fitted_heads(model))
     expected = [tiny.transformers_greedy(model, prompt, 32) for prompt in PROMPTS]
     assert texts(fitted, method="none") == expected
     assert texts(fitted) == expected
@@ -91,8 +91,8 @@ def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, qu
 @pytest.mark.parametrize(("quantize", "words"), [("4bit", "bfloat16, 4-bit"), ("8bit", "bfloat16, 8-bit")])
 def test_heads_and_lm_head_stay_as_they_are(plain, quantize, words):
     engine, whole = load_from(plain, dtype="bfloat16", quantize=quantize), load_from(plain, dtype="bfloat16")
-    assert engine.heads.block_weight.dtype == torch.bfloat16
-    assert torch.equal(engine.heads.lm_weight, whole.heads.lm_weight)
+    assert medusa_draft(engine).heads.block_weight.dtype == torch.bfloat16
+    assert torch.equal(medusa_draft(engine).heads.lm_weight, medusa_draft(whole).heads.lm_weight)
     assert torch.equal(engine.target.model.lm_head.weight, whole.target.model.lm_head.weight)
     assert engine.info.dtype == words
     assert engine.info.parameters == whole.info.parameters  # packed ones are counted as what they stand for
@@ -145,8 +145,8 @@ def test_a_packed_lm_head_is_made_into_numbers_for_the_heads_that_share_it(tmp_p
     blocks = tiny.random_heads(quantisable(vocab_size=32))
     write(tmp_path / "heads", public_state(blocks, version=2))
     engine = load_from(tmp_path)
-    assert engine.heads.shares_lm_head
-    torch.testing.assert_close(engine.heads.lm_weight, numbers, **BF16)
+    assert medusa_draft(engine).heads.shares_lm_head
+    torch.testing.assert_close(medusa_draft(engine).heads.lm_weight, numbers, **BF16)
     assert texts(engine) == texts(engine, method="none")
 
 
@@ -216,7 +216,7 @@ def test_what_a_config_says_of_its_weights(settings, packing, words):
 
 def test_packed_is_what_is_counted_as_packed(tmp_path):
     """Experts are no linear layers to bitsandbytes: they stay as they are, in model and count."""
-    from medusa_core.loading.model_size import base_bytes, model_shape
+    from medusa_core.loading.model_size import base_bytes, model_size
 
     config = MixtralConfig(
         vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
@@ -225,6 +225,6 @@ def test_packed_is_what_is_counted_as_packed(tmp_path):
     tiny.build_model(config).save_pretrained(tmp_path)
     model = load_from(tmp_path, quantize="8bit").target.model
     held = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    shape = model_shape(tmp_path)
+    shape = model_size(tmp_path)
     assert shape.linear < 0.2 * shape.parameters
     assert base_bytes(shape, 4, quantised.packing_for("8bit")) == pytest.approx(held, rel=0.05)

@@ -18,6 +18,7 @@ from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import find_sources, locate_heads
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
@@ -89,9 +90,10 @@ def test_heads_from_the_hub_find_their_base(hub, engine_folder, heads, model, tm
     named = {"--heads": ("", name), "--model": (name, ""), "both": (BASE, name)}[how]
     engine = load_from(*named)
     if name.startswith("Mega"):
-        heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, engine.heads.lm_weight)
-        assert engine.heads.shares_lm_head
-    assert torch.equal(engine.heads(HIDDEN), heads(HIDDEN))
+        shared = medusa_draft(engine).heads.lm_weight
+        heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, shared)
+        assert medusa_draft(engine).heads.shares_lm_head
+    assert torch.equal(medusa_draft(engine).heads(HIDDEN), heads(HIDDEN))
     assert (engine.info.base, engine.info.heads) == (BASE, name)
     assert engine.tokenizer is not None
     assert bool(engine.info.notes) == ("v1.3" in name)
@@ -103,7 +105,7 @@ def test_a_full_model_from_the_hub_is_its_own_base(hub, engine_folder, heads, tm
     name = "FasterDecoding/medusa-1.0-zephyr-7b-beta"
     hub_repository(hub, name, write_full(tmp_path / "full", engine_folder, heads, shards))
     engine = load_from(*(name if there else "" for there in named))
-    assert torch.equal(engine.heads(HIDDEN), heads(HIDDEN))
+    assert torch.equal(medusa_draft(engine).heads(HIDDEN), heads(HIDDEN))
     assert (engine.info.base, engine.info.heads) == (name, name)
 
 

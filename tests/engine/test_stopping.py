@@ -189,9 +189,9 @@ def test_settings_that_do_not_fit(engine, model):
     with pytest.raises(MedusaError, match="has no tokenizer"):
         tiny.build_engine(model, None, tokenizer=False).encode("a")
     with pytest.raises(MedusaError, match=r"temperature is -0.1, the smallest is 0.0"):
-        GenerationConfig(temperature=-0.1)
+        GenerationConfig.of(temperature=-0.1)
     with pytest.raises(MedusaError, match="temperature is nan"):
-        GenerationConfig(temperature=float("nan"))
+        GenerationConfig.of(temperature=float("nan"))
 
 
 def test_a_vocabulary_smaller_than_the_ranks_is_named():

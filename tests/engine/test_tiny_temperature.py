@@ -45,7 +45,7 @@ def test_the_command_line_takes_it(command, shop):
         assert code == 0
         texts.append(json.loads(out.splitlines()[-1])["token_ids"])
     assert texts[0] == texts[1]
-    assert GenerationConfig(temperature=1e-50).temperature == 1e-50
+    assert GenerationConfig.of(temperature=1e-50).temperature == 1e-50
 
 
 def test_transformers_own_generate_is_benched_at_it_too(command, shop):

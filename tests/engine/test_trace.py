@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 import tiny
@@ -29,7 +30,7 @@ SETTINGS = {
 
 def record(engine, *, most_steps=None, **settings):
     """The trace of a run together with its steps."""
-    config = GenerationConfig(**({"tree": "cartesian-4x2x2", "max_new_tokens": 25} | settings))
+    config = GenerationConfig.of(**({"tree": "cartesian-4x2x2", "max_new_tokens": 25} | settings))
     builder = TraceBuilder(engine, config, PROMPT)
     steps = list(itertools.islice(engine.stream(PROMPT, config), most_steps))
     for step in steps:
@@ -62,8 +63,8 @@ def test_numbers_are_those_of_the_step(engine, name):
             number = node["id"]
             assert node["token_id"] == int(step.tree.tokens[number])
             assert node["text"] == tiny.LETTERS[node["token_id"]]
-            assert (node["depth"], node["head"]) == (step.tree.depths[number], step.tree.heads[number])
-            assert node["rank"] == step.tree.ranks[number]
+            assert node["depth"] == step.tree.depths[number]
+            assert node["origin"] == asdict(step.tree.origins[number])
             assert node["accepted"] == (number in step.verdict.path)
             if parent < 0:
                 assert [node[k] for k in ("parent", "draft_p", "p", "entropy", "threshold")] == [None] * 5
@@ -114,7 +115,9 @@ def test_every_node_has_the_reason_that_its_numbers_give(engine, name):
 def test_header_and_output(engine):
     trace, steps = record(engine, tree="cartesian-2x1", seed=7)
     tokens = tiny.emitted(steps)
-    assert trace["schema_version"] == 1
+    assert trace["schema_version"] == 2
+    assert trace["config"]["drafter"] == {"name": "medusa", "settings": {"tree": "cartesian-2x1"}}
+    assert trace["config"]["acceptance"] == {"name": "match", "settings": {}}
     assert trace["config"]["tree"] == [[0], [1], [0, 0], [1, 0]]
     assert trace["config"]["seed"] == 7
     assert trace["prompt"] == {"text": "bcad", "token_ids": PROMPT}
@@ -163,7 +166,7 @@ def test_a_cancelled_run(engine):
 
 
 def test_begin_is_the_trace_without_its_steps(engine):
-    config = GenerationConfig(tree="cartesian-2")
+    config = GenerationConfig.of(tree="cartesian-2")
     trace = TraceBuilder(engine, config, PROMPT).begin()
     assert set(trace) == {"schema_version", "model", "config", "prompt", "steps"}
     assert trace["steps"] == []
@@ -193,7 +196,7 @@ def drop(*keys):
 
 
 FAULTS = {
-    "other version": (put("schema_version", to=2), "schema_version: Input should be 1"),
+    "other version": (put("schema_version", to=3), "schema_version: Input should be 2"),
     "missing part": (drop("output"), "output: Field required"),
     "missing number": (drop("steps", 1, "nodes", 2, "p"), r"steps\.1\.nodes\.2\.p: Field required"),
     "text for a number": (

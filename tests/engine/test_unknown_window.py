@@ -16,6 +16,7 @@ from custom import by_medusa
 from transformers import DynamicCache, MistralConfig
 
 from medusa_core import generate, load
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 
 PROMPT = [1, 2, 0, 3, 7, 5, 5, 9, 4, 2]
@@ -70,7 +71,9 @@ def test_so_it_is_inside_generate_and_from_files(tmp_path, engine_folder):
     assert model.config.sliding_window == WINDOW
     expected = by_transformers(model, use_cache=False)
     assert generate(engine, PROMPT, max_new_tokens=40).token_ids == expected
-    ours = by_medusa(model, engine.heads)(torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False)
+    ours = by_medusa(model, medusa_draft(engine).heads)(
+        torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False
+    )
     assert ours[0, len(PROMPT) :].tolist() == expected
 
 

@@ -9,6 +9,7 @@ import pytest
 import tiny
 from tiny_experiments import build_setup, write_prompts, write_variants
 
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import variants
 from medusa_core.experiments.figure3 import measurement as figure3
@@ -54,22 +55,23 @@ def test_figure4_measures_each_tree_by_the_engine_itself(setup):
     found = figure4.measure(setup, settings)
     assert {row.series for row in found.rows} == {"plain decoding", "optimised", "cartesian", "random"}
     assert [row.x for row in found.rows if row.series == "optimised"] == [2, 9]
-    candidates = figure4.candidate_trees(setup.engine.accuracies, [2, 9], settings)
+    candidates = figure4.candidate_trees(medusa_draft(setup.engine).accuracies, [2, 9], settings)
     for candidate in candidates:
         row = next(row for row in found.rows if row.label == candidate.label)
-        engine = replace(setup.engine, default_tree=candidate.tree)
+        engine = with_heads(setup.engine, default_tree=candidate.tree)
         steps = [step for prompt in setup.all_prompts for step in engine.stream(prompt, setup.config())]
         assert row.tokens_per_step.mean == pytest.approx(len(tiny.emitted(steps)) / len(steps), abs=1e-4)
         assert row.tree_nodes == row.x == candidate.tree.size
-        expected = expected_lengths(setup.engine.accuracies, candidate.tree.choices)[-1]
+        expected = expected_lengths(medusa_draft(setup.engine).accuracies, candidate.tree.choices)[-1]
         assert row.expected_tokens_per_step == pytest.approx(expected, abs=1e-3)
 
 
 def test_of_trees_of_one_size_the_optimised_has_the_highest_estimate(setup):
     settings = figure4.Settings(random_trees=5)
     for size in (4, 9, 30):
-        candidates = figure4.candidate_trees(setup.engine.accuracies, [size], settings)
-        best = max(candidates, key=lambda c: expected_lengths(setup.engine.accuracies, c.tree.choices)[-1])
+        candidates = figure4.candidate_trees(medusa_draft(setup.engine).accuracies, [size], settings)
+        accuracies = medusa_draft(setup.engine).accuracies
+        best = max(candidates, key=lambda c: expected_lengths(accuracies, c.tree.choices)[-1])
         assert best.series == figure4.OPTIMISED
         assert all(c.tree.size <= size for c in candidates)
 

@@ -45,7 +45,7 @@ def write_assets(path: Path, load: LoadConfig) -> Path:
     """Example prompts and one recorded run, as they are shipped."""
     (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
     engine = load_engine(load)
-    config = GenerationConfig(acceptance="typical", temperature=0.7, max_new_tokens=24)
+    config = GenerationConfig.of(acceptance="typical", temperature=0.7, max_new_tokens=24)
     builder = TraceBuilder(engine, config, [0, 7, 1])
     for step in engine.stream([0, 7, 1], config):
         builder.add(step)

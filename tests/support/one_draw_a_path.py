@@ -8,7 +8,7 @@ from medusa_core.acceptance import match
 from medusa_core.acceptance.verdict import Verdict
 
 
-class PerPathRule(match.Rule):
+class PerPathRule(match.MatchRule):
     """The fault of public code: every path draws its own tokens, and the luckiest path is taken."""
 
     def __call__(self, tree, logits):
@@ -22,4 +22,4 @@ class PerPathRule(match.Rule):
                 kept += 1
             if kept > len(best) or bonus is None:
                 best, bonus = path[:kept], draws[kept - 1]
-        return Verdict(best, bonus, [True] * tree.size, None, None, None)
+        return Verdict(best, bonus, [True] * tree.size, None, None, "")

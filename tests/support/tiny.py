@@ -24,10 +24,12 @@ from transformers import (
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
+from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.target.model import Target
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.origin import ROOT
+from medusa_core.trees.token_tree import TokenTree
 
 VOCABULARY = 24
 HEADS = 3
@@ -130,14 +132,14 @@ def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer
         name="tiny",
         base="tiny",
         heads="tiny" if heads else None,
-        head_count=heads.count if heads else 0,
         dtype="float32",
         device="cpu",
         parameters=sum(p.numel() for p in model.parameters()),
-        head_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
+        draft_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
         dtype_reason="as asked",
     )
-    return Engine(target, heads, None, None, tiny_tokenizer() if tokenizer else None, info)
+    drafts = {"medusa": MedusaDraft(heads)} if heads else {}
+    return Engine(target, drafts, tiny_tokenizer() if tokenizer else None, info)
 
 
 @st.composite
@@ -158,16 +160,7 @@ def choices_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
 
 def token_tree(parents: Sequence[int], tokens: Sequence[int]) -> TokenTree:
     """Candidates from parents and tokens; who drafted them does not matter to the tests that use this."""
-    depths = [len(path_to(parents, node)) - 1 for node in range(len(parents))]
-    return TokenTree(
-        tokens=torch.tensor(tokens),
-        parents=list(parents),
-        depths=depths,
-        heads=depths,
-        ranks=[0] * len(parents),
-        mask=ancestor_mask(parents),
-        draft_logp=torch.zeros(len(parents)),
-    )
+    return TokenTree.from_lists(tokens, parents, [ROOT] * len(parents))
 
 
 def random_tokens(count: int, seed: int, vocabulary: int = VOCABULARY) -> list[int]:
@@ -192,7 +185,7 @@ def emitted(steps) -> list[int]:
 
 def run(engine, prompt=PROMPT, **settings) -> list[Step]:
     """All steps of a run, on a small tree unless told otherwise."""
-    return list(engine.stream(prompt, GenerationConfig(**({"tree": "cartesian-4x2x2"} | settings))))
+    return list(engine.stream(prompt, GenerationConfig.of(**({"tree": "cartesian-4x2x2"} | settings))))
 
 
 def transformers_greedy(model, prompt, count) -> list[int]:

@@ -10,6 +10,7 @@ import torch
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.experiments import variants
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.experiments.setup import Setup
@@ -31,13 +32,13 @@ def write_variants(engine_folder, root) -> str:
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     model = engine.target.model
     save_heads(tiny.random_heads(model), root / "medusa1", "tiny", torch.float32)
-    save_heads(engine.heads, root / "medusa2", "tiny", torch.float32)
+    save_heads(medusa_draft(engine).heads, root / "medusa2", "tiny", torch.float32)
     torch.manual_seed(0)
     for weight in model.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     model.save_pretrained(root / "direct")
     engine.tokenizer.save_pretrained(root / "direct")
-    save_heads(engine.heads, root / "direct" / HEADS_FOLDER, "tiny", torch.float32)
+    save_heads(medusa_draft(engine).heads, root / "direct" / HEADS_FOLDER, "tiny", torch.float32)
     return ",".join(f"{name}={root / name}" for name in ("medusa1", "medusa2", "direct"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 
+from medusa_core.trace_format import upgraded_trace
+
 IMAGE = "<img src=x onerror=alert(2)>"
 HOSTILE = ["<script>alert(1)</script>", "${1+1}", "{{value}}", IMAGE, "`", "\\", "�", ""]
 TREE = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0, 0]]
@@ -64,7 +66,7 @@ def make_trace(steps: int = 8, acceptance: str = "typical") -> dict:
         made.append(make_step(rng, index, cache_length, acceptance))
     tokens = [token for step in made for token in step["emitted"]]
     temperature = 0.7 if acceptance == "typical" else 0
-    return {
+    trace = {
         "schema_version": 1,
         "model": {"name": "tiny", "base": "b", "heads": "h", "dtype": "float32", "device": "cpu",
                   "parameters": 1},
@@ -75,3 +77,5 @@ def make_trace(steps: int = 8, acceptance: str = "typical") -> dict:
                    "steps": steps, "tokens_per_step": len(tokens) / steps, "tokens_per_second": 99.0,
                    "seconds": 1},
     }  # fmt: skip
+    # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
+    return upgraded_trace(trace)

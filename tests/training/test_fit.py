@@ -19,6 +19,7 @@ from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.loading.load import load_engine
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.examples import read_examples
@@ -65,13 +66,13 @@ def test_the_result_is_loaded_like_any_heads(fitted):
     config, _, report, _ = fitted
     folder = Path(config.out) / FITTED
     engine = load_engine(LoadConfig(model=config.model, heads=str(folder), dtype="float32", device="cpu"))
-    assert engine.heads.count == 3
-    assert not engine.heads.shares_lm_head  # format v1
-    assert engine.accuracies == report["accuracies"]
-    assert engine.tree("default").size == report["tree"]["nodes"]
+    assert medusa_draft(engine).heads.count == 3
+    assert not medusa_draft(engine).heads.shares_lm_head  # format v1
+    assert medusa_draft(engine).accuracies == report["accuracies"]
+    assert medusa_draft(engine).tree("default").size == report["tree"]["nodes"]
     prompt = engine.encode(SENTENCES[0][:8])
-    steps = list(engine.stream(prompt, GenerationConfig(max_new_tokens=8)))
-    plain = list(engine.stream(prompt, GenerationConfig(max_new_tokens=8, method="none")))
+    steps = list(engine.stream(prompt, GenerationConfig.of(max_new_tokens=8)))
+    plain = list(engine.stream(prompt, GenerationConfig.of(max_new_tokens=8, method="none")))
     assert tiny.emitted(steps) == tiny.emitted(plain)
     assert len(steps) < len(plain)
 

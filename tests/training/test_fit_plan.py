@@ -9,8 +9,9 @@ import tiny
 from fits import RATES, tiny_config
 
 from medusa_core.cli.main import main
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
-from medusa_core.loading.model_size import model_shape
+from medusa_core.loading.model_size import model_size
 from medusa_core.training.fit import memory
 from medusa_core.training.fit.memory import fitting_pass, head_parameters
 from medusa_core.training.fit.plan import (
@@ -112,15 +113,15 @@ def test_a_plan_survives_its_file(tmp_path):
 
 
 def test_parameters_are_counted_exactly(engine_folder, engine):
-    shape = model_shape(engine_folder)
+    shape = model_size(engine_folder)
     assert shape.parameters == engine.info.parameters
-    assert head_parameters(FitConfig(heads=tiny.HEADS), shape) == engine.info.head_parameters
+    assert head_parameters(FitConfig(heads=tiny.HEADS), shape) == engine.info.draft_parameters
     assert (shape.width, shape.vocabulary, shape.layers) == (32, tiny.VOCABULARY, 2)
     assert shape.key_value_width == 16
 
 
 def test_too_little_memory_is_named_with_what_would_help(engine_folder, monkeypatch):
-    shape = replace(model_shape(engine_folder), vocabulary=200_000, width=4096)
+    shape = replace(model_size(engine_folder), vocabulary=200_000, width=4096)
     config = FitConfig(dtype="float32", device="cpu")
     gib = 2**30
     monkeypatch.setattr(memory, "free_memory", lambda device: 40 * gib)
@@ -131,7 +132,7 @@ def test_too_little_memory_is_named_with_what_would_help(engine_folder, monkeypa
     assert "--heads 2 (" in words
     assert "--base-4bit" not in words  # no GPU here
     joint = replace(config, recipe="medusa2")
-    together = replace(config, heads=2, share_lm_head=True)
+    together = with_heads(config, heads=2, share_lm_head=True)
     monkeypatch.setattr(memory, "free_memory", lambda device: memory.peak(together, shape, 4, 512))
     with pytest.raises(MedusaError, match="use --recipe medusa1 --heads 2 --share-lm-head together"):
         fitting_pass(joint, shape, 512, 2048)
@@ -141,7 +142,7 @@ def test_too_little_memory_is_named_with_what_would_help(engine_folder, monkeypa
 
 
 def test_a_step_is_made_in_passes_where_memory_is_short(engine_folder, monkeypatch):
-    shape = replace(model_shape(engine_folder), vocabulary=200_000)
+    shape = replace(model_size(engine_folder), vocabulary=200_000)
     config = FitConfig(dtype="float32", device="cpu", answer_batch=1)
     enough, _, _ = fitting_pass(config, shape, 512, 2048)
     assert enough == 2048

@@ -23,6 +23,7 @@ from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.names import ADAPTER_NAME
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import DirectConfig, Medusa1Config, SelfDistillConfig
@@ -33,7 +34,7 @@ PROMPT = "The cat saw a"
 
 def tokens_per_step(load, tree="cartesian-2x2x2"):
     engine = load_engine(replace(load, dtype="float32", device="cpu"))
-    steps = list(engine.stream(engine.encode(PROMPT), GenerationConfig(tree=tree, max_new_tokens=60)))
+    steps = list(engine.stream(engine.encode(PROMPT), GenerationConfig.of(tree=tree, max_new_tokens=60)))
     return sum(len(step.emitted) for step in steps) / len(steps)
 
 
@@ -84,8 +85,8 @@ def test_adapter_and_heads_load_as_what_was_trained(trained_base, tmp_path, chan
         untouched = AutoModelForCausalLM.from_pretrained(trained_base, dtype=torch.float32)(ids).logits
     torch.testing.assert_close(logits[0], logits[1], atol=0.05, rtol=0.05)
     assert (logits[0] - untouched).abs().max() > 1e-3
-    assert [engine.heads.count for engine in engines] == [3, 3]
-    steps = list(engines[0].stream(ids[0].tolist(), GenerationConfig(max_new_tokens=20, ignore_eos=True)))
+    assert [medusa_draft(engine).heads.count for engine in engines] == [3, 3]
+    steps = list(engines[0].stream(ids[0].tolist(), GenerationConfig.of(max_new_tokens=20, ignore_eos=True)))
     assert sum(len(step.emitted) for step in steps) == 20
 
 

@@ -15,6 +15,7 @@ import tiny
 
 from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine
 from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
@@ -37,7 +38,7 @@ SETTINGS = {
     "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 12, "acceptance": "match",
     "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
 }  # fmt: skip
-CONFIG = GenerationConfig(max_new_tokens=12)
+CONFIG = GenerationConfig.of(max_new_tokens=12)
 QUESTIONS = ["abc", "hij", "de"]
 
 
@@ -171,7 +172,7 @@ def test_other_heads_go_on_with_what_was_read(session, loaded, model):
     talk = converse(session, QUESTIONS[:2])
     shared = []
     list(session.on_engine(lambda engine: iter([shared.append(engine)])))
-    other = replace(shared[0], heads=tiny.random_heads(model))
+    other = with_heads(shared[0], heads=tiny.random_heads(model))
     mine = Chosen().with_engine(session.add_engine("random", other), "random")
     talk = talk_of(say(session, QUESTIONS[2], talk, heads=YOURS, chosen=mine))
     assert talk.turns[5].text == replies[2].text.strip()  # greedy: any heads, the same text

@@ -13,6 +13,7 @@ import tiny
 from slow_loading import PATIENCE, close_gate
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading import devices, memory
 from medusa_core.loading.load import load_engine
@@ -70,7 +71,7 @@ def models_alive() -> int:
 
 def test_a_model_is_loaded_once_and_shared(loader, shelf, sources):
     engine = load(loader, sources[0])
-    assert engine.heads.count == tiny.HEADS
+    assert medusa_draft(engine).heads.count == tiny.HEADS
     words, again = finished(loader.load(replace(sources[0]), StopFlag()))
     assert (words, again) == ([], engine)
     assert shelf.get(sources[1]) is None
@@ -199,7 +200,8 @@ def capacity(shelf, sources, monkeypatch):
 
 
 def weights_of(engine):
-    return 4 * sum(p.numel() for part in (engine.target.model, engine.heads) for p in part.parameters())
+    parts = engine.target.model, medusa_draft(engine).heads
+    return 4 * sum(p.numel() for part in parts for p in part.parameters())
 
 
 def on_shelf(shelf, sources):

@@ -21,7 +21,7 @@ def test_the_shelf_keeps_the_last_used_of_each_model(model):
 def test_the_shelf_drops_what_takes_too_much_memory(engine):
     shelf = ReadShelf(most_bytes=1)
     first = shelf.get(engine.target, "a")
-    assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig(max_new_tokens=12)))
+    assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
     assert shelf.get(engine.target, "a") is first  # the one in use stays
     shelf.get(engine.target, "b")
     assert shelf.get(engine.target, "a") is not first

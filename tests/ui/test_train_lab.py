@@ -13,6 +13,7 @@ import pytest
 from training_corpus import SENTENCES
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
@@ -119,7 +120,7 @@ def test_fresh_heads_become_useful_and_are_used(session):
     # One copy of the base: the heads stand on the session's own weights.
     own = session.own_engine(chosen)
     assert own.target is shared_engine(session).target
-    assert len(own.accuracies) == 3
+    assert len(medusa_draft(own).accuracies) == 3
     assert own.info.base == shared_engine(session).info.base
 
 
@@ -166,7 +167,7 @@ def test_the_model_writes_its_own_text_within_the_minutes(session, source):
 def test_the_joint_recipes_train_the_base_too(session):
     lessons = lessons_of(session, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
     own = session.own_engine(Chosen(trained_by(lessons).engine))
-    assert own.heads.count == 3
+    assert medusa_draft(own).heads.count == 3
     assert own.target is not shared_engine(session).target
     assert last_curves(lessons).losses[-1].base is not None
     assert last_curves(lessons).stages == ()
@@ -238,7 +239,7 @@ def test_leaving_the_page_ends_the_run(session):
 def text_of(engine):
     """The tokens of a run and the steps it took."""
     prompt = engine.encode("The cat saw a")
-    steps = list(engine.stream(prompt, GenerationConfig(max_new_tokens=30)))
+    steps = list(engine.stream(prompt, GenerationConfig.of(max_new_tokens=30)))
     return [token for step in steps for token in step.emitted], len(steps)
 
 
@@ -256,8 +257,8 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     assert ("adapter_model.safetensors" in names) == (recipe == "direct")
     home = load_engine(LoadConfig(heads=str(folder), dtype="float32", device="cpu"))
     assert text_of(home) == text_of(own)
-    assert home.default_tree.choices == own.default_tree.choices
-    assert home.accuracies == own.accuracies
+    assert home.default_tree.choices == medusa_draft(own).default_tree.choices
+    assert home.accuracies == medusa_draft(own).accuracies
     assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -278,7 +279,7 @@ def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
 def test_heads_too_large_for_the_page_are_refused(session, tmp_path, monkeypatch):
     trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
     own, belongings = session.own_engine(Chosen(trained.engine)), trained.belongings
-    heads = 2 * sum(p.numel() for p in own.heads.parameters())
+    heads = 2 * sum(p.numel() for p in medusa_draft(own).heads.parameters())
     monkeypatch.setattr(take_home, "MOST_BYTES", heads + belongings.adapter.size - 1)
     with pytest.raises(MedusaError, match="MB, the page hands out 0: train them with `python -m medusa_core"):
         write_zip(own, belongings, tmp_path / "heads.zip")

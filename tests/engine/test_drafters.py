@@ -1,0 +1,124 @@
+"""Every drafter, found by its file: greedy output is plain decoding's, trees and states keep their bounds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters import method, method_names
+from medusa_core.drafters.ngram import NgramDrafter, Settings
+from medusa_core.engine import RunState
+from medusa_core.errors import MedusaError
+
+METHODS = [name for name in method_names() if name != "none"]
+BUDGET = 60
+REPEATING = [4, 9, 2, 7] * 6  # a prompt in which n-grams come again
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("rule", ["match", "typical"])
+@pytest.mark.parametrize("prompt", [tiny.PROMPT, REPEATING], ids=["any", "repeating"])
+def test_greedy_output_is_plain_decoding_s(engine, name, rule, prompt):
+    if name not in engine.methods():
+        pytest.skip(f"the tiny engine has no weights for {name}")
+    plain = tiny.run(engine, prompt, method="none", max_new_tokens=BUDGET)
+    steps = tiny.run(engine, prompt, method=name, acceptance=rule, max_new_tokens=BUDGET)
+    assert tiny.emitted(steps) == tiny.emitted(plain)
+    assert any(len(step.verdict.path) > 1 for step in steps)  # its drafts were accepted somewhere
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_trees_keep_to_the_depth_and_the_size_they_promise(engine, name):
+    """The context ends in mid-draft: trees get shallower and the run ends with the context."""
+    prompt = (REPEATING * 10)[: engine.target.context - 12]
+    steps = tiny.run(engine, prompt, method=name, max_new_tokens=BUDGET)
+    assert steps[-1].finish_reason == "context"
+    for step in steps:
+        assert max(step.tree.depths) <= engine.target.context - 1 - step.cache_length
+        assert all(0 <= parent < node for node, parent in enumerate(step.tree.parents) if node)
+        assert all(origin.by == name for origin in step.tree.origins[1:])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_conversation_s_drafter_goes_on_as_a_fresh_one(engine, name):
+    """The state kept between two runs, cut back where the second text differs, changes no token."""
+    config = GenerationConfig.of(method=name, tree="cartesian-2x2", max_new_tokens=20)
+    state = RunState(engine.target.new_cache(0))
+    first = tiny.emitted(engine.stream(REPEATING, config, state=state))
+    second = [*REPEATING[:15], 3, *first[:4]]
+    state.cache.truncate(15)
+    kept = [step.tree.tokens.tolist() for step in engine.stream(second, config, state=state)]
+    fresh = [step.tree.tokens.tolist() for step in engine.stream(second, config)]
+    assert kept == fresh
+
+
+def test_the_ngram_tree_is_the_one_counted_by_hand(engine):
+    """All n-grams after the root, the most frequent first, then the latest; shared beginnings are one node."""
+    text = [1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 6, 6, 1, 2, 3, 4, 7]
+    drafter = NgramDrafter(engine.target, Settings(draft_top_k=20, draft_depth=3, draft_nodes=64))
+    drafter.begin(text, torch.empty(1, 0))
+    tree = drafter.propose(1, 9)
+    seen = Counter(tuple(text[i + 1 : i + 4]) for i in range(len(text) - 3) if text[i] == 1)
+    paths = {
+        tuple(int(tree.tokens[node]) for node in tiny.path_to(tree.parents, leaf)[1:])
+        for leaf in range(1, tree.size)
+        if leaf not in tree.parents
+    }
+    assert paths == set(seen)
+    assert [int(tree.tokens[node]) for node in (1, 2, 3)] == [2, 3, 4]  # twice, the others once
+    assert tree.origins[1].label == "×2"
+    assert "2 times" in tree.origins[1].note
+
+
+@given(data=st.data())
+def test_a_cut_back_ngram_table_is_that_of_the_shorter_text(engine, data):
+    tokens = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+    text, more = data.draw(tokens), data.draw(tokens)
+    length = data.draw(st.integers(0, len(text)))
+    settings = Settings(draft_depth=data.draw(st.integers(1, 4)))
+    kept, fresh = NgramDrafter(engine.target, settings), NgramDrafter(engine.target, settings)
+    kept.begin(text, torch.empty(1, 0))
+    kept.truncate(length)
+    kept.begin([*text[:length], *more], torch.empty(1, 0))
+    fresh.begin([*text[:length], *more], torch.empty(1, 0))
+    for root in range(4):
+        ours, theirs = kept.propose(root, 9), fresh.propose(root, 9)
+        assert (ours.tokens.tolist(), ours.parents, ours.origins) == (
+            theirs.tokens.tolist(), theirs.parents, theirs.origins,
+        )  # fmt: skip
+
+
+def test_settings_of_one_name_agree_between_drafters():
+    """They become one flag and one slider, so default and range must be the same."""
+    known = {}
+    for name in method_names():
+        for item in fields(method(name).settings):
+            said = (item.default, dict(item.metadata) | {"help": ""})
+            assert known.setdefault(item.name, said) == said
+
+
+def test_an_unknown_setting_or_method_is_named(engine):
+    with pytest.raises(MedusaError, match=r"no setting is called 'epsilom': use .*epsilon"):
+        tiny.run(engine, epsilom=0.1)
+    with pytest.raises(MedusaError, match=r"no method 'medusa9': use one of medusa, ngram, none"):
+        tiny.run(engine, method="medusa9")
+
+
+def test_reading_settings_imports_neither_torch_nor_transformers():
+    code = (
+        "import sys; from medusa_core import acceptance, drafters;"
+        "[drafters.method(name) for name in drafters.method_names()];"
+        "[acceptance.rule_info(name) for name in acceptance.rule_names()];"
+        "print({'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
