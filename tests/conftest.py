@@ -24,9 +24,9 @@ from hypothesis import settings
 from training_corpus import write_corpus
 
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
-from medusa_core.checkpoints.write import save_heads
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.pretrain import pretrain
 

@@ -52,7 +52,7 @@ class Session:
         policy: Policy | None = None,
         gpu: Callable[..., Any] | None = None,
     ):
-        """`gpu` is what `ui.serving.zero_gpu.claim` gave: where it is something, runs borrow their GPU through it."""
+        """`gpu` is what `ui.serving.zero_gpu.claim` gave: unless None, runs borrow their GPU through it."""
         self.assets = assets
         self.policy = policy or Policy()
         self.channel = PageChannel()

@@ -18,7 +18,8 @@ from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.errors import MedusaError
 from medusa_core.library_messages import quiet_bitsandbytes
 
-_BY_PEFT = "medusa_core.checkpoints.peft_adapters"  # imported by name: peft takes seconds, and prints for bitsandbytes
+# Imported by name when it is needed: peft takes seconds, and prints for bitsandbytes.
+_BY_PEFT = "medusa_core.checkpoints.peft_adapters"
 
 
 def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:

@@ -21,6 +21,7 @@ from medusa_core.checkpoints import serving
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_base
 from medusa_core.checkpoints.files import Layout, layout_of, read_config
+from medusa_core.checkpoints.heads_for_base import heads_for_base
 from medusa_core.checkpoints.layouts import HeadTensors, to_public, to_vllm
 from medusa_core.checkpoints.lm_head import read_lm_head
 from medusa_core.checkpoints.locate import (
@@ -45,7 +46,6 @@ from medusa_core.checkpoints.names import (
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.checkpoints.write import disk_errors, public_config, write_config, write_file, write_heads
-from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -85,7 +85,7 @@ class Work:
     def lm_head(self) -> torch.Tensor:
         """The base's LM head [V, d], checked against the heads. Raises MedusaError when they do not fit."""
         found = read_lm_head(self.base_folder())
-        build_heads(self.tensors, found, self.folder)
+        heads_for_base(self.tensors, found, self.folder)
         return found
 
     def with_lm_head(self) -> HeadTensors:

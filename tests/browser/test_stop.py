@@ -8,8 +8,8 @@ import pytest
 import tiny
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.save import save_heads
 from ui.layout import build_page
 from ui.serving.paced import MOST_UNDRAWN, Receipts
 from ui.session import Session

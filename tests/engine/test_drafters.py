@@ -62,7 +62,7 @@ def test_a_conversation_s_drafter_goes_on_as_a_fresh_one(engine, name):
 
 
 def test_the_ngram_tree_is_the_one_counted_by_hand(engine):
-    """All n-grams after the root, the most frequent first, then the latest; shared beginnings are one node."""
+    """All n-grams after the root, the most frequent first, then the latest; shared beginnings are merged."""
     text = [1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 6, 6, 1, 2, 3, 4, 7]
     drafter = NgramDrafter(engine.target, Settings(draft_top_k=20, draft_depth=3, draft_nodes=64))
     drafter.begin(text, torch.empty(1, 0))

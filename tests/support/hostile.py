@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
-from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.loading.load import load_engine
 from medusa_core.trace import TraceBuilder
 

@@ -8,9 +8,9 @@ import tiny
 import torch
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.checkpoints.write import save_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.experiments import variants
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.experiments.setup import Setup

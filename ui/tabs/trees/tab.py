@@ -1,6 +1,6 @@
 """The Trees tab: how good the heads' guesses are, the best tree for a size, and the best size for a machine.
 
-Knows the page's parts and the lab (`ui.tabs.trees.lab`); everything is drawn from the visitor's own record of it.
+Knows the page's parts and the lab (`ui.tabs.trees.lab`); all is drawn from the visitor's own record of it.
 """
 
 from __future__ import annotations
