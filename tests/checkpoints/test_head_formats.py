@@ -184,7 +184,7 @@ def test_a_config_that_disagrees_is_said_when_an_engine_loads(engine_folder, mod
     write(tmp_path / "model" / "heads", public_state(tiny.random_heads(model, 5)), config=config)
     with caplog.at_level(logging.WARNING):
         engine = load_from(tmp_path / "model")
-    assert engine.info.head_count == 5
+    assert engine.info.drafts == ("5 Medusa heads",)
     assert engine.info.notes == ("config.json says 2 heads, the file holds 5: the file counts",)
     assert caplog.messages == [f"warning: heads: {engine.info.notes[0]}"]
     assert load_from(engine_folder).info.notes == ()

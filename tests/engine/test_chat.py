@@ -41,9 +41,9 @@ def test_a_kept_cache_gives_the_tokens_of_a_fresh_run(engine_for, name, method):
     for question in QUESTIONS:
         reply = ask(conversation, question, config)
         fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.tokens == tiny.emitted(fresh)
-        assert reply.steps == len(fresh)
-        assert reply.finish_reason == fresh[-1].finish_reason
+        assert reply.summary.token_ids == tiny.emitted(fresh)
+        assert reply.summary.steps == len(fresh)
+        assert reply.summary.finish_reason == fresh[-1].finish_reason
         reused.append(reply.reused)
     assert reused[0] == 0
     assert all(after > before for before, after in pairwise(reused))
@@ -56,7 +56,7 @@ def test_sampling_with_a_kept_cache_is_that_of_a_fresh_run(engine_for):
     for question in QUESTIONS:
         reply = ask(conversation, question, config)
         fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.tokens == tiny.emitted(fresh)
+        assert reply.summary.token_ids == tiny.emitted(fresh)
 
 
 def test_only_what_is_new_is_read(engine_for, monkeypatch):
@@ -64,7 +64,7 @@ def test_only_what_is_new_is_read(engine_for, monkeypatch):
     read = []
     real = Target.prefill
     monkeypatch.setattr(
-        Target, "prefill", lambda self, ids, cache: (read.append(len(ids)), real(self, ids, cache))[1]
+        Target, "prefill", lambda self, ids, *rest: (read.append(len(ids)), real(self, ids, *rest))[1]
     )
     conversation = Conversation(engine)
     for question in QUESTIONS:
@@ -77,11 +77,11 @@ def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
     engine = engine_for(FORGETFUL)
     conversation = Conversation(engine)
     first = ask(conversation, QUESTIONS[0])
-    assert len(first.text.strip()) > 3
+    assert len(first.summary.text.strip()) > 3
     second = ask(conversation, QUESTIONS[1])
-    assert len(first.prompt) < second.reused < len(first.prompt) + len(first.tokens)
+    assert len(first.prompt) < second.reused < len(first.prompt) + len(first.summary.token_ids)
     fresh = list(engine.stream(second.prompt, second.config, end_tokens=conversation.turn_end.tokens))
-    assert second.tokens == tiny.emitted(fresh)
+    assert second.summary.token_ids == tiny.emitted(fresh)
 
 
 def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
@@ -91,7 +91,7 @@ def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
     conversation = Conversation(engine, read=read)
     for question in QUESTIONS[:3]:
         ask(conversation, question)
-    rows, cache = read.rows, read.cache
+    rows, cache = read.rows, read.state.cache
     assert cache.length == len(rows) == conversation.cached_tokens
     fresh = engine.target.new_cache(len(rows))
     with torch.inference_mode():
@@ -122,20 +122,20 @@ def test_a_reply_stops_at_the_end_of_its_turn(engine_for, chat_model):
     """The model's own next tokens are renamed so that the end of a turn appears in them."""
     engine = engine_for(CHATML)
     free = ask(Conversation(engine), QUESTIONS[0], replace(SETTINGS, ignore_eos=True))
-    ending = free.tokens[10]
+    ending = free.summary.token_ids[10]
     conversation = Conversation(engine)
     conversation.turn_end = replace(conversation.turn_end, tokens=frozenset({ending}))
     reply = ask(conversation, QUESTIONS[0])
-    assert reply.finish_reason == "eos"
-    assert reply.tokens == free.tokens[: free.tokens.index(ending) + 1]
-    assert reply.text == engine.decode_text(reply.tokens[:-1])
-    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+    assert reply.summary.finish_reason == "eos"
+    assert reply.summary.token_ids == free.summary.token_ids[: free.summary.token_ids.index(ending) + 1]
+    assert reply.summary.text == engine.decode_text(reply.summary.token_ids[:-1])
+    assert conversation.messages[-1] == Message("assistant", reply.summary.text.strip())
 
 
 def test_the_header_of_the_next_question_ends_a_reply(engine_for):
     engine = engine_for(LINES)
     free = ask(Conversation(engine), QUESTIONS[0])
-    header = engine.decode_text(free.tokens[6:9])
+    header = engine.decode_text(free.summary.token_ids[6:9])
     engine.tokenizer.chat_template = LINES.replace("User: ", header).replace("\n", "")
     conversation = Conversation(engine)
     reply = conversation.reply(QUESTIONS[0], SETTINGS)
@@ -144,8 +144,8 @@ def test_the_header_of_the_next_question_ends_a_reply(engine_for):
         pass
     assert (
         header.rstrip()
-        not in reply.text
-        == text_before_stop(engine.decode_text(reply.tokens), reply.config.stop)
+        not in reply.summary.text
+        == text_before_stop(engine.decode_text(reply.summary.token_ids), reply.config.stop)
     )
 
 
@@ -156,7 +156,7 @@ def test_messages_and_system_prompt_go_through_the_template(engine_for):
     start = "<|start|>system\nBe brief.<|end|>\n<|start|>user\nHi<|end|>\n<|start|>assistant\n"
     assert engine.tokenizer.decode(reply.prompt) == start
     again = ask(conversation, "Why")
-    between = f"{reply.text.strip()}<|end|>\n<|start|>user\nWhy<|end|>\n<|start|>assistant\n"
+    between = f"{reply.summary.text.strip()}<|end|>\n<|start|>user\nWhy<|end|>\n<|start|>assistant\n"
     assert engine.tokenizer.decode(again.prompt) == start + between
     assert [message.role for message in conversation.messages] == ["user", "assistant"] * 2
     conversation.system = ""
@@ -181,9 +181,9 @@ def test_a_model_without_a_template_continues_the_text_and_says_so(engine_for):
     first = ask(conversation, "upon a time")
     assert engine.decode_text(first.prompt) == "Once\nupon a time"
     second = ask(conversation, "and")
-    assert engine.decode_text(second.prompt) == f"Once\nupon a time{first.text}\nand"
+    assert engine.decode_text(second.prompt) == f"Once\nupon a time{first.summary.text}\nand"
     assert second.reused >= len(first.prompt)
-    assert second.tokens == tiny.emitted(engine.stream(second.prompt, second.config))
+    assert second.summary.token_ids == tiny.emitted(engine.stream(second.prompt, second.config))
     assert Conversation(engine_for(CHATML)).notice is None
 
 
@@ -194,11 +194,11 @@ def test_the_oldest_messages_go_when_the_context_is_full(engine_for):
     for number in range(6):
         reply = ask(conversation, f"Question {number}")
         assert len(reply.prompt) + 24 <= 160
-        assert reply.finish_reason in ("length", "eos")
+        assert reply.summary.finish_reason in ("length", "eos")
         dropped.append(reply.dropped)
         texts.append(engine.tokenizer.decode(reply.prompt))
         fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.tokens == tiny.emitted(fresh)
+        assert reply.summary.token_ids == tiny.emitted(fresh)
     assert dropped[0] == 0
     assert max(dropped) == 2
     assert all("Sys." in text for text in texts)
@@ -225,12 +225,12 @@ def test_a_run_that_cannot_start_leaves_the_conversation_as_it_was(engine_for):
     ask(conversation, "Hi")
     before = list(conversation.messages)
     with pytest.raises(MedusaError, match="no tree is called"):
-        ask(conversation, "Why", replace(SETTINGS, tree="oak"))
+        ask(conversation, "Why", SETTINGS.changed(tree="oak"))
     assert conversation.messages == before
     reply = ask(conversation, "Why")
     assert reply.reused > 0
     fresh = conversation.engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
-    assert reply.tokens == tiny.emitted(fresh)
+    assert reply.summary.token_ids == tiny.emitted(fresh)
 
 
 def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkeypatch):
@@ -240,8 +240,8 @@ def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkey
     ask(conversation, "Hi")
     real = Target.prefill
 
-    def breaks(self, tokens, cache):
-        real(self, tokens[:-2], cache)
+    def breaks(self, tokens, *rest):
+        real(self, tokens[:-2], *rest)
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
@@ -250,7 +250,7 @@ def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkey
             ask(conversation, "A first try")
     reply = ask(conversation, "Another text, longer than the first try")
     fresh = engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
-    assert reply.tokens == tiny.emitted(fresh)
+    assert reply.summary.token_ids == tiny.emitted(fresh)
 
 
 def test_a_reply_that_is_broken_off_is_kept(engine_for):
@@ -260,12 +260,12 @@ def test_a_reply_that_is_broken_off_is_kept(engine_for):
     steps = iter(reply)
     list(islice(steps, 3))
     steps.close()
-    assert reply.finish_reason is None
-    assert reply.steps == 3
-    assert conversation.messages[-1] == Message("assistant", reply.text.strip())
+    assert reply.summary.finish_reason is None
+    assert reply.summary.steps == 3
+    assert conversation.messages[-1] == Message("assistant", reply.summary.text.strip())
     after = ask(conversation, "Go on")
     fresh = engine.stream(after.prompt, after.config, end_tokens=conversation.turn_end.tokens)
-    assert after.tokens == tiny.emitted(fresh)
+    assert after.summary.token_ids == tiny.emitted(fresh)
     with pytest.raises(MedusaError, match="made already"):
         list(reply)
 
@@ -279,7 +279,7 @@ def test_a_reply_not_asked_for_its_steps_changes_nothing(engine_for):
 def test_conversations_on_one_engine_do_not_meet(engine_for):
     engine = engine_for(CHATML)
     alone = Conversation(engine)
-    expected = [ask(alone, question).tokens for question in QUESTIONS]
+    expected = [ask(alone, question).summary.token_ids for question in QUESTIONS]
     one, other = Conversation(engine), Conversation(engine, "Other.")
     got = []
     for question in QUESTIONS:
@@ -287,7 +287,7 @@ def test_conversations_on_one_engine_do_not_meet(engine_for):
         turns = [iter(first), iter(second)]
         while turns:  # a step of each in turn
             turns = [turn for turn in turns if next(turn, None) is not None]
-        got.append(first.tokens)
+        got.append(first.summary.token_ids)
     assert got == expected
 
 
@@ -299,11 +299,11 @@ def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
         expected = ask(whole, question)
         part = Conversation(engine, "", messages, read)
         reply = ask(part, question)
-        assert (reply.tokens, reply.reused) == (expected.tokens, expected.reused)
+        assert (reply.summary.token_ids, reply.reused) == (expected.summary.token_ids, expected.reused)
         messages = part.messages
     anew = Conversation(engine, "", whole.messages[:-2])  # what was read is lost: only slower
     reply = ask(anew, QUESTIONS[-1])
-    assert (reply.tokens, reply.reused) == (expected.tokens, 0)
+    assert (reply.summary.token_ids, reply.reused) == (expected.summary.token_ids, 0)
     assert anew.messages == whole.messages
 
 
@@ -313,7 +313,7 @@ def test_reset_forgets_everything_but_the_system_prompt(engine_for):
     conversation.reset()
     assert (conversation.messages, conversation.cached_tokens) == ([], 0)
     again = ask(conversation, "Hi")
-    assert (again.prompt, again.tokens, again.reused) == (first.prompt, first.tokens, 0)
+    assert (again.prompt, again.summary.token_ids, again.reused) == (first.prompt, first.summary.token_ids, 0)
 
 
 def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
@@ -321,7 +321,7 @@ def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
     with pytest.raises(MedusaError, match=r"the message has half a character \(U\+D800\) at position 2"):
         ask(conversation, "a\ud800b")
     assert conversation.messages == []
-    assert ask(conversation, "ab").steps > 0
+    assert ask(conversation, "ab").summary.steps > 0
 
 
 def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
@@ -336,7 +336,7 @@ def test_the_embedded_model_answers():
     assert conversation.turn_end.stop == ("\nUser:",)
     for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
         reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=40))
-        assert reply.text.strip()
-        assert "User:" not in reply.text
-        assert reply.tokens == tiny.emitted(engine.stream(reply.prompt, reply.config))
+        assert reply.summary.text.strip()
+        assert "User:" not in reply.summary.text
+        assert reply.summary.token_ids == tiny.emitted(engine.stream(reply.prompt, reply.config))
     assert reply.reused > 15

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 from medusa_core.checkpoints.locate import embedded_model, tree_beside
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.evaluation.prompts import shipped_prompts
 from medusa_core.loading.load import load_engine
 from medusa_core.trace import read_trace
@@ -34,7 +35,7 @@ def test_it_is_what_the_card_says(shipped):
     assert config.num_key_value_heads < config.num_attention_heads
     assert config.max_position_embeddings >= 1024
     assert 10e6 <= shipped.info.parameters <= 20e6
-    assert shipped.heads.count == 5
+    assert medusa_draft(shipped).heads.count == 5
     card = (embedded_model() / "README.md").read_text(encoding="utf-8")
     recipe = json.loads((embedded_model() / "recipe.json").read_text(encoding="utf-8"))
     for source in recipe["sources"]:
@@ -67,16 +68,16 @@ def test_greedy_medusa_equals_plain_greedy_on_every_shipped_prompt(shipped):
 
 
 def test_the_shipped_tree_fits_few_cores_and_the_heads(shipped):
-    assert 8 <= shipped.default_tree.size <= 33
-    shipped.default_tree.check(shipped.heads.count)
-    assert shipped.tree("default") == shipped.default_tree
+    assert 8 <= medusa_draft(shipped).default_tree.size <= 33
+    medusa_draft(shipped).default_tree.check(medusa_draft(shipped).heads.count)
+    assert medusa_draft(shipped).tree("default") == medusa_draft(shipped).default_tree
 
 
 def test_a_gpu_gets_a_larger_tree(shipped):
     file = tree_beside(embedded_model() / HEADS_FOLDER, torch.device("cuda"))
     tree = load_tree(str(file))
     assert tree.size == 64
-    tree.check(shipped.heads.count)
+    tree.check(medusa_draft(shipped).heads.count)
 
 
 def test_the_base_before_its_adapter_is_at_hand_and_close(shipped):
@@ -85,16 +86,16 @@ def test_the_base_before_its_adapter_is_at_hand_and_close(shipped):
     with torch.inference_mode():
         before, after = (engine.target.model(ids).logits.log_softmax(-1) for engine in (bare, shipped))
     divergence = (before.exp() * (before - after)).sum(-1).mean()
-    assert bare.heads is None
+    assert bare.drafts == {}
     assert 1e-5 < float(divergence) < 0.05
 
 
 def test_the_measured_accuracies_fall_with_head_and_rank(shipped):
     rows = shipped.accuracies
-    assert len(rows) == shipped.heads.count
+    assert len(rows) == medusa_draft(shipped).heads.count
     assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
     assert rows[0][0] > 0.4
-    assert shipped.budget_tree(20).size == 21
+    assert medusa_draft(shipped).budget_tree(20).size == 21
 
 
 def test_a_prompt_starts_like_a_document_and_every_text_survives(shipped):

@@ -47,12 +47,14 @@ def test_heads_of_this_base_are_fine(embedded):
     assert report.heads[0].accuracy > 2 * report.heads[0].baseline
     assert [head.head for head in report.heads] == [1, 2, 3, 4, 5]
     assert report.positions == 4 * 23
-    assert embedded.accuracies is not None  # and they are about as good as they were when measured
+    assert (
+        medusa_draft(embedded).accuracies is not None
+    )  # and they are about as good as they were when measured
 
 
 def test_heads_of_another_base_are_not(embedded):
     """Heads for another vocabulary of the same size, and heads for other hidden states."""
-    heads = embedded.heads
+    heads = medusa_draft(embedded).heads
     order = torch.randperm(heads.lm_weight.shape[1], generator=torch.Generator().manual_seed(0))
     width = torch.randperm(heads.lm_weight.shape[2], generator=torch.Generator().manual_seed(0))
     for last in (heads.lm_weight[:, order], heads.lm_weight[:, :, width]):
@@ -65,13 +67,13 @@ def test_heads_of_another_base_are_not(embedded):
 
 def test_heads_that_were_better_when_measured(embedded):
     """As the right heads on another version of their base: not chance, and not what they were."""
-    heads = embedded.heads
+    heads = medusa_draft(embedded).heads
     noise = torch.randn(heads.lm_weight.shape, generator=torch.Generator().manual_seed(0))
     last = heads.lm_weight + 0.7 * heads.lm_weight.std() * noise
     worse = with_heads(embedded, MedusaHeads(heads.block_weight.data, heads.block_bias.data, last))
     report = check_heads(worse, new_tokens=24)
     assert report.verdict == "weaker"
-    measured = f"{embedded.accuracies[0][0]:.0%}"
+    measured = f"{medusa_draft(embedded).accuracies[0][0]:.0%}"
     assert f"were right {measured} of the time when measured, here it is" in report.message
     assert check_heads(changed_heads(worse, accuracies=None), new_tokens=24).ok
 
@@ -115,7 +117,7 @@ def test_texts_that_are_too_short(engine):
     assert "has only 18 positions" in check_heads(engine, "abcdefghijklmnopqrst").message
     with pytest.raises(MedusaError, match="the text has 4 tokens, 5 are needed: give a longer one"):
         check_heads(engine, "abcd")
-    with pytest.raises(MedusaError, match="no heads to check"):
+    with pytest.raises(MedusaError, match="tiny has no Medusa heads: name them with --heads"):
         check_heads(replace(engine, drafts={}))
 
 
@@ -139,4 +141,4 @@ def test_the_command(engine_folder, tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     assert (record["ok"], record["verdict"], len(record["heads"])) == (False, "untrained", 2)
     assert main(["heads", "check", "--model", str(engine_folder), "--heads", "none"]) == 2
-    assert capsys.readouterr().err == "error: there are no heads to check: name them with --heads\n"
+    assert capsys.readouterr().err == "error: model has no Medusa heads: name them with --heads\n"

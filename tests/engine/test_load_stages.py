@@ -313,5 +313,5 @@ def test_a_terminal_sees_one_line_that_goes_away(engine_folder, monkeypatch):
 
 
 def test_no_terminal_sees_nothing(engine_folder, capsys):
-    assert load_line.load_with_line(config_of(engine_folder)).heads is not None
+    assert load_line.load_with_line(config_of(engine_folder)).drafts
     assert capsys.readouterr().err == ""

@@ -25,14 +25,18 @@ def load_from(folder, **settings):
 def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
     loaded = load_from(engine_folder)
     assert torch.equal(medusa_draft(loaded).heads(HIDDEN), medusa_draft(engine).heads(HIDDEN))
-    assert (loaded.info.head_count, loaded.info.dtype, loaded.info.device) == (3, "float32", "cpu")
+    assert (loaded.info.drafts, loaded.info.dtype, loaded.info.device) == (
+        ("3 Medusa heads",),
+        "float32",
+        "cpu",
+    )
     assert loaded.info.parameters == sum(p.numel() for p in engine.target.model.parameters())
     beside = tmp_path / "beside"
     shutil.copytree(engine_folder, beside)
     (beside / "heads" / "medusa_lm_head.safetensors").rename(beside / "medusa_lm_head.safetensors")
-    assert load_from(beside).heads.count == 3
+    assert medusa_draft(load_from(beside)).heads.count == 3
     (beside / "medusa_lm_head.safetensors").unlink()
-    assert load_from(beside).heads is None
+    assert load_from(beside).drafts == {}
 
 
 @pytest.mark.parametrize(

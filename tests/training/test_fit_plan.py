@@ -9,7 +9,6 @@ import tiny
 from fits import RATES, tiny_config
 
 from medusa_core.cli.main import main
-from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.model_size import model_size
 from medusa_core.training.fit import memory
@@ -132,7 +131,7 @@ def test_too_little_memory_is_named_with_what_would_help(engine_folder, monkeypa
     assert "--heads 2 (" in words
     assert "--base-4bit" not in words  # no GPU here
     joint = replace(config, recipe="medusa2")
-    together = with_heads(config, heads=2, share_lm_head=True)
+    together = replace(config, heads=2, share_lm_head=True)
     monkeypatch.setattr(memory, "free_memory", lambda device: memory.peak(together, shape, 4, 512))
     with pytest.raises(MedusaError, match="use --recipe medusa1 --heads 2 --share-lm-head together"):
         fitting_pass(joint, shape, 512, 2048)

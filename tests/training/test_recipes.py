@@ -101,8 +101,8 @@ def test_an_untied_lm_head_leaves_the_embedding_alone(trained_base, tmp_path):
 
 def test_the_bare_base_can_still_be_had(trained_base, tmp_path):
     folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
-    assert load_engine(LoadConfig(model=str(trained_base), heads=str(folder))).heads is not None
-    assert load_engine(LoadConfig(model=str(trained_base), heads="none")).heads is None
+    assert load_engine(LoadConfig(model=str(trained_base), heads=str(folder))).drafts
+    assert load_engine(LoadConfig(model=str(trained_base), heads="none")).drafts == {}
 
 
 def test_an_adapter_of_another_base_is_refused(trained_base, tmp_path):
@@ -163,7 +163,7 @@ def test_nothing_is_said_about_old_names_of_the_libraries(trained_base, tmp_path
     config = medusa2_config(
         trained_base, tmp_path, head_warmup="none", tokens=512, gradient_checkpointing=True
     )
-    assert load_engine(result_of(config, finish(config))).heads is not None
+    assert load_engine(result_of(config, finish(config))).drafts
 
 
 def test_two_processes_take_the_same_steps_as_one(trained_base, tmp_path):

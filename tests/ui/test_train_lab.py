@@ -131,16 +131,16 @@ def test_a_stopped_run_keeps_what_was_learned(session):
     trained = trained_by(lessons)
     assert 1 <= len(last_curves(lessons).losses) < 2000
     chosen = Chosen().with_engine(trained.engine, trained.label)
-    assert session.own_engine(chosen).default_tree.size == trained.gain.nodes
+    assert medusa_draft(session.own_engine(chosen)).default_tree.size == trained.gain.nodes
     # What was learned by then, not fresh heads.
-    assert session.own_engine(chosen).heads.block_weight.abs().sum() > 0
+    assert medusa_draft(session.own_engine(chosen)).heads.block_weight.abs().sum() > 0
 
 
 def test_stop_while_measuring_leaves_the_heads_usable(session):
     lessons = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
     trained = trained_by(lessons)
     assert trained.gain is None
-    assert session.own_engine(Chosen(trained.engine)).heads.count == 3
+    assert medusa_draft(session.own_engine(Chosen(trained.engine))).heads.count == 3
 
 
 def test_stop_before_the_first_step_is_said(session):

@@ -12,7 +12,7 @@ from test_session import MINE, SHIPPED
 
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import LatencyPoint, parse_latency
 from medusa_core.trees.search import read_accuracies, search_tree
@@ -83,7 +83,7 @@ def test_bad_accuracies_beside_the_heads_keep_no_page_from_opening(engine_folder
 
 def test_other_heads_bring_their_own_accuracies(session, model):
     rows = [[0.4, 0.1], [0.3, 0.1], [0.2, 0.1]]
-    own = replace(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=rows)
+    own = with_heads(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=rows)
     chosen = Chosen().with_engine(session.add_engine("mine", own), "mine")
     lab = trees._follow(session, chosen, LAB)
     assert [list(row) for row in lab.accuracies] == rows

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import layout_of
+from medusa_core.checkpoints.files import layout_of, read_config
 from medusa_core.checkpoints.locate import beside_heads, tree_beside
-from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.checkpoints.names import ACCURACIES_NAME, BASE_KEY
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.drafters.medusa import Settings
 from medusa_core.drafters.medusa.build import build_heads
@@ -60,8 +60,14 @@ class MedusaDraft:
 
 
 def owns(folder: Path) -> bool:
-    """Whether the folder holds Medusa heads. Raises MedusaError for damaged files."""
-    return layout_of(folder) is not None
+    """Whether the folder holds Medusa heads, or says so where only its small files were fetched so far.
+
+    Raises MedusaError for damaged files.
+    """
+    if layout_of(folder) is not None:
+        return True
+    config = read_config(folder)
+    return "medusa_num_heads" in config or BASE_KEY in config
 
 
 def load(folder: Path, target: Target) -> MedusaDraft:
