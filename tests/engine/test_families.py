@@ -82,7 +82,7 @@ def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, ch
 @pytest.mark.parametrize("name", FAMILIES)
 def test_greedy_medusa_equals_transformers_own_greedy(name):
     model = family_model(name)
-    engine = tiny.build_engine(model, tiny.fitted_heads(model, texts=16), tokenizer=False)
+    engine = tiny.build_engine(model, tiny.fitted_heads(model), tokenizer=False)
     for length in (4, 11):
         prompt = tiny.random_tokens(length, seed=length)
         steps = tiny.run(engine, prompt, max_new_tokens=NEW_TOKENS)
