@@ -25,6 +25,7 @@ from transformers import (
     LlamaModel,
     MambaConfig,
     MistralConfig,
+    MistralForCausalLM,
     MptConfig,
     PaliGemmaConfig,
     Qwen2Config,
@@ -233,6 +234,12 @@ class BrokenModel(LlamaForCausalLM):
         raise AssertionError("no 4-D mask gets here")
 
 
+class UnknownSlidingConfig(MistralConfig):
+    """A family that is not in the list, with a window that its class knows."""
+
+    model_type = "unknown"
+
+
 def unknown(cls, dtype=torch.float32, **changes):
     """A tiny model of a family that is not in the list."""
     torch.manual_seed(0)
@@ -266,7 +273,9 @@ def test_an_unknown_family_that_can_is_used(dtype):
 
 def test_the_window_of_an_unknown_family_bounds_its_context():
     """Whether such a model counts its window as others do, nobody has seen."""
-    target = Target(unknown(LlamaForCausalLM, sliding_window=16))
+    config = UnknownSlidingConfig(**SHAPE, sliding_window=16, attn_implementation="sdpa")
+    torch.manual_seed(0)
+    target = Target(MistralForCausalLM(config).eval().requires_grad_(False))
     assert target.context_words == (
         "the context holds 16, since unknown has a window of 16 and no test has run it beyond that"
     )
