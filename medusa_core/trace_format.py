@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.acceptance.sampling import ENTROPY_GUARD
+from medusa_core.config import pick_settings
+from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
 from medusa_core.trees.origin import ROOT, Origin
@@ -58,6 +61,15 @@ class ConfigTrace(_Record):
     seed: _Count
     max_new_tokens: _Count
     tree: list[list[_Count]] | None
+
+    @model_validator(mode="after")
+    def _settings_are_possible(self) -> ConfigTrace:
+        # Names that are not known here may come from a version that has more drafters or rules.
+        if self.drafter.name in method_names():
+            _check_settings(self.drafter, method(self.drafter.name).settings)
+        if self.acceptance.name in rule_names():
+            _check_settings(self.acceptance, rule_info(self.acceptance.name).settings)
+        return self
 
 
 class PromptTrace(_Record):
@@ -209,6 +221,18 @@ class RunTrace(_Record):
                 f"{len(emitted)} in {len(self.steps)}: both must be the same tokens"
             )
         return self
+
+
+def _check_settings(named: NamedSettings, kind: type) -> None:
+    """Raise ValueError for a setting of another kind than its default, or out of range."""
+    for item in fields(kind):
+        value = named.settings.get(item.name, item.default)
+        for sort in (bool, str):
+            if isinstance(value, sort) != isinstance(item.default, sort):
+                raise ValueError(
+                    f"{item.name} of {named.name} is {value!r}, not a {type(item.default).__name__}"
+                )
+    pick_settings(kind, named.settings)
 
 
 def read_trace(path: Path) -> RunTrace:

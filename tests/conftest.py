@@ -38,12 +38,16 @@ torch.set_num_threads(1)
 KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
     """A file's tests go to one worker, for its fixtures; so do all browser tests, for their pages."""
-    for item in items:
-        group = "browser" if item.get_closest_marker("browser") else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadFileScheduling
+
+    class KeepingBrowserTestsTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+
+    return KeepingBrowserTestsTogether(config, log)
 
 
 @pytest.fixture(scope="session", params=KV_HEADS)

@@ -82,14 +82,12 @@ def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, ch
 @pytest.mark.parametrize("name", FAMILIES)
 def test_greedy_medusa_equals_transformers_own_greedy(name):
     model = family_model(name)
-    engine = tiny.build_engine(model, tiny.fitted_heads(model, texts=32), tokenizer=False)
-    accepted = 0
+    engine = tiny.build_engine(model, tiny.fitted_heads(model), tokenizer=False)
     for length in (4, 11):
         prompt = tiny.random_tokens(length, seed=length)
         steps = tiny.run(engine, prompt, max_new_tokens=NEW_TOKENS)
         assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, NEW_TOKENS)
-        accepted += NEW_TOKENS - len(steps)
-    assert accepted > 0  # so rows were moved
+        assert len(steps) < NEW_TOKENS  # drafts were accepted, so rows were moved
 
 
 @pytest.mark.parametrize("name", SLIDING)

@@ -49,7 +49,7 @@ def test_a_stop_string_ends_the_text_where_generate_ends_it(model, generate, tex
 
 
 def test_stop_strings_of_the_generation_config_count(model, generate, text):
-    config = GenerationConfig.of(**LENGTH, stop_strings=text[9:11], pad_token_id=0)
+    config = GenerationConfig(**LENGTH, stop_strings=text[9:11], pad_token_id=0)
     settings = {"generation_config": config, "tokenizer": tiny.tiny_tokenizer()}
     expected = plain(model, **settings)
     assert expected.shape[1] < 44

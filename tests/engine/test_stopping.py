@@ -170,17 +170,16 @@ def test_bad_prompts(engine, prompt, message):
         run(engine, prompt)
 
 
-@pytest.mark.parametrize("text", ["", "  \n\t"])
-def test_empty_text_is_refused(engine, text):
+def test_empty_text_is_refused(engine):
     with pytest.raises(MedusaError, match="the prompt is empty"):
-        engine.encode(text)
+        engine.encode("")
 
 
 def test_settings_that_do_not_fit(engine, model):
     bare = tiny.build_engine(model, None)
-    with pytest.raises(MedusaError, match="method medusa needs heads"):
+    with pytest.raises(MedusaError, match="method medusa needs weights: name them with --heads"):
         run(bare)
-    with pytest.raises(MedusaError, match="no method 'magic': use one of medusa, none"):
+    with pytest.raises(MedusaError, match="no method 'magic': use one of medusa, ngram, none"):
         run(engine, method="magic")
     with pytest.raises(MedusaError, match="there are 3 heads"):
         run(engine, tree="cartesian-1x1x1x1")

@@ -25,6 +25,7 @@ from transformers import (
     LlamaModel,
     MambaConfig,
     MistralConfig,
+    MistralForCausalLM,
     MptConfig,
     PaliGemmaConfig,
     Qwen2Config,
@@ -36,6 +37,7 @@ from transformers import (
 
 from medusa_core.errors import MedusaError
 from medusa_core.target import model as target_module
+from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import PROVEN, Target
 
 KERNELS = ["sdpa", "eager"]
@@ -73,7 +75,7 @@ def test_a_tree_forward_equals_each_branch_run_alone(either_kernel):
         tokens = tiny.random_tokens(len(parents), seed + 1)
         cache = target.new_cache(32)
         target.prefill(prompt, cache)
-        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache)
+        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
         assert cache.length == len(prompt)  # nothing is committed by looking
         for node in range(len(parents)):
             branch = prompt + [tokens[step] for step in tiny.path_to(parents, node)]
@@ -105,11 +107,11 @@ def test_a_prompt_read_in_chunks_equals_one_read_at_once(chunk, either_kernel, m
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
     target = Target(model)
     cache = target.new_cache(32)
-    logits, hidden = target.prefill(prompt, cache)
+    logits, hidden = target.prefill(prompt, cache, LAST_HIDDEN)
     wanted_logits, wanted_hidden = alone(model, prompt)
     assert cache.length == len(prompt)
     torch.testing.assert_close(logits, wanted_logits, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(hidden, wanted_hidden, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(hidden[-1], wanted_hidden, atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|sdpa"])
@@ -233,6 +235,12 @@ class BrokenModel(LlamaForCausalLM):
         raise AssertionError("no 4-D mask gets here")
 
 
+class UnknownSlidingConfig(MistralConfig):
+    """A family that is not in the list, with a window that its class knows."""
+
+    model_type = "unknown"
+
+
 def unknown(cls, dtype=torch.float32, **changes):
     """A tiny model of a family that is not in the list."""
     torch.manual_seed(0)
@@ -266,7 +274,9 @@ def test_an_unknown_family_that_can_is_used(dtype):
 
 def test_the_window_of_an_unknown_family_bounds_its_context():
     """Whether such a model counts its window as others do, nobody has seen."""
-    target = Target(unknown(LlamaForCausalLM, sliding_window=16))
+    config = UnknownSlidingConfig(**SHAPE, sliding_window=16, attn_implementation="sdpa")
+    torch.manual_seed(0)
+    target = Target(MistralForCausalLM(config).eval().requires_grad_(False))
     assert target.context_words == (
         "the context holds 16, since unknown has a window of 16 and no test has run it beyond that"
     )

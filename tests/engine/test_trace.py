@@ -238,7 +238,7 @@ def test_a_bad_trace_is_refused_with_its_place_named(fault, good_trace, tmp_path
     change(trace)
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(trace), encoding="utf-8")
-    with pytest.raises(MedusaError, match=f"is no trace of version 1: {message}") as caught:
+    with pytest.raises(MedusaError, match=f"is no trace of version 2: {message}") as caught:
         read_trace(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -255,7 +255,7 @@ def test_several_faults_are_counted(good_trace, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00"])
 def test_files_that_are_no_trace(content, tmp_path):
     (tmp_path / "trace.json").write_bytes(content)
-    with pytest.raises(MedusaError, match=r"trace\.json is no trace of version 1: the file:"):
+    with pytest.raises(MedusaError, match=r"trace\.json is no trace of version 2: the file:"):
         read_trace(tmp_path / "trace.json")
 
 

@@ -44,11 +44,12 @@ NODE = ("steps", 1, "nodes", 2)
 NUMBERS = {
     NODE: ("draft_p", "p", "entropy", "threshold"),
     ("steps", 1, "ms"): ("propose", "verify", "accept", "commit", "total"),
-    ("config",): ("temperature", "epsilon", "delta"),
+    ("config",): ("temperature",),
     ("output",): ("tokens_per_step", "tokens_per_second", "seconds"),
 }
 COUNTS = {
-    NODE: ("token_id", "head", "rank"),
+    NODE: ("token_id",),
+    (*NODE, "origin"): ("head", "rank"),
     ("steps", 1): ("index", "cache_length"),
     ("steps", 1, "bonus"): ("token_id",),
     ("config",): ("seed", "max_new_tokens"),
@@ -66,7 +67,7 @@ def places(groups):
 def test_numbers_that_are_none(good, tmp_path, place, value):
     trace = copy.deepcopy(good)
     at(trace, *place[:-1])[place[-1]] = value
-    with pytest.raises(MedusaError, match=rf"is no trace of version 1: {'.'.join(map(str, place))}: "):
+    with pytest.raises(MedusaError, match=rf"is no trace of version 2: {'.'.join(map(str, place))}: "):
         read(trace, tmp_path)
 
 
@@ -75,7 +76,16 @@ def test_numbers_that_are_none(good, tmp_path, place, value):
 def test_counts_that_are_none(good, tmp_path, place, value):
     trace = copy.deepcopy(good)
     at(trace, *place[:-1])[place[-1]] = value
-    with pytest.raises(MedusaError, match=rf"is no trace of version 1: {'.'.join(map(str, place))}: "):
+    with pytest.raises(MedusaError, match=rf"is no trace of version 2: {'.'.join(map(str, place))}: "):
+        read(trace, tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.5, "0.5", True], ids=str)
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_settings_of_a_rule_that_are_none(good, tmp_path, name, value):
+    trace = copy.deepcopy(good)
+    trace["config"]["acceptance"]["settings"][name] = value
+    with pytest.raises(MedusaError, match=rf"is no trace of version 2: config.*{name}"):
         read(trace, tmp_path)
 
 

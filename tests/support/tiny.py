@@ -100,9 +100,9 @@ def random_heads(model: PreTrainedModel, count: int = HEADS, layers: int = 1, se
     return heads.requires_grad_(False)
 
 
-def fitted_heads(model: PreTrainedModel, count: int = HEADS, texts: int = 48) -> MedusaHeads:
+def fitted_heads(model: PreTrainedModel, count: int = HEADS) -> MedusaHeads:
     """Heads that are often right: last layers fitted by least squares to greedy texts of the model."""
-    said = greedy_texts(model, texts, 40, seed=2)
+    said = greedy_texts(model, 48, 40, seed=2)
     hidden = model(said, output_hidden_states=True).hidden_states[-1]
     rows, width = model.get_output_embeddings().weight.shape
     last = []

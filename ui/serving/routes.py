@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 import httpx
 from starlette.datastructures import Headers
 
+from ui.serving.environment import LARGEST_PORT
 from ui.serving.request_body import RequestRefusedError
 
 JOIN = "/gradio_api/queue/join"
@@ -116,8 +117,9 @@ def _require_host(header: str, value: str) -> None:
         if header == "x-gradio-server":
             name = name.partition("://")[2].partition("/")[0]
         try:
-            named = _HOST.fullmatch(name) is not None and bool(httpx.URL(f"http://{name}").host)
-        except (httpx.InvalidURL, ValueError):  # a port beyond 65535, a name that is no IDNA
+            found, url = _HOST.fullmatch(name), httpx.URL(f"http://{name}")
+            named = found is not None and bool(url.host) and (url.port or 0) <= LARGEST_PORT
+        except (httpx.InvalidURL, ValueError):  # a name that is no IDNA
             named = False
         if not named:
             raise RequestRefusedError(400, f"The header {header} names no host.")
