@@ -44,11 +44,10 @@ def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Pat
 
 
 def _placed(tensors: HeadTensors, lm_head: torch.Tensor) -> HeadTensors:
-    like = {"device": lm_head.device, "dtype": lm_head.dtype}
     return replace(
         tensors,
-        block_weight=tensors.block_weight.to(**like),
-        block_bias=tensors.block_bias.to(**like),
+        block_weight=tensors.block_weight.to(lm_head.device, lm_head.dtype),
+        block_bias=tensors.block_bias.to(lm_head.device, lm_head.dtype),
         lm_weight=_last_layers(tensors, lm_head),
         token_map=None if tensors.token_map is None else tensors.token_map.long().to(lm_head.device),
     )
@@ -58,7 +57,7 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     """Last layers [K, V, d]; the LM head itself where theirs is a copy of it; None where they have none."""
     if tensors.lm_weight is None:
         return None
-    last = tensors.lm_weight.to(device=lm_head.device, dtype=lm_head.dtype)
+    last = tensors.lm_weight.to(lm_head.device, lm_head.dtype)
     if last.ndim == 3:
         return last
     # One matrix for all heads: the base's, or else one that each of them gets a copy of.

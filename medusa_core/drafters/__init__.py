@@ -47,6 +47,7 @@ class Method:
     help: str  # one sentence
     build: str
     settings: type = NoSettings
+    files: str = ""  # how the files of its weights are called
     owns: str = ""
     load: str = ""
     size: str = ""
@@ -150,8 +151,8 @@ def owner_of(folder: Path) -> str:
         owns = method(name).owns
         if owns and pkgutil.resolve_name(owns)(folder):
             return name
-    known = ", ".join(method(name).title for name in method_names() if method(name).has_weights)
-    raise MedusaError(f"{folder} holds no weights of a drafter: give one of {known}")
+    known = " or ".join(method(name).files for name in method_names() if method(name).has_weights)
+    raise MedusaError(f"{folder} holds no heads: name a folder with {known}")
 
 
 def load_draft(name: str, folder: Path, target: Target) -> Draft:

@@ -54,13 +54,14 @@ def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
     conversation = Conversation(engine)
     config = GenerationConfig.of(max_new_tokens=20)
     replies = [ask(conversation, text, config) for text in ("Hi", "Why")]
-    plain = "".join(reply.text + "\n" for reply in replies)
+    plain = "".join(reply.summary.text + "\n" for reply in replies)
     _, unmarked, _ = talk(folder, "Hi\nWhy\n", "--marks", "none")
     assert unmarked == plain
     assert len(out) > len(plain)
     for reply in replies:
         figures = (
-            f"{len(reply.tokens)} tokens in {reply.steps} steps: {reply.tokens_per_step:.2f} a step, ",
+            f"{len(reply.summary.token_ids)} tokens in {reply.summary.steps} steps: "
+            f"{reply.summary.tokens_per_step:.2f} a step, ",
             f"{reply.reused} of {len(reply.prompt)} prompt tokens reused",
         )
         assert all(part in err for part in figures)

@@ -82,7 +82,7 @@ def test_the_trace_file_holds_the_run(run, engine_folder, tmp_path):
     assert code == 0
     trace = read_trace(file)
     assert trace.output.model_dump() == json.loads(out.splitlines()[-1])
-    assert trace.config.acceptance == "typical"
+    assert trace.config.acceptance.name == "typical"
 
 
 def test_tree_show_json(run):
@@ -156,14 +156,14 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--temperature", "-1"], "temperature is -1.0, the smallest is 0.0: raise it"),
         (["generate", "a", "--temperature", "warm"], "invalid float value"),
         (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
-        (["generate", "a", "--method", "magic"], "use one of medusa, none"),
+        (["generate", "a", "--method", "magic"], "use one of medusa, ngram, none"),
         (["generate", "a", "--acceptance", "magic"], "use one of match, typical"),
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
         (["generate", "a", "--trace", "/nowhere/t.json"], "there is no folder /nowhere, make it first"),
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
-        (["bench", "--methods", "none,magic"], "use each of medusa, none, hf at most once"),
+        (["bench", "--methods", "none,magic"], "use each of medusa, ngram, none, hf at most once"),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
         (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),
         (["bench", "--limit", "0"], "--limit starts at 1"),

@@ -115,8 +115,8 @@ def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model
         folder = mistral(tmp_path / str(count), tiny.random_heads(model, count))
         hub_repository(hub, "a/heads", folder, revision, commit=str(count) * 40)
     assert medusa_draft(load_from(heads="a/heads")).heads.count == 2
-    assert load_from(heads="a/heads@refs/pr/7").heads.count == 4
-    assert load_from(heads="a/heads@" + "2" * 40).heads.count == 2
+    assert medusa_draft(load_from(heads="a/heads@refs/pr/7")).heads.count == 4
+    assert medusa_draft(load_from(heads="a/heads@" + "2" * 40)).heads.count == 2
     assert load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
     with pytest.raises(MedusaError, match="'a/heads@v9' is neither a folder here nor"):
         load_from(heads="a/heads@v9")
@@ -212,7 +212,7 @@ def test_heads_for_a_model_and_other_heads_are_refused(tmp_path, heads):
 def test_a_folder_without_heads_is_said_to_be_one(tmp_path, engine_folder):
     with pytest.raises(MedusaError, match="are missing: no medusa_lm_head"):
         find_sources("", str(tmp_path))
-    with pytest.raises(MedusaError, match="holds no weights of a drafter: give one of Medusa heads"):
+    with pytest.raises(MedusaError, match="holds no heads"):
         load_from(str(engine_folder), str(tmp_path))
 
 

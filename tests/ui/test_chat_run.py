@@ -108,7 +108,7 @@ def test_replies_are_those_of_the_engines_own_conversation(session, loaded):
     assert texts(talk) == conversation.messages
     assert any(piece.drafted for turn in talk.turns for piece in turn.pieces)
     for turn, reply in zip(talk.turns[1::2], replies, strict=True):
-        assert f"{len(reply.tokens)} tokens in {reply.steps} steps" in turn.figures
+        assert f"{len(reply.summary.token_ids)} tokens in {reply.summary.steps} steps" in turn.figures
         assert reused(turn) == (reply.reused, len(reply.prompt))
     assert all(reply.reused > 0 for reply in replies[1:])
 
@@ -117,15 +117,15 @@ def test_a_reply_reaches_the_view_and_the_transcript_step_by_step(session, loade
     _, (reply, *_) = expected(loaded)
     updates = say(session, QUESTIONS[0])
     kinds = [json.loads(update.message)["kind"] for update in updates if update.message]
-    assert kinds == ["begin", *["step"] * reply.steps, "end"]
-    assert updates[-1].trace["output"]["token_ids"] == reply.tokens
+    assert kinds == ["begin", *["step"] * reply.summary.steps, "end"]
+    assert updates[-1].trace["output"]["token_ids"] == reply.summary.token_ids
     assert updates[-1].trace["prompt"]["token_ids"] == reply.prompt
     first, *grown, last = [json.loads(u.transcript) for u in updates if getattr(u, "transcript", None)]
     assert (first["live"], last["live"]) == (True, False)
     assert {first["run"], *(message["run"] for message in grown)} == {last["run"]}
     live = "".join(piece["text"] for message in grown for piece in message["pieces"])
-    assert reply.text.startswith(live)
-    assert "".join(piece["text"] for piece in last["turns"][1]["pieces"]) == reply.text.strip()
+    assert reply.summary.text.startswith(live)
+    assert "".join(piece["text"] for piece in last["turns"][1]["pieces"]) == reply.summary.text.strip()
 
 
 def test_everything_that_crosses_can_be_pickled_and_taken_up_elsewhere(session, load, loaded):
@@ -290,7 +290,7 @@ def test_old_messages_stay_to_be_seen_when_the_context_has_no_room(session, load
     reply = slow.reply("de", CONFIG)
     assert list(reply)
     talk = converse(session, ["de"], talk)
-    assert talk.turns[-1].text == reply.text.strip()
+    assert talk.turns[-1].text == reply.summary.text.strip()
     assert sum(not turn.read for turn in talk.turns) == gone + reply.dropped
 
 
@@ -303,7 +303,7 @@ def test_a_model_without_a_template_continues_the_text_and_says_so(engine_folder
     reply = Conversation(engine).reply("abc", CONFIG)
     assert list(reply)
     assert reply.prompt == engine.encode("abc")
-    assert talk_of(say(session, "abc")).turns[1].text == reply.text
+    assert talk_of(say(session, "abc")).turns[1].text == reply.summary.text
 
 
 def test_the_notice_is_for_those_who_need_one(session, model, tmp_path):

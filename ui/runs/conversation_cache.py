@@ -41,7 +41,7 @@ class ReadShelf:
         return kept[name]
 
     def _bytes(self, kept: OrderedDict[str, ReadText]) -> int:
-        return sum(_bytes_of(read.cache) for read in kept.values())
+        return sum(_bytes_of(read.state.cache) for read in kept.values())
 
 
 def _bytes_of(cache: TreeCache) -> int:

@@ -37,6 +37,7 @@ METHOD = Method(
     help="extra heads guess several next tokens at once from one hidden state",
     build=f"{__name__}.drafter:MedusaDrafter.build",
     settings=Settings,
+    files="medusa_lm_head.safetensors or medusa_lm_head.pt",
     owns=f"{__name__}.draft:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.size:size",
