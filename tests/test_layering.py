@@ -1,48 +1,66 @@
-"""Imports point down, figures need no torch, no bare except, no module too long to read."""
+"""Rooms import what the table says and never in a circle; figures need no torch; no module is too long."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 
+import networkx as nx
 from paths import ROOT
 
 PACKAGES = ("medusa_core", "ui")
 LINES = 350
 
-# Bottom first. A module may import what stands on a lower line, and its own package.
-LAYERS = [
-    ["medusa_core.errors", "medusa_core.data", "medusa_core.library_messages", "medusa_core.text.plural"],
-    ["medusa_core.config", "medusa_core.files"],
-    [
-        "medusa_core.trees.tree",
-        "medusa_core.target.kv_cache",
-        "medusa_core.acceptance.sampling",
-        "medusa_core.text.prompt_check",
-        "medusa_core.text.stopping",
-        "medusa_core.drafters.medusa.heads",
-        "medusa_core.target.masks",
-    ],
-    ["medusa_core.trees.search", "medusa_core.trees.token_tree"],
-    [
-        "medusa_core.target.model",
-        "medusa_core.checkpoints",
-        "medusa_core.loading.devices",
-        "medusa_core.target.quantization",
-    ],
-    ["medusa_core.loading.model_size", "medusa_core.loading.weights"],
-    ["medusa_core.loading.memory"],
-    ["medusa_core.checkpoints.lora", "medusa_core.checkpoints.adapter_patterns"],
-    ["medusa_core.checkpoints.peft_adapters"],
-    ["medusa_core.checkpoints.adapters", "medusa_core.acceptance", "medusa_core.drafters"],
-    ["medusa_core.decoding"],
-    ["medusa_core.engine"],
-    ["medusa_core.loading.load"],
-    ["medusa_core.trace_format"],
-    ["medusa_core.trace"],
-    ["medusa_core"],  # everything not named above: command line, benchmark, training
-    ["ui"],
-]
+# Each room with the rooms it may import beside those of EVERYWHERE. A room may import only what stands above
+# it, so there is no cycle. A room is a folder of a package, or a module that lies beside the folders.
+EVERYWHERE = ("medusa_core.errors", "medusa_core.config", "medusa_core.files", "medusa_core.library_messages")
+ROOMS = {
+    "medusa_core": {
+        "errors": "",
+        "config": "",
+        "files": "",
+        "library_messages": "",
+        "text": "",
+        "trees": "",
+        "target": "trees",
+        "acceptance": "",
+        "checkpoints": "trees",
+        "drafters": "checkpoints target text trees",
+        "options": "acceptance drafters",
+        "trace_format": "acceptance drafters trees",
+        "decoding": "acceptance drafters target text trees",
+        "summary": "decoding text",
+        "engine": "acceptance decoding drafters options summary target text trees",
+        "trace": "acceptance decoding drafters engine trace_format trees",
+        "chat": "decoding engine target text",
+        "loading": "checkpoints drafters engine target",
+        "api": "decoding engine loading options trace",
+        "custom_generate": "acceptance checkpoints decoding drafters target trees",
+        "evaluation": "acceptance checkpoints decoding drafters engine summary target text trees",
+        "training": "acceptance checkpoints drafters engine evaluation loading target text trees",
+        "experiments": "acceptance drafters engine evaluation loading target text training trees",
+        "cli": (
+            "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "
+            "loading options text trace training trees"
+        ),
+        "__main__": "cli",
+    },
+    "ui": {
+        "figures": "experiments text",
+        "records": "options text trace_format trees",
+        "serving": "loading records",
+        "components": "drafters figures options records text",
+        "runs": "chat components records text trace",
+        "session": "acceptance checkpoints components drafters loading records runs serving trees",
+        "tabs": (
+            "checkpoints components drafters evaluation experiments figures loading records runs serving "
+            "session target text training trees"
+        ),
+        "layout": "components records serving session tabs",
+        "launch": "cli components layout serving session",
+    },
+}
 HEAVY = {"torch", "transformers", "gradio", "accelerate", "medusa_core.engine", "medusa_core.loading.load"}
 PAGE = {"gradio", "plotly", "ui"}
 
@@ -67,11 +85,20 @@ def module_name(file):
 MODULES = {module_name(file): file for file in FILES}
 
 
+def _nodes_that_run(node):
+    """All nodes below one, without what is imported for type checkers alone."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        for part in child.orelse if for_types else [child]:
+            yield from _nodes_that_run(part)
+
+
 @functools.cache
 def imports_of(file):
-    """Full names of what a file imports anywhere in it, also inside functions."""
+    """Full names of what a file imports when it runs, also inside functions."""
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in _nodes_that_run(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -87,29 +114,86 @@ def is_in(name, package):
     return name == package or name.startswith(package + ".")
 
 
-def layer_of(name):
-    """(number of the layer, the entry that names it): the longest entry that fits."""
-    fitting = [
-        (entry, number) for number, layer in enumerate(LAYERS) for entry in layer if is_in(name, entry)
-    ]
-    entry, number = max(fitting, key=lambda item: len(item[0]))
-    return number, entry
+def room_of(name):
+    """The room of a module, None for a package's own ``__init__`` and for what is not of this project."""
+    package, _, rest = name.partition(".")
+    return f"{package}.{rest.split('.')[0]}" if package in PACKAGES and rest else None
 
 
-def test_every_layer_names_modules_that_exist():
-    for entry in (entry for layer in LAYERS for entry in layer):
-        assert entry in MODULES
+def allowed():
+    """{room: the rooms it may import}, in full names."""
+    owner = {room: package for package, rooms in ROOMS.items() for room in rooms}
+    return {
+        f"{package}.{room}": {f"{owner[name]}.{name}" for name in names.split()} | set(EVERYWHERE)
+        for package, rooms in ROOMS.items()
+        for room, names in rooms.items()
+    }
 
 
-def test_imports_point_down():
+def room_imports():
+    """(module, its room, imported module, its room) for every import of another room."""
+    for name, file in MODULES.items():
+        room = room_of(name)
+        for imported in imports_of(file):
+            other = room_of(imported)
+            if room is not None and other is not None and other != room:
+                yield name, room, imported, other
+
+
+def test_the_table_names_every_room_and_no_other():
+    assert {room_of(name) for name in MODULES} - {None} == set(allowed())
+
+
+def test_rooms_import_what_the_table_allows():
+    table = allowed()
+    assert [
+        f"{name} imports {imported}: {room} may not import {other}"
+        for name, room, imported, other in room_imports() if other not in table[room]
+    ] == []  # fmt: skip
+
+
+def test_the_table_allows_nothing_that_nobody_uses():
+    used = {(room, other) for _, room, _, other in room_imports()}
+    assert [
+        f"{room} does not import {other}: take it out of the table"
+        for room, others in allowed().items()
+        for other in others.difference(EVERYWHERE) if (room, other) not in used
+    ] == []  # fmt: skip
+
+
+def cycles_of(graph):
+    return [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+
+
+def test_no_rooms_and_no_modules_import_each_other():
+    rooms = nx.DiGraph((room, other) for _, room, _, other in room_imports())
+    assert cycles_of(rooms) == []
+    order = list(allowed())
+    assert [edge for edge in rooms.edges if order.index(edge[1]) >= order.index(edge[0])] == []
+    modules = nx.DiGraph(
+        (name, imported)
+        for name, file in MODULES.items() for imported in imports_of(file) if imported in MODULES
+    )  # fmt: skip
+    assert cycles_of(modules) == []
+
+
+def test_a_cycle_would_be_seen():
+    assert cycles_of(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])) == [["a", "b", "c"]]
+
+
+def test_every_room_says_what_it_may_import():
+    """The line "Imports: …" of a folder's ``__init__`` is its line of the table."""
     wrong = []
-    for name in (name for name in MODULES if name != "app"):
-        number, entry = layer_of(name)
-        for imported in imports_of(MODULES[name]):
-            if any(is_in(imported, package) for package in PACKAGES):
-                other, other_entry = layer_of(imported)
-                if other >= number and other_entry != entry:
-                    wrong.append(f"{name} imports {imported}, which stands beside or above it")
+    for package, rooms in ROOMS.items():
+        for room, names in rooms.items():
+            file = MODULES[f"{package}.{room}"]
+            if file.name != "__init__.py":
+                continue
+            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+            said = re.search(r"^Imports: ([^.]*)\.", text, re.MULTILINE)
+            if said is None or re.split(r",\s+", said[1]) != (names.split() or ["no other room"]):
+                wanted = ", ".join(names.split()) or "no other room"
+                wrong.append(f"{shown(file)} must say: Imports: {wanted}.")
     assert wrong == []
 
 

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
-from ui.figures.theme import gradio_theme
+from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.serving.connections import limit_connections
 from ui.serving.http_guard import HttpGuard

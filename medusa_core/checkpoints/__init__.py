@@ -1,4 +1,4 @@
 """Names and layouts of weight files, in and out; builds nothing that runs.
 
-Imports: config, errors.
+Imports: trees.
 """

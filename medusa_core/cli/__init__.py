@@ -1,4 +1,5 @@
 """The command line: flags from settings records, progress lines, one command a file in commands.
 
-Imports: everything in medusa_core.
+Imports: acceptance, chat, checkpoints, custom_generate, decoding, drafters, engine, evaluation, experiments,
+loading, options, text, trace, training, trees.
 """

@@ -1,4 +1,4 @@
 """Medusa inside transformers' own generate, and the export of it as a folder.
 
-Imports: decoding, drafters, acceptance, target, checkpoints, trees, errors.
+Imports: acceptance, checkpoints, decoding, drafters, target, trees.
 """

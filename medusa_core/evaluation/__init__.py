@@ -1,4 +1,4 @@
 """Measurements of methods, heads and decoding steps.
 
-Imports: engine, drafters, trees, config, errors.
+Imports: acceptance, checkpoints, decoding, drafters, engine, summary, target, text, trees.
 """

@@ -10,6 +10,7 @@ and its module ``measurement`` defines
 - ``measure(setup, settings) -> Findings``: the measurement, with the decode loop and ``bench.interleave``.
 
 The package imports nothing slow: the command line reads the settings of all experiments whenever it starts.
+Imports: acceptance, drafters, engine, evaluation, loading, target, text, training, trees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Prompts that come in and tokens that become text; pure functions.
 
-Imports: errors.
+Imports: no other room.
 """

@@ -1,4 +1,4 @@
 """What a candidate tree is and which one to use; knows no model.
 
-Imports: errors.
+Imports: no other room.
 """

@@ -13,7 +13,7 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
-from ui.figures.theme import gradio_theme
+from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.session import Session
 

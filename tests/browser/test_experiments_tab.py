@@ -10,7 +10,7 @@ import pytest
 from medusa_core.cli.main import main
 from medusa_core.experiments import experiment_names
 from medusa_core.experiments.record import read_record
-from ui.figures.theme import gradio_theme
+from ui.components.theme import gradio_theme
 from ui.layout import page_css
 from ui.tabs import experiments
 

@@ -9,7 +9,7 @@ import pytest
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.trace import TraceBuilder
-from ui.figures.theme import gradio_theme
+from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.session import Session
 

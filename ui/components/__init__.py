@@ -1,4 +1,4 @@
 """Gradio components of the page and the messages they take.
 
-Imports: figures, records; never the session.
+Imports: drafters, figures, options, records, text.
 """

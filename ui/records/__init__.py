@@ -1,4 +1,4 @@
 """Frozen data of one visitor, and of what the page ships.
 
-Imports: medusa_core's light records.
+Imports: options, text, trace_format, trees.
 """

@@ -1,1 +1,5 @@
-"""One tab a file, each with `build(session, chosen)`."""
+"""One tab a file or folder, its own work beside it, each with `build(...)`.
+
+Imports: checkpoints, components, drafters, evaluation, experiments, figures, loading, records, runs, serving,
+session, target, text, training, trees.
+"""
