@@ -1,6 +1,6 @@
 // Figures of the run up to the shown step, and where this step's time went.
 
-const PHASES = [["propose", "heads guess"], ["verify", "one forward"], ["accept", "verdicts"], ["commit", "cache"]];
+const PHASES = [["propose", "guesses"], ["verify", "one forward"], ["accept", "verdicts"], ["commit", "cache"]];
 
 function makeCounters() {
   const numbers = html("div", { class: "mdv-numbers" });

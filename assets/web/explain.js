@@ -16,9 +16,12 @@ function explainVerdict(scene, i) {
   return `${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.`;
 }
 
+// Whose guesses the nodes below the root are.
+const guessers = (step) => (step.nodes.some((node) => isKnown(node.origin.head)) ? "The heads’" : "The drafter’s");
+
 function explainRoot({ step, index }, node) {
   const source = index === 0 ? "chose it right after reading the prompt" : "chose it at the end of the step before";
-  const alone = step.nodes.length === 1 ? " Nothing was guessed in this step." : " The heads’ guesses hang on it.";
+  const alone = step.nodes.length === 1 ? " Nothing was guessed in this step." : ` ${guessers(step)} guesses hang on it.`;
   return `${quoted(node)} is the root. The base model itself ${source}, so it needs no check and is always kept.${alone}`;
 }
 

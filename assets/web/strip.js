@@ -5,7 +5,7 @@ function makeStrip(store) {
   const legend = html("div", { class: "mdv-legend" });
   const card = html("section", { class: "mdv-card mdv-area-text", "aria-label": "Text so far" },
     cardHead("Text", "every token, marked by who proposed it", legend), box);
-  const drawn = { trace: null, groups: [], heads: 0 };
+  const drawn = { trace: null, groups: [], heads: 0, drafter: "" };
 
   box.addEventListener("click", (event) => {
     const token = event.target.closest("[data-node]");
@@ -15,7 +15,7 @@ function makeStrip(store) {
   });
 
   function restart(trace) {
-    Object.assign(drawn, { trace, groups: [], heads: -1 });
+    Object.assign(drawn, { trace, groups: [], heads: -1, drafter: "" });
     const prompt = html("span", { class: "mdv-prompt" });
     readable(prompt, (trace.prompt && trace.prompt.text) || "");
     box.replaceChildren(prompt);
@@ -27,7 +27,9 @@ function makeStrip(store) {
     const cuts = cutsOf(drawn.trace, position);
     for (const i of step.path.slice(0, step.emitted.length)) {
       group.append(tokenSpan(step.nodes[i], position, cuts.get(i)));
-      drawn.heads = Math.max(drawn.heads, step.nodes[i].origin.head ?? 0);
+      const { by, head } = step.nodes[i].origin;
+      drawn.heads = Math.max(drawn.heads, head ?? 0);
+      drawn.drafter = by || drawn.drafter;
     }
     drawn.groups.push(group);
     box.append(group);
@@ -44,19 +46,20 @@ function makeStrip(store) {
   }
 
   function drawLegend() {
-    const heads = drawn.heads < 1 ? "1" : drawn.heads === 1 ? "1" : "1–" + drawn.heads;
+    const mark = drawn.heads < 1 ? drawn.drafter[0] || "1" : drawn.heads === 1 ? "1" : "1–" + drawn.heads;
+    const whose = drawn.drafter && drawn.heads < 1 ? " guess of the drafter " + drawn.drafter + ", accepted" : " guess of that head, accepted";
     legend.replaceChildren(
       html("span", {}, html("i", { class: "mdv-token from-base" }, "abc"), " base model (root)"),
-      html("span", {}, html("i", { class: "mdv-token from-head" }, "abc", html("sup", {}, heads)), " guess of that head, accepted"),
+      html("span", {}, html("i", { class: "mdv-token from-head" }, "abc", html("sup", {}, mark)), whose),
     );
   }
 
   function draw(scene, changed, afterwards) {
     const { trace, index, lit } = scene;
     if (trace !== drawn.trace) restart(trace);
-    const heads = drawn.heads;
+    const { heads, drafter } = drawn;
     while (drawn.groups.length < trace.steps.length) append(trace.steps[drawn.groups.length], drawn.groups.length);
-    if (heads !== drawn.heads) drawLegend();
+    if (heads !== drawn.heads || drafter !== drawn.drafter) drawLegend();
     drawn.groups.forEach((group, i) => {
       group.classList.toggle("later", i > index);
       group.classList.toggle("current", i === index);

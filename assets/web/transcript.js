@@ -6,7 +6,7 @@ const NEAR = 40; // pixels from the end that still count as reading along
 function mountTranscript(host) {
   const list = html("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" });
   const legend = html("p", { class: "talk-legend" }, html("span", { class: "talk-drafted" }, "underlined"),
-    ": guessed by the heads and accepted");
+    ": guessed ahead and accepted");
   const empty = html("p", { class: "talk-empty" },
     "Nothing said yet. Write a message or choose an example; the view then shows each step of the reply.");
   let run = null;

@@ -88,6 +88,8 @@ def goto(page, step: int, view: str = "#view") -> None:
 def send(page, view: str, name: str, detail: dict | None) -> None:
     script = "(view, [name, detail]) => view.dispatchEvent(new CustomEvent(name, {detail}))"
     page.locator(view).evaluate(script, [name, detail])
+    # The view draws in the next frame; until then it shows what was sent before.
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def accepted_in(page, view: str = "#view") -> list[int]:
@@ -227,8 +229,8 @@ def test_the_inspector_gives_the_numbers(page):
     node = next(n for n in step["nodes"][1:] if not n["passes"] and n["parent"] in step["path"])
     page.locator(f'#view .mdv-node[data-node="{node["id"]}"]').hover()
     page.wait_for_selector(f'#view .mdv-node.lit[data-node="{node["id"]}"]')
-    sentence = page.locator("#view [data-role=why]").inner_text()
-    assert sentence.startswith(f"Head {node['head']}’s guess #{node['rank'] + 1}")
+    sentence, origin = page.locator("#view [data-role=why]").inner_text(), node["origin"]
+    assert sentence.startswith(f"Head {origin['head']}’s guess #{origin['rank'] + 1}")
     assert f"min(0.09, 0.3·e^−{node['entropy']:.2f})" in sentence
     assert "rejected" in sentence
 

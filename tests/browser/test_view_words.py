@@ -8,7 +8,14 @@ import json
 import pytest
 from view_trace import make_trace
 
-from ui.components.decode_view import message_begin, message_broken, message_end, message_trace, web_script
+from ui.components.decode_view import (
+    message_begin,
+    message_broken,
+    message_end,
+    message_step,
+    message_trace,
+    web_script,
+)  # fmt: skip
 from ui.figures.palette import DARK, LIGHT, PHASES
 
 pytestmark = pytest.mark.browser
@@ -117,7 +124,9 @@ def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view)
 
 
 def test_a_finished_run_does_not_change_when_a_later_one_is_refused(view):
-    tell(view, message_begin(1, "r", make_trace(2)), message_end(2, "r", make_trace(2)))
+    trace = make_trace(2)
+    steps = [message_step(2, "r", step) for step in trace["steps"]]
+    tell(view, message_begin(1, "r", trace), *steps, message_end(3, "r", trace))
     tell(view, message_broken(SENTENCE))
     assert view.locator("[data-role=failure]").is_hidden()
     assert view.locator(".mdv-node").count() > 0
@@ -149,8 +158,10 @@ def test_restoring_tells_the_page_the_settings_of_the_run(view):
         host.addEventListener(name, ({ detail }) => window.told.push([name, detail]));
       }
     }""")
-    tell(view, message_trace(1, "r", trace, settings={"epsilon": trace["config"]["epsilon"], "seed": 0}))
-    wished = trace["config"] | {"epsilon": 0.5, "seed": 3}
+    rule = trace["config"]["acceptance"]
+    own = {"acceptance": rule["name"], "temperature": trace["config"]["temperature"], **rule["settings"]}
+    tell(view, message_trace(1, "r", trace, settings={"epsilon": own["epsilon"], "seed": 0}))
+    wished = own | {"epsilon": 0.5, "seed": 3}
     view.evaluate("(detail) => host.dispatchEvent(new CustomEvent('settings', { detail }))", wished)
     view.wait_for_selector(".mdv.is-hypothetical")
     notes = [detail for name, detail in view.evaluate("window.told") if name == "notes"][-1]
@@ -158,5 +169,4 @@ def test_restoring_tells_the_page_the_settings_of_the_run(view):
     view.locator("[data-act=recorded]").click()
     view.wait_for_selector(".mdv:not(.is-hypothetical)")
     told = [detail for name, detail in view.evaluate("window.told") if name == "restore"]
-    own = {name: trace["config"][name] for name in ("acceptance", "temperature", "epsilon", "delta")}
     assert json.loads(json.dumps(told)) == [own]

@@ -17,7 +17,7 @@ from medusa_core.text.plural import counted
 from ui.figures.palette import PHASES, palette, plotly_template
 
 PHASE_HELP = {
-    "propose": "heads guess, the tree is filled",
+    "propose": "guesses are made, the tree is filled",
     "verify": "one forward pass over the tree",
     "accept": "the rule judges the nodes",
     "commit": "cache keeps the accepted rows",

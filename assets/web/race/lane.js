@@ -150,7 +150,7 @@ function buildKey() {
   const plain = buildToken("root", 0);
   const draft = buildToken("guess", "k");
   for (const node of [plain, draft]) node.classList.add("on");
-  root.append(plain, " chosen by the model itself · ", draft, " accepted guess of head k ");
+  root.append(plain, " chosen by the model itself · ", draft, " accepted guess, k its head or drafter ");
   root.append("· a bar is one forward pass: as wide as its time, as tall as the tokens it kept");
   return root;
 }

@@ -1,0 +1,68 @@
+"""The method menu of the page: n-grams of the text draft and explain themselves, plain decoding drafts nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from medusa_core.config import LoadConfig
+from ui.session import Session
+
+pytestmark = pytest.mark.browser
+
+PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "fade"}]}]
+REPEATING = "fadebeadfadebeadfadebeadfadebead"
+
+
+@pytest.fixture(scope="module")
+def address(engine_folder, tmp_path_factory, serve_session):
+    """The page around the tiny model."""
+    assets = tmp_path_factory.mktemp("assets")
+    (assets / "prompts.json").write_text(json.dumps(PROMPTS), encoding="utf-8")
+    return serve_session(Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets))
+
+
+@pytest.fixture
+def page(address, open_page):
+    page = open_page(address)
+    page.wait_for_selector("#decode-settings .setting-method input")
+    return page
+
+
+def run_with(page, method: str) -> None:
+    """Choose a method by its title, run on a repeating prompt and wait for the end."""
+    page.locator("#decode-settings .setting-method input").click()
+    page.get_by_role("option", name=method, exact=True).click()
+    page.locator("#decode-prompt textarea").fill(REPEATING)
+    page.click("#decode-run")
+    page.wait_for_selector("#decode-view .mdv-badges :text('finished: ')")
+
+
+def test_ngrams_draft_and_say_where_they_were_found(page):
+    assert not page.locator("#decode-settings .setting-draft_depth").is_visible()
+    run_with(page, "N-grams of the text")
+    page.wait_for_selector("#decode-settings .setting-draft_depth", state="visible")
+    view = page.locator("#decode-view")
+    for _ in range(60):  # to a step that has a draft
+        if view.locator(".mdv-node:not(.is-root)").count():
+            break
+        page.locator("#decode-view [data-act=next]").click()
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    node = view.locator(".mdv-node:not(.is-root)").first
+    node.hover()
+    page.wait_for_selector("#decode-view .mdv-node.lit:not(.is-root)")
+    facts = view.locator(".mdv-facts").inner_text()
+    assert "ngram ×" in facts
+    assert "followed the root" in facts
+    assert "in the text so far" in facts
+    assert view.locator("[data-role=why]").inner_text().startswith("The drafter ngram’s guess #")
+    assert "ngram" in view.locator(".mdv-badges").inner_text()
+    assert "head" not in view.inner_text().lower()
+
+
+def test_plain_decoding_has_no_guesses(page):
+    run_with(page, "Plain decoding")
+    view = page.locator("#decode-view")
+    assert view.locator(".mdv-node").count() == 1
+    assert "none" in view.locator(".mdv-badges").inner_text()
