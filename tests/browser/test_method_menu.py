@@ -1,4 +1,4 @@
-"""The method menu of the page: n-grams of the text draft and explain themselves, plain decoding drafts nothing."""
+"""The method menu of the page: drafts from n-grams with their origin, and plain decoding without drafts."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def test_ngrams_draft_and_say_where_they_were_found(page):
     run_with(page, "N-grams of the text")
     page.wait_for_selector("#decode-settings .setting-draft_depth", state="visible")
     view = page.locator("#decode-view")
+    page.locator("#decode-view [data-act=first]").click()
     for _ in range(60):  # to a step that has a draft
         if view.locator(".mdv-node:not(.is-root)").count():
             break

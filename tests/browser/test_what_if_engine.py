@@ -24,9 +24,10 @@ RULES, TEMPERATURES = ("match", "typical"), (0.0, 0.7, 1.0)
 BARS = [(0.02, 0.3), (0.09, 0.3), (0.5, 0.9), (1.0, 1.0), (0.09, 0.05)]
 # Everything that a view draws for these settings: the verdict, and what is said beside the controls.
 SHOWN = """([trace, wishes]) => wishes.map((settings) => trace.steps.map((_, index) => {
-  const state = { trace, index, settings, made: settingsOf(trace.config), hover: null, node: null, pinned: false };
+  const made = settingsOf(trace.config);
+  const state = { trace, index, settings, made, hover: null, node: null, pinned: false };
   const { verdict, hypothetical } = sceneOf(state);
-  const notes = notesOf(settingsOf(trace.config), settings, hypothetical);
+  const notes = notesOf(made, settings, hypothetical);
   return { path: verdict.path, judged: Boolean(hypothetical), notes };
 }))"""
 
