@@ -59,7 +59,10 @@ def test_ngrams_draft_and_say_where_they_were_found(page):
     assert "in the text so far" in facts
     assert view.locator("[data-role=why]").inner_text().startswith("The drafter ngram’s guess #")
     assert "ngram" in view.locator(".mdv-badges").inner_text()
-    assert "head" not in view.inner_text().lower()
+    loaded = view.locator(
+        ".mdv-badges span"
+    ).first.inner_text()  # what is loaded has heads, this run uses none
+    assert "head" not in view.inner_text().replace(loaded, "").lower()
 
 
 def test_plain_decoding_has_no_guesses(page):
