@@ -1,4 +1,4 @@
-"""The method menu of the page: drafts from n-grams with their origin, and plain decoding without drafts."""
+"""The method menu of the page: n-grams draft and say where they were found; plain decoding drafts none."""
 
 from __future__ import annotations
 
