@@ -64,7 +64,7 @@ def page(warm_page):
     page = warm_page
     page.mouse.move(0, 0)
     for view in ("#view", "#match"):
-        send(page, view, "whatif", None)
+        send(page, view, "settings", None)
     goto(page, 0)
     page.locator("#view .mdv").focus()
     page.keyboard.press("Escape")
