@@ -65,7 +65,7 @@ def test_rank_counts_against_a_slow_count(trace):
             (node, step)
             for step in trace["steps"]
             for node in step["nodes"]
-            if node["depth"] == count.head and node["rank"] == count.rank
+            if node["depth"] == count.head and node["origin"]["rank"] == count.rank
         ]
         assert count.drafted == len(nodes)
         assert count.accepted == sum(node["id"] in step["path"] for node, step in nodes)

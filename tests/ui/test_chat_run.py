@@ -148,8 +148,8 @@ def test_stop_keeps_the_words_that_are_there(session, loaded):
     _, (whole, *_) = expected(loaded)
     part = talk.turns[1].text
     assert part
-    assert whole.text.strip().startswith(part)
-    assert len(part) < len(whole.text.strip())
+    assert whole.summary.text.strip().startswith(part)
+    assert len(part) < len(whole.summary.text.strip())
     assert "stopped" in talk.turns[1].figures
     # And the conversation goes on from there, with what was read.
     slow = Conversation(loaded, "", texts(talk))
@@ -175,7 +175,7 @@ def test_other_heads_go_on_with_what_was_read(session, loaded, model):
     other = with_heads(shared[0], heads=tiny.random_heads(model))
     mine = Chosen().with_engine(session.add_engine("random", other), "random")
     talk = talk_of(say(session, QUESTIONS[2], talk, heads=YOURS, chosen=mine))
-    assert talk.turns[5].text == replies[2].text.strip()  # greedy: any heads, the same text
+    assert talk.turns[5].text == replies[2].summary.text.strip()  # greedy: any heads, the same text
     assert reused(talk.turns[5]) == (replies[2].reused, len(replies[2].prompt))
 
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_said_leaves_the_conversation_as_it_was(session, loaded, 
     assert "\n" not in updates[-1].status
     assert not any(getattr(update, "talk", None) for update in updates)
     talk = converse(session, QUESTIONS[1:2], talk)
-    assert talk.turns[3].text == replies[1].text.strip()
+    assert talk.turns[3].text == replies[1].summary.text.strip()
     assert reused(talk.turns[3]) == (replies[1].reused, len(replies[1].prompt))
 
 
@@ -247,7 +247,7 @@ def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loade
     assert "secret" not in updates[-1].status
     assert any(getattr(update, "transcript", None) for update in updates)  # it had begun
     talk = converse(session, QUESTIONS[1:2], talk)
-    assert talk.turns[3].text == replies[1].text.strip()
+    assert talk.turns[3].text == replies[1].summary.text.strip()
 
 
 def test_two_visitors_never_meet(session, loaded):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from time import sleep
 
 import pytest
 import tiny
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
 from ui.records.selection import DEFAULT, YOURS, Chosen
@@ -85,7 +85,7 @@ def test_what_is_not_there_or_no_tree_is_refused_in_one_line(session, changes, w
 
 def test_own_heads_are_used_and_named_and_the_shared_engine_stays(session, load, model):
     before = trace_of(decode(session))["output"]
-    other = replace(
+    other = with_heads(
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices(SHIPPED)
     )
     mine = Chosen().with_engine(session.add_engine("random ones", other), "random ones")

@@ -257,8 +257,8 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     assert ("adapter_model.safetensors" in names) == (recipe == "direct")
     home = load_engine(LoadConfig(heads=str(folder), dtype="float32", device="cpu"))
     assert text_of(home) == text_of(own)
-    assert home.default_tree.choices == medusa_draft(own).default_tree.choices
-    assert home.accuracies == medusa_draft(own).accuracies
+    assert medusa_draft(home).default_tree.choices == medusa_draft(own).default_tree.choices
+    assert medusa_draft(home).accuracies == medusa_draft(own).accuracies
     assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
 
 
