@@ -13,9 +13,9 @@ from training_runs import finish, medusa2_config
 from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, LogitsProcessorList
 
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
-from medusa_core.adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.loading import load_engine
+from medusa_core.peft_adapters import without_deprecations
 
 
 @pytest.fixture(scope="module")
