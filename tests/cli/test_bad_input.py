@@ -111,7 +111,7 @@ def _pairs():
                     yield _row(name, which)
 
 
-@pytest.mark.parametrize(("name", "which"), _pairs())
+@pytest.mark.parametrize(("name", "which"), [*_pairs()])
 def test_bad_files_end_every_command_with_one_line(command, shop, name, which):
     row: Row = LOADS[name]
     named = row.build(shop)

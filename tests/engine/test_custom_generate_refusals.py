@@ -13,6 +13,7 @@ from training_runs import finish, medusa2_config
 from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, LogitsProcessorList
 
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
+from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.loading.load import load_engine
 
@@ -95,6 +96,7 @@ def base_of(folder):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 def test_heads_with_an_adapter_want_it_in_the_model(trained_base, adapted):
     """And then they are the engine that has it merged: the same text in as many steps."""
     engine = load_engine(LoadConfig(str(trained_base), str(adapted), dtype="float32", device="cpu"))
@@ -123,11 +125,13 @@ def test_heads_with_an_adapter_want_it_in_the_model(trained_base, adapted):
         load_medusa_heads(model, adapted)
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 def test_another_adapter_is_not_theirs(trained_base, adapted, tmp_path):
     other = finish(medusa2_config(trained_base, tmp_path, head_warmup="none", tokens=1024))
     model = base_of(trained_base)
     model.load_adapter(str(other))
     with pytest.raises(MedusaError, match="which this model lacks"):
         load_medusa_heads(model, adapted)
-    wrapped = PeftModel.from_pretrained(base_of(trained_base), adapted)
+    with without_deprecations():
+        wrapped = PeftModel.from_pretrained(base_of(trained_base), adapted)
     assert load_medusa_heads(wrapped.get_base_model(), adapted).heads.count == 3

@@ -64,11 +64,16 @@ def test_medusa1_writes_heads_metrics_and_a_card(trained_base, tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"head_warmup": "two-stage", "stage1_tokens": 10 * 512},
-        {"head_warmup": "sine", "teacher": "self"},
-        {"head_warmup": "none", "lora_lm_head": False},
+        pytest.param(
+            {"head_warmup": "two-stage", "stage1_tokens": 10 * 512}, marks=pytest.mark.slow, id="two stages"
+        ),
+        pytest.param({"head_warmup": "sine", "teacher": "self"}, id="sine, own teacher"),
+        pytest.param(
+            {"head_warmup": "none", "lora_lm_head": False},
+            marks=pytest.mark.slow,
+            id="no adapter on the LM head",
+        ),
     ],
-    ids=["two stages", "sine, own teacher", "no adapter on the LM head"],
 )
 def test_adapter_and_heads_load_as_what_was_trained(trained_base, tmp_path, changes):
     config = medusa2_config(trained_base, tmp_path / "adapter", **changes)
@@ -166,6 +171,7 @@ def test_nothing_is_said_about_old_names_of_the_libraries(trained_base, tmp_path
     assert load_engine(result_of(config, finish(config))).drafts
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_same_steps_as_one(trained_base, tmp_path):
     changes = {"tokens": 10 * 512}
     finish(Medusa1Config(**settings_for(trained_base, tmp_path / "one", **changes)))

@@ -58,7 +58,7 @@ def test_variables_that_make_sense_pass(tmp_path):
     [
         (["--port", "0"], "argument --port: '0' is no port: choose one from 1 to 65535"),
         (["--port", "65536"], "'65536' is no port"),
-        (["--port", "-1"], "expected one argument"),
+        (["--port", "-1"], "'-1' is no port"),
         (["--port", "x"], "'x' is no port"),
         (["--port", "9" * 400], "is no port"),
         (["--port", "٣"], "is no port"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from trace_factory import make_trace
@@ -13,6 +14,7 @@ from ui.layout import build_page
 from ui.records.examples import recordings
 from ui.records.settings import MAX_PROMPT_CHARACTERS, check_prompt, make_config, settings_of
 from ui.records.updates import StopFlag
+from ui.serving.page_channel import PageChannel
 from ui.session import Session
 from ui.tabs.run_bar import STARTING, WAITING, _arm
 
@@ -66,7 +68,7 @@ def test_a_prompt_beyond_the_limit_is_refused_with_its_length():
 
 def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
     flag = StopFlag(stopped=True)
-    assert _arm(flag, busy=False) == STARTING
+    assert _arm(SimpleNamespace(channel=PageChannel(), busy=False), flag, "a key") == STARTING
     assert "one run at a time" not in STARTING
-    assert _arm(flag, busy=True) == WAITING
+    assert _arm(SimpleNamespace(channel=PageChannel(), busy=True), flag, "a key") == WAITING
     assert not flag.stopped

@@ -237,7 +237,8 @@ def test_a_measurement_fills_the_charts(session):
     assert any("run 3 of 40" in (item.update.status or "") for item in items)
 
 
-def test_assumed_accuracies_are_counted_first(session, engine):
+def test_assumed_accuracies_are_counted_first(session, engine, monkeypatch):
+    monkeypatch.setattr("ui.tree_measuring.ROUNDS", 1)
     lab = finished(session, tree_lab.shipped_lab(session, Chosen()))[-1].lab
     assert len(lab.accuracies) == medusa_draft(engine).heads.count
     assert "counted here" in lab.source

@@ -65,6 +65,7 @@ def limited(protocol: Any, most_of_an_address: int, header_seconds: float) -> ty
             return self.cycle is None or self.cycle.response_complete
 
         def _wait_for_a_header(self) -> None:
+            self._stop_waiting()
             self._deadline = self.loop.call_later(header_seconds, self.transport.close)
 
         def _stop_waiting(self) -> None:

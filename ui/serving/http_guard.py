@@ -26,7 +26,14 @@ from ui.serving.admission import (
     takes_long,
 )
 from ui.serving.event_check import Event, EventCheck
-from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain, replayed
+from ui.serving.request_body import (
+    BodyReader,
+    GoneError,
+    RequestRefusedError,
+    RequestStream,
+    drain,
+    replayed,
+)
 from ui.serving.routes import DATA, JOIN, UNQUEUED, UPLOAD, Names, check_route
 from ui.serving.uploads import check_upload
 
@@ -60,10 +67,11 @@ class HttpGuard:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})  # the page has no socket
         else:
+            stream = RequestStream(receive)
             try:
-                await self._serve(scope, receive, send)
+                await self._serve(scope, stream, send)
             except RequestRefusedError as refused:
-                await _answer(refused, scope, receive, send)
+                await _answer(refused, scope, stream, send)
             except GoneError:
                 return
 
@@ -120,12 +128,13 @@ class HttpGuard:
         return session not in self._page._queue.pending_messages_per_session
 
 
-async def _answer(refused: RequestRefusedError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(refused: RequestRefusedError, scope: Scope, stream: RequestStream, send: Send) -> None:
     """The page shows the words of "detail" as a notice."""
-    await drain(Headers(scope=scope), receive)
+    if not stream.ended:  # what is not there to come would be waited for
+        await drain(Headers(scope=scope), stream)
     # Whatever has not been read of the body must not be taken for the next request.
     answer = JSONResponse({"detail": refused.words}, refused.status, {"connection": "close"})
-    await answer(scope, receive, send)
+    await answer(scope, stream, send)
 
 
 async def _session_is_gone(scope: Scope, receive: Receive, send: Send) -> None:

@@ -31,6 +31,20 @@ class GoneError(Exception):
     """The client has closed the connection before its request was complete."""
 
 
+class RequestStream:
+    """A request's messages, with whether its body has come to its end."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.ended = False
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        self.ended = self.ended or not message.get("more_body", False)
+        return message
+
+
 class BodyReader:
     """Reads the bodies of one page; `most_bytes` is the largest one."""
 
