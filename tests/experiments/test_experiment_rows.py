@@ -37,7 +37,7 @@ def log_of(*rounds):
 def test_a_row_says_what_was_measured():
     fast = log_of([(10, 1.0, 4), (20, 1.0, 8)], [(10, 2.0, 4), (20, 1.0, 8)])
     plain = log_of([(10, 2.0, 10), (20, 4.0, 20)], [(10, 2.0, 10), (20, 4.0, 20)])
-    row = measure.make_row(fast, plain, series="a", label="b", tree_nodes=7)
+    row = rows.make_row(fast, plain, series="a", label="b", tree_nodes=7)
     assert (row.prompts, row.new_tokens, row.tree_nodes) == (2, 60, 7)
     assert row.tokens_per_step.mean == 30 / 12
     assert row.tokens_per_second.median == pytest.approx(statistics.median([15, 10]))
@@ -49,10 +49,10 @@ def test_a_row_says_what_was_measured():
 
 def test_the_error_of_a_ratio_is_that_of_a_mean_when_all_parts_weigh_alike():
     values = [3.0, 5.0, 4.0, 8.0]
-    found = measure.ratio(values, [1.0] * 4)
+    found = rows.ratio(values, [1.0] * 4)
     assert found.mean == statistics.mean(values)
     assert found.standard_error == pytest.approx(statistics.stdev(values) / 2, abs=1e-5)
-    assert measure.ratio([6.0], [2.0]).standard_error is None
+    assert rows.ratio([6.0], [2.0]).standard_error is None
 
 
 def test_the_error_of_a_ratio_agrees_with_leaving_out_one_prompt_at_a_time():
@@ -61,22 +61,22 @@ def test_the_error_of_a_ratio_agrees_with_leaving_out_one_prompt_at_a_time():
     above = [b * (2 + float(torch.randn(1, generator=generator)) * 0.2) for b in below]
     left_out = [(sum(above) - a) / (sum(below) - b) for a, b in zip(above, below, strict=True)]
     slow = math.sqrt(199 / 200 * sum((value - statistics.mean(left_out)) ** 2 for value in left_out))
-    assert measure.ratio(above, below).standard_error == pytest.approx(slow, rel=0.02)
+    assert rows.ratio(above, below).standard_error == pytest.approx(slow, rel=0.02)
 
 
 def test_parts_and_unions_of_logs():
     log = log_of([(1, 1, 1), (2, 1, 1), (3, 1, 1)])
-    assert measure.by_prompt(measure.only(log, [0, 2]), lambda m: len(m.tokens)) == [1, 3]
-    assert measure.by_prompt(measure.merged([log, log]), lambda m: len(m.tokens)) == [2, 4, 6]
+    assert rows.by_prompt(rows.only(log, [0, 2]), lambda m: len(m.tokens)) == [1, 3]
+    assert rows.by_prompt(rows.merged([log, log]), lambda m: len(m.tokens)) == [2, 4, 6]
 
 
 def test_repeated_pieces_are_counted_within_a_text():
     def text(*tokens):
         return Measurement(list(tokens), 1.0, 1, {})
 
-    assert measure.distinct_share([text(1, 2, 3, 1, 2, 3)]) == pytest.approx(3 / 4)
-    assert measure.distinct_share([text(1, 2, 3), text(1, 2, 3)]) == 1.0
-    assert measure.distinct_share([text(1, 2)]) is None
+    assert rows.distinct_share([text(1, 2, 3, 1, 2, 3)]) == pytest.approx(3 / 4)
+    assert rows.distinct_share([text(1, 2, 3), text(1, 2, 3)]) == 1.0
+    assert rows.distinct_share([text(1, 2)]) is None
 
 
 def test_runners_take_turns_and_the_order_rotates():
