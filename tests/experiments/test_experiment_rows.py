@@ -13,7 +13,7 @@ from tiny_experiments import build_setup
 
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Measurement, MethodLog, interleave
-from medusa_core.experiments import measure, quality
+from medusa_core.experiments import quality, rows
 
 
 @pytest.fixture(scope="module")
