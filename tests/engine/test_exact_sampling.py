@@ -61,18 +61,18 @@ class RememberingTarget(Target):
     def new_cache(self, slots):
         return RememberedCache()
 
-    def prefill(self, tokens, cache):
+    def prefill(self, tokens, cache, features):
         cache.tokens = list(tokens)
         return self._remember(
-            ("prefill", *tokens), lambda real: super(RememberingTarget, self).prefill(tokens, real)
+            ("prefill", *tokens), lambda real: super(RememberingTarget, self).prefill(tokens, real, features)
         )
 
-    def verify(self, tree, cache):
+    def verify(self, tree, cache, features):
         cache.tree = tree.tokens.tolist()
 
         def forward(real):
             super(RememberingTarget, self).prefill(cache.tokens, real)
-            return super(RememberingTarget, self).verify(tree, real)
+            return super(RememberingTarget, self).verify(tree, real, features)
 
         return self._remember((*cache.tokens, "tree", *cache.tree), forward)
 

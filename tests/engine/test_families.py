@@ -15,6 +15,7 @@ from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_mo
 
 from medusa_core.errors import MedusaError
 from medusa_core.target import model as target_module
+from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import PROVEN, Target
 
 NEW_TOKENS = 28
@@ -61,13 +62,13 @@ def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, ch
     head = model.get_output_embeddings()
     cache = target.new_cache(CONTEXT)
     read = tiny.random_tokens(prompt_length, seed=1)
-    logits, hidden = target.prefill(read, cache)
+    logits, hidden = target.prefill(read, cache, LAST_HIDDEN)
     wanted = alone(model, read)
     assert_close(logits, wanted[0])
-    assert_close(hidden, wanted[1])
+    assert_close(hidden[0], wanted[1])
     for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS, [0])):
         tokens = tiny.random_tokens(len(parents), seed=len(parents))
-        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache)
+        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
         for node in range(len(parents)):
             branch = read + [tokens[step] for step in tiny.path_to(parents, node)]
             wanted = alone(model, branch)
@@ -120,7 +121,7 @@ def test_half_precision_runs_and_stays_near(name, kernel, dtype):
     cache = target.new_cache(CONTEXT)
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
     target.prefill(prompt, cache)
-    logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache)
+    logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache, LAST_HIDDEN)
     assert hidden.dtype == dtype
     assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
     branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]

@@ -24,6 +24,7 @@ from medusa_core.loading import devices
 from medusa_core.loading import load as loading
 from medusa_core.loading.devices import Placement, place, spare_memory, spread
 from medusa_core.loading.load import load_engine
+from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.quantization import lm_head_weight
 
 GIB = 2**30
@@ -169,7 +170,7 @@ def test_a_spread_model_decodes_as_a_whole_one(spread_engine, engine):
     assert len(steps) < 30  # drafts were kept
     cache = target.new_cache(8)
     with torch.inference_mode():
-        logits, hidden = target.prefill(tiny.PROMPT, cache)
+        logits, hidden = target.prefill(tiny.PROMPT, cache, LAST_HIDDEN)
     assert {logits.device, hidden.device, *(layer.keys.device for layer in cache.layers)} == {cpu}
 
 
