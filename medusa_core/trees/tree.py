@@ -101,6 +101,10 @@ class Topology:
             return self
         return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))
 
+    def mask(self) -> list[list[bool]]:
+        """Rows [N][N]: row i may attend to column j, which is i itself or an ancestor of i."""
+        return ancestor_rows(self.parents)
+
     def graph(self) -> nx.DiGraph:
         """The tree as a networkx graph with edges from parent to child."""
         return parent_graph(self.parents)

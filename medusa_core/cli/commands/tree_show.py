@@ -8,7 +8,7 @@ import json
 import networkx as nx
 
 from medusa_core.text.plural import counted
-from medusa_core.trees.tree import Topology, ancestor_rows, load_tree
+from medusa_core.trees.tree import Topology, load_tree
 
 
 def run(args: argparse.Namespace) -> None:
@@ -24,7 +24,7 @@ def tree_record(tree: Topology) -> dict:
         "choices": [list(choice) for choice in tree.choices],
         "parents": tree.parents,
         "depths": tree.depths,
-        "mask": [list(map(int, row)) for row in ancestor_rows(tree.parents)],
+        "mask": [list(map(int, row)) for row in tree.mask()],
         "paths": tree.paths(),
     }
 
