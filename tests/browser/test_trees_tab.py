@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import gradio as gr
 import pytest
 import tiny
 
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.trees.tree import Topology
 from ui.records.selection import Chosen
 from ui.tabs import decode
@@ -200,7 +200,7 @@ def test_a_bad_file_is_named_as_text_and_changes_nothing(trees_tab, tmp_path):
 
 def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, open_page):
     """As a training tab does it: an engine on the shelf, its id in the visitor's record."""
-    engine = replace(
+    engine = with_heads(
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices([[0], [1]])
     )
     name = session.add_engine("my <b>heads</b>", engine)

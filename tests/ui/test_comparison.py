@@ -55,8 +55,9 @@ def test_sampled_runs_are_not_comparable():
 
 def test_settings_become_a_config():
     config = make_config(SETTINGS)
-    assert (config.method, config.acceptance, config.seed, config.tree) == ("medusa", "typical", 0, "default")
-    assert make_config(SETTINGS | {"tree": BY_BUDGET}).tree == "default"
+    assert (config.method, config.acceptance, config.seed) == ("medusa", "typical", 0)
+    assert config.options["tree"] == "default"
+    assert make_config(SETTINGS | {"tree": BY_BUDGET}).options["tree"] == "default"
     with pytest.raises(MedusaError, match="lower"):
         make_config(SETTINGS | {"max_new_tokens": MOST_TOKENS + 1})
     with pytest.raises(MedusaError, match="temperature"):

@@ -22,8 +22,11 @@ from ui.tabs.run_bar import STARTING, WAITING, _arm
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
 def test_the_settings_of_a_recording_make_its_run(recording):
     config = make_config(recording.settings | {"budget": 16})
-    for name in ("acceptance", "temperature", "epsilon", "delta", "max_new_tokens", "seed"):
-        assert getattr(config, name) == recording.trace["config"][name]
+    recorded = recording.trace["config"]
+    for name in ("temperature", "max_new_tokens", "seed"):
+        assert getattr(config, name) == recorded[name]
+    assert (config.method, config.acceptance) == (recorded["drafter"]["name"], recorded["acceptance"]["name"])
+    assert recorded["acceptance"]["settings"].items() <= config.options.items()
     assert recording.settings["prompt"] == recording.trace["prompt"]["text"]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from served import PUBLIC, launched
@@ -15,6 +16,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving import connections, request_body
 from ui.serving.connections import limit_connections
 from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain
+
+
+def run_alone(coroutine):
+    """What a coroutine returns, run in a thread of its own: the browser's driver keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
 
 SECONDS = 0.5  # of patience with a header, in these tests
 
@@ -168,17 +176,17 @@ def messages(*parts, end=True):
 
 def test_a_body_is_read_whole_or_not_at_all():
     reader = BodyReader(10)
-    assert asyncio.run(reader.read(Headers(), messages(b"abc", b"def"))) == b"abcdef"
+    assert run_alone(reader.read(Headers(), messages(b"abc", b"def"))) == b"abcdef"
     with pytest.raises(RequestRefusedError, match="larger"):
-        asyncio.run(reader.read(Headers(), messages(b"abcdef", b"abcdef")))
+        run_alone(reader.read(Headers(), messages(b"abcdef", b"abcdef")))
     with pytest.raises(RequestRefusedError, match="larger"):
-        asyncio.run(reader.read(Headers({"content-length": "11"}), messages()))
+        run_alone(reader.read(Headers({"content-length": "11"}), messages()))
 
     async def gone():
         return {"type": "http.disconnect"}
 
     with pytest.raises(GoneError):
-        asyncio.run(reader.read(Headers(), gone))
+        run_alone(reader.read(Headers(), gone))
     assert reader._held == 0
 
 
@@ -193,7 +201,7 @@ def test_bodies_together_take_a_bounded_memory():
             task.cancel()
         return [task.exception().status for task in done], len(waiting)
 
-    refused, waiting = asyncio.run(many())
+    refused, waiting = run_alone(many())
     assert waiting <= request_body.BODIES_AT_ONCE * 10 // 9
     assert set(refused) == {503}
 
@@ -207,6 +215,6 @@ def test_what_is_dropped_of_a_refused_body_is_bounded(monkeypatch):
         seen.append(1)
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
-    asyncio.run(drain(Headers(), endless))
+    run_alone(drain(Headers(), endless))
     assert len(seen) == 10
-    asyncio.run(drain(Headers(), messages(b"x", end=False)))  # ends by the clock
+    run_alone(drain(Headers(), messages(b"x", end=False)))  # ends by the clock

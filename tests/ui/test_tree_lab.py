@@ -238,7 +238,7 @@ def test_a_measurement_fills_the_charts(session):
 
 
 def test_assumed_accuracies_are_counted_first(session, engine, monkeypatch):
-    monkeypatch.setattr("ui.tree_measuring.ROUNDS", 1)
+    monkeypatch.setattr("ui.tabs.trees.timing.ROUNDS", 1)
     lab = finished(session, tree_lab.shipped_lab(session, Chosen()))[-1].lab
     assert len(lab.accuracies) == medusa_draft(engine).heads.count
     assert "counted here" in lab.source

@@ -54,6 +54,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     named = (name for name, tree in published_trees().items() if {tuple(node) for node in tree} == nodes)
     plain = {name: config[name] for name in ("temperature", "max_new_tokens", "seed")}
     own = {**option_defaults(), **config["drafter"]["settings"], **config["acceptance"]["settings"]}
+    own.pop("root", None)  # the page has no control for it
     chosen = {
         "method": config["drafter"]["name"],
         "acceptance": config["acceptance"]["name"],
