@@ -11,7 +11,9 @@ import tiny
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.trees.tree import Topology
+from ui.layout import ASSETS
 from ui.records.selection import Chosen
+from ui.serving.page import Page
 from ui.tabs import decode
 
 pytestmark = pytest.mark.browser
@@ -204,11 +206,12 @@ def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, o
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices([[0], [1]])
     )
     name = session.add_engine("my <b>heads</b>", engine)
-    with gr.Blocks() as demo:
+    with Page(session.channel) as demo:
         chosen = gr.State(Chosen())
         take = gr.Button("take", elem_id="take")
         decode.build(session, chosen)
         take.click(lambda own: own.with_engine(name, "my <b>heads</b>"), chosen, chosen)
+        demo.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     page = open_page(serve(demo))
     heads = page.locator("#decode-settings").get_by_label("Heads")
     assert heads.input_value() == "shipped with the model"
