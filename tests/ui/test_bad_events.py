@@ -178,3 +178,12 @@ def test_a_socket_is_refused(site, quiet):
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
     }  # fmt: skip
     assert 400 <= site.client.get(f"{site.url}/gradio_api/queue/join", headers=headers).status_code < 500
+
+
+def test_half_a_character_or_another_page_is_refused_without_a_traceback(site, quiet):
+    half = {"fn_index": "\ud800", "session_hash": "x", "event_id": "y"}
+    for service in ("cancel", "reset"):
+        assert (
+            site.client.post(f"{site.url}/gradio_api/{service}", content=json.dumps(half)).status_code < 500
+        )
+    assert site.client.get(f"{site.url}/?page=z").status_code == 404

@@ -33,6 +33,7 @@ from ui.serving.request_body import (
     RequestStream,
     drain,
     replayed,
+    require_characters,
 )
 from ui.serving.routes import DATA, JOIN, UNQUEUED, UPLOAD, Names, check_route
 from ui.serving.uploads import check_upload
@@ -105,6 +106,8 @@ class HttpGuard:
             return
         if service == UPLOAD:
             check_upload(headers, body)
+        else:
+            require_characters(body)
         await self._app(scope, replayed(body, receive), send)
 
     async def _join(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:

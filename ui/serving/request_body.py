@@ -7,6 +7,7 @@ would leave a temporary file behind: gradio sees a body only when it is whole.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 from starlette.datastructures import Headers
@@ -106,6 +107,16 @@ async def drain(headers: Headers, receive: Receive) -> None:
         seen += len(message.get("body", b""))
         if not message.get("more_body", False):
             return
+
+
+def require_characters(body: bytes) -> None:
+    """Raises RequestRefusedError for JSON with half a character, which gradio cannot put into its answer."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RequestRefusedError(400, "The request has half a character: reload the page.") from error
+    except (ValueError, RecursionError):
+        return  # no JSON, which gradio refuses itself
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

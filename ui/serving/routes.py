@@ -58,8 +58,11 @@ def check_route(scope: dict[str, Any]) -> str:
         raise RequestRefusedError(404, "This page has no such service.")
     if method not in allowed:
         raise RequestRefusedError(405, f"This service takes no {method[:20]}.")
-    if "deep_link" in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+    asked = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    if "deep_link" in asked:
         raise RequestRefusedError(404, "This page keeps no links to its state.")
+    if any(asked.get("page", ())):
+        raise RequestRefusedError(404, "There is no other page here.")
     return service if service in _POSTED | _READ else path
 
 
