@@ -17,11 +17,11 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.text.marked_text import MarkedText, Piece
 from medusa_core.text.plural import counted
-from ui.runs.decode import decode_run
-from ui.runs.conversation_cache import ReadShelf
-from ui.records.conversation import Talk, Turn
 from ui.components.transcript import message_grow, message_show
+from ui.records.conversation import Talk, Turn
 from ui.records.updates import StopFlag, Update, several
+from ui.runs.conversation_cache import ReadShelf
+from ui.runs.decode import decode_run
 
 if TYPE_CHECKING:
     from medusa_core.chat import Conversation, Reply

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.text.plural import counted
-from ui.runs import verdict as comparison
 from ui.components.race_view import lane, race_message, status_message
 from ui.records.updates import StopFlag, Update
+from ui.runs import verdict as comparison
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
