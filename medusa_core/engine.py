@@ -70,7 +70,7 @@ class Engine:
         return [name for name in method_names() if name in self.drafts or not method(name).has_weights]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt. Raises MedusaError for a text nobody writes, or without a tokenizer."""
+        """Token ids of a prompt. Raises MedusaError for control characters, or without a tokenizer."""
         self.require_tokenizer()
         return self.tokenize(check_text(text))
 

@@ -1,4 +1,4 @@
-"""Files that somebody names, read only where they are regular ones.
+"""Files named by the user, read only when they are regular files.
 
 A named pipe makes its reader wait for a writer that may never come, a device such as /dev/zero never ends.
 Both are refused as an ``OSError`` that says so, which every reader's own message then carries.

@@ -68,7 +68,7 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     _check_end_tokens(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except Exception as error:  # whatever trips over a value of somebody's file
+    except Exception as error:  # a wrong value in the file can raise anything
         raise _cannot_load(folder, _config_fault(folder, said, error)) from error
     _require_language_model(config, trust_remote_code)
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
@@ -140,7 +140,7 @@ def _kinds(file: Path, pickled: bool) -> dict[str, str]:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the pickle's protocol, to whoever wrote it
+        warnings.simplefilter("ignore")  # about the pickle's protocol, which the user cannot change
         state = torch.load(file, map_location="meta", weights_only=True, mmap=is_zipfile(file))
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")

@@ -29,7 +29,7 @@ Progress = Callable[[str, float | None], None]  # words for a person, and the sh
 
 
 class GivenUpError(Exception):
-    """Raised inside the hub's threads once nobody waits for them."""
+    """Raised inside the hub's threads once the download is no longer wanted."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Wanted:
 
 
 class _Transfer:
-    """The bytes of one download, counted by bars that the hub's threads move and nobody sees."""
+    """The bytes of one download, counted by bars that the hub's threads move and that are not shown."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted

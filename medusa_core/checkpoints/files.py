@@ -119,7 +119,7 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
         return sorted(folder.glob(f"{name.removesuffix('.safetensors')}-*.safetensors"))
     files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
     for file in files:
-        # The index is somebody's text: it may name its neighbours, and no path.
+        # The index is untrusted text: it may name files beside it, and no path.
         if Path(file).name != file or not (folder / file).is_file():
             raise MedusaError(f"{index} names {file}, which is not there: fetch or save the files again")
     return [folder / file for file in files]
@@ -145,7 +145,7 @@ def files_with(folder: Path, prefix: str) -> list[str]:
 def _read_pickled(file: Path) -> State:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the pickle's protocol, to whoever wrote it
+            warnings.simplefilter("ignore")  # about the pickle's protocol, which the user cannot change
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle makes its reader stumble over anything
         raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error
@@ -178,14 +178,16 @@ def _weight_map(index: Path) -> dict[str, str]:
     return found
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises MedusaError."""
+def read_json(file: Path, fix: str = AGAIN) -> dict[str, Any]:
+    """The JSON object in a file. Raises MedusaError that ends in ``fix``."""
     try:
         content = json.loads(read_text(file))
+    except FileNotFoundError as error:
+        raise MedusaError(f"cannot read {file} ({reason_of(error)}): {fix}") from error
     except OSError as error:
         raise MedusaError(f"cannot read {file}: {reason_of(error)}: check its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"{file} is not JSON ({reason_of(error)}): {AGAIN}") from error
+        raise MedusaError(f"{file} is not JSON ({reason_of(error)}): {fix}") from error
     if not isinstance(content, dict):
-        raise MedusaError(f"{file} is not a JSON object: {AGAIN}")
+        raise MedusaError(f"{file} is not a JSON object: {fix}")
     return content

@@ -1,4 +1,4 @@
-"""Whether a model of somebody else's has the adapter that heads were trained with. Needs no peft.
+"""Whether a transformers model has the adapter that heads were trained with. Needs no peft.
 
 peft's layers are known by what they are called: they carry ``lora_A`` by the names of adapters.
 """

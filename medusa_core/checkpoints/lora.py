@@ -52,7 +52,7 @@ class PlainLora:
             and type(rank) is int
             and rank > 0
             and type(alpha) in (int, float)
-            # A setting nobody here knows may change anything, unless it is switched off.
+            # An unknown setting may change the result, unless it is switched off.
             and not any(config[name] for name in config.keys() - _WITHOUT_EFFECT - _READ_HERE)
         )
         if not plain:

@@ -64,14 +64,14 @@ def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
             return LoraConfig.from_pretrained(folder)
     except MedusaError:
         raise
-    except Exception as error:  # peft checks little of what somebody's file says
+    except Exception as error:  # peft checks little of what the file says
         raise MedusaError(
             f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
         ) from error
 
 
 def _require_all(wanted: set[str], brought: set[str], folder: Path) -> None:
-    """Raise MedusaError for gaps and for strangers: peft fills the one with zeros and skips the other."""
+    """Raise MedusaError for missing and unexpected keys; peft zero-fills the first and ignores the second."""
     for names, fault in ((wanted - brought, "lacks"), (brought - wanted, "has no place in the base for")):
         if names:
             raise MedusaError(

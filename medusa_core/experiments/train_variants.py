@@ -1,4 +1,4 @@
-"""Train the variants that nobody gave: Medusa-1, Medusa-2 in two stages, direct fine-tuning.
+"""Train the variants that are missing: Medusa-1, Medusa-2 in two stages, direct fine-tuning.
 
 All see the same text and the same number of training tokens in all; Medusa-2 spends half of them on its first
 stage. On text the base wrote itself Medusa-2 learns from the base's own probabilities, as the paper advises

@@ -72,7 +72,7 @@ class LayerMasks:
 
 
 def _known(config: Any, name: str) -> Any:
-    """A setting that configs of this class have, None for one that only somebody's file adds.
+    """A setting that the config's class defines; None for a key that only the file adds.
 
     transformers keeps such a key, and the model's own masks know nothing of it: Llama has no window, whatever
     its config.json says.
@@ -82,7 +82,7 @@ def _known(config: Any, name: str) -> Any:
         return value
     try:
         return value if hasattr(kind(), name) else None
-    except Exception:  # code of somebody else's that needs arguments
+    except Exception:  # remote config classes may need arguments
         return value
 
 

@@ -289,7 +289,7 @@ def _context_of(config: Any) -> _Context:
 
 
 def _inside_window(context: _Context, masks: LayerMasks, kind: str) -> _Context:
-    """The context of a model of which nobody has seen that it means its window as others do."""
+    """Limit the context of an untested sliding-window model to its window."""
     if SLIDING not in masks.kinds or not masks.window or masks.window >= context.length:
         return context
     return _Context(masks.window, f"{kind} has a window of {masks.window} and no test has run it beyond that")

@@ -1,4 +1,4 @@
-"""Chat templates rendered within bounds: a template is somebody's program, and may loop for ever.
+"""Chat templates rendered within bounds: a template is a foreign program and may never end.
 
 transformers renders in the process that asks, in a sandbox that keeps a template from files and from Python
 but not from using up time and memory: two nested loops of 100,000 turns take hours, ``9**(9**9)`` cannot be
@@ -131,7 +131,7 @@ class Renderer:
 
 @cache
 def _renderer() -> Renderer:
-    """One for the whole process: templates are kept compiled in it, whoever asks."""
+    """One for the whole process: it keeps compiled templates for all callers."""
     return Renderer()
 
 
@@ -140,7 +140,7 @@ def _close(process: subprocess.Popen, owner: int) -> None:
         process.kill()
         process.wait()
     for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was not written yet has nobody to read it
+        with suppress(OSError):  # the worker has ended: what was not written yet is of no use
             pipe.close()
 
 

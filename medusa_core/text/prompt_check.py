@@ -12,7 +12,7 @@ _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def check_text(text: str, what: str = "the prompt") -> str:
-    """The text as it is, white space among it. Raises MedusaError for none and for what nobody writes."""
+    """The text as it is, white space too. Raises MedusaError for an empty text and for control characters."""
     if not text:
         raise MedusaError(f"{what} is empty: write at least one word")
     return check_characters(text, what)

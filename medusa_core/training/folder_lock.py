@@ -24,7 +24,7 @@ except ImportError:  # Windows
 
 LOCK_NAME = ".lock"
 _TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-_BYTE = 2**30  # behind the text: Windows lets nobody read what is locked
+_BYTE = 2**30  # behind the text: on Windows a locked byte cannot be read
 
 
 @contextmanager

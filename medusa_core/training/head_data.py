@@ -77,7 +77,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 def heldout_scores(
     heads: MedusaHeads, read: Reading, heldout: dict[str, Batch], device: torch.device, bf16: bool
 ) -> dict[str, float]:
-    """Per kind of text: the base's loss, and each head's loss and hit rates, on text nobody trains on."""
+    """Per kind of text: the base's loss, and each head's loss and hit rates, on held-out text."""
     metrics: dict[str, float] = {}
     for kind, windows in heldout.items():
         scores: list[HeadScores] = []

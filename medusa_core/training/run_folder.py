@@ -11,24 +11,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+from medusa_core.checkpoints.files import read_json
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import read_bytes, read_text
+from medusa_core.files import read_bytes
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 _OTHER = "or choose another --out"
 
 
-def read_record(file: Path, way_out: str = _OTHER.removeprefix("or ")) -> dict[str, Any]:
-    """The JSON object in a file of a run. Raises MedusaError that ends in the way out."""
-    try:
-        record = json.loads(read_text(file))
-    except OSError as error:
-        raise MedusaError(f"cannot read {file} ({reason_of(error)}): {way_out}") from error
-    except (ValueError, RecursionError) as error:
-        raise MedusaError(f"{file} is damaged, it is no JSON ({reason_of(error)}): {way_out}") from error
-    if not isinstance(record, dict):
-        raise MedusaError(f"{file} holds no JSON object: {way_out}")
-    return record
+def read_record(file: Path, fix: str = _OTHER.removeprefix("or ")) -> dict[str, Any]:
+    """The JSON object in a file of a run. Raises MedusaError that ends in ``fix``."""
+    return read_json(file, fix)
 
 
 def write_record(file: Path, record: dict[str, Any]) -> None:
@@ -37,7 +30,7 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """The settings that the folder's run began with. Raises MedusaError when nobody can tell them."""
+    """The settings that the folder's run began with. Raises MedusaError for a missing or damaged file."""
     file = folder / CONFIG
     settings = read_record(file, f"put back the one that the run wrote, {_OTHER}")
     if "tokens" not in settings or "batch_tokens" not in settings:

@@ -55,7 +55,7 @@ class Budget:
 
 
 def parse_latency(data: object) -> list[LatencyPoint]:
-    """The measured sizes in what JSON gave, by size; empty where nobody measured. Raises MedusaError."""
+    """The measured sizes in what JSON gave, by size; empty where there are none. Raises MedusaError."""
     if not isinstance(data, dict) or data.get("latency") is None:
         return []
     try:
@@ -104,7 +104,7 @@ def budgets(
     choices: list[Choice] = search_tree(accuracies, latency[-1].nodes - 1, max_depth).choices
     lengths = expected_lengths(accuracies, choices)
     sizes = range(1, len(lengths) + 1)
-    if latency[0].nodes > PLAIN:  # nobody measured plain decoding, and a tree says nothing about it
+    if latency[0].nodes > PLAIN:  # plain decoding was not measured, and a tree says nothing about it
         sizes, lengths = range(latency[0].nodes, len(lengths) + 1), lengths[latency[0].nodes - 1 :]
     return [
         Budget(size, length, ms, 1000 * length / ms)

@@ -73,7 +73,7 @@ def expected_lengths(accuracies: Sequence[Sequence[float]], choices: Sequence[Ch
 
 
 def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
-    """Accuracies to go by until somebody measures them: each head and each guess worse than the one before.
+    """Accuracies to assume until they are measured: each head and each guess worse than the one before.
 
     The numbers follow those shipped with the public Medusa code roughly; measured ones give a better tree.
     """

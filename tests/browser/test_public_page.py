@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from contextlib import contextmanager
 
 import pytest
+from served import engine_taken
 
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
@@ -40,26 +39,6 @@ def open_to_all(serve, load, offers=()):
     options = launch_options(page, policy, Reach(None, share=False, hosted=True))
     fixed = ("server_name", "server_port", "ssr_mode")
     return serve(page, **{name: value for name, value in options.items() if name not in fixed}), session
-
-
-@contextmanager
-def engine_taken(session):
-    """Another visitor's run has the engine until this is left."""
-    begun, over = threading.Event(), threading.Event()
-
-    def hold(engine):
-        begun.set()
-        yield over.wait(PATIENCE)
-
-    seen = []
-    thread = threading.Thread(target=lambda: seen.extend(session.on_engine(hold)))
-    thread.start()
-    assert begun.wait(PATIENCE), seen
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def says(page, where, words):

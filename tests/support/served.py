@@ -110,8 +110,8 @@ def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
 
 
 @contextmanager
-def engine_taken(site):
-    """The engine is busy with somebody's run until this is left."""
+def engine_taken(session):
+    """Another visitor's run has the engine until this is left."""
     begun, over = threading.Event(), threading.Event()
 
     def hold(engine):
@@ -119,7 +119,7 @@ def engine_taken(site):
         yield over.wait(PATIENCE)
 
     seen = []
-    thread = threading.Thread(target=lambda: seen.extend(site.session.on_engine(hold)))
+    thread = threading.Thread(target=lambda: seen.extend(session.on_engine(hold)))
     thread.start()
     assert begun.wait(PATIENCE), seen
     try:

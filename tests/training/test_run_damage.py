@@ -217,10 +217,10 @@ def test_the_command_ends_with_exit_code_2(run, command):
 
 
 FILES = {
-    "a cut config": ("config.json", b'{"tokens": 1', r"config\.json is damaged, it is no JSON", "put back"),
-    "an empty config": ("config.json", b"", r"config\.json is damaged", "put back"),
-    "a config that is a list": ("config.json", b"[1, 2]", r"config\.json holds no JSON object", "put back"),
-    "a config of bytes": ("config.json", b"\xff\xfe", r"config\.json is damaged.*no UTF-8 text", "put back"),
+    "a cut config": ("config.json", b'{"tokens": 1', r"config\.json is not JSON", "put back"),
+    "an empty config": ("config.json", b"", r"config\.json is not JSON", "put back"),
+    "a config that is a list": ("config.json", b"[1, 2]", r"config\.json is not a JSON object", "put back"),
+    "a config of bytes": ("config.json", b"\xff\xfe", r"config\.json is not JSON.*no UTF-8 text", "put back"),
     "a config of brackets": ("config.json", b"[" * 100_000, "nested too deeply", "put back"),
     "another config": ("config.json", b'{"a": 1}', "holds no settings of a run", "put back its own"),
     "spliced metrics": (

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from served import PATIENCE, PUBLIC, engine_taken, launched, wait_until
+from served import PATIENCE, engine_taken, wait_until
 
 from ui.serving.admission import (
     LONG,
@@ -22,22 +22,9 @@ from ui.serving.admission import (
 )
 
 
-@pytest.fixture(scope="module")
-def site(engine_folder):
-    with launched(engine_folder, PUBLIC) as found:
-        yield found
-
-
-@pytest.fixture
-def run(site):
-    """Number of the Decode tab's run."""
-    site.idle()
-    return site.event("work", "Textbox")
-
-
 def test_one_page_has_two_runs_at_most(site, run):
     values = site.values(run, Prompt="abc")
-    with engine_taken(site):
+    with engine_taken(site.session):
         answers = [site.join("greedy", run, values) for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200] * RUNS_OF_A_PAGE + [429] * 3
         assert answers[-1].json()["detail"] == "You already have 2 runs: wait for one to end, or stop it."
@@ -49,7 +36,7 @@ def test_one_page_has_two_runs_at_most(site, run):
 
 def test_requests_that_come_together_are_counted_too(site, run):
     values, answers = site.values(run, Prompt="abc"), []
-    with engine_taken(site):
+    with engine_taken(site.session):
         threads = [
             threading.Thread(target=lambda: answers.append(site.join("burst", run, values).status_code))
             for _ in range(12)
@@ -63,7 +50,7 @@ def test_requests_that_come_together_are_counted_too(site, run):
 
 def test_one_address_leaves_half_of_the_places_to_others(site, run):
     values = site.values(run, Prompt="abc", **{"New tokens at most": 2})
-    with engine_taken(site):
+    with engine_taken(site.session):
         assert site.join("first", run, values).status_code == 200
         wait_until(lambda: not len(site.page._queue))  # it waits for the engine inside its run
         mine = [site.join(f"mine{i}", run, values, **{"x-forwarded-for": "1.1.1.1"}) for i in range(12)]

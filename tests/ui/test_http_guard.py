@@ -7,24 +7,10 @@ from pathlib import Path
 import pytest
 from gradio.route_utils import delete_files_created_by_app
 from paths import ROOT
-from served import DONE, PUBLIC, file_at, launched, words_of
+from served import DONE, file_at, launched, words_of
 
 from ui.serving import request_body
 from ui.serving.policy import policy_of
-
-
-@pytest.fixture(scope="module")
-def site(engine_folder):
-    with launched(engine_folder, PUBLIC) as found:
-        yield found
-
-
-@pytest.fixture
-def run(site):
-    """Number of the Decode tab's run."""
-    site.idle()
-    return site.event("work", "Textbox")
-
 
 # ---- files and services ----------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 import tiny
 from other_model import other_model
+from page_runs import MINE, SETTINGS, problem_of, trace_of
 from slow_loading import close_gate
-from test_session import MINE, SETTINGS, problem_of, trace_of
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError

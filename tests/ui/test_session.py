@@ -7,8 +7,8 @@ from time import sleep
 
 import pytest
 import tiny
+from page_runs import MINE, SETTINGS, SHIPPED, problem_of, trace_of
 
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
@@ -20,18 +20,6 @@ from ui.serving.engine_cache import EngineShelf
 from ui.serving.policy import Policy
 from ui.session import Session
 
-SETTINGS = {
-    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 60, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
-}  # fmt: skip
-MINE = Chosen().with_tree([[0], [1], [0, 0], [0, 1], [0, 0, 0]])
-SHIPPED = [[0], [1], [0, 0]]  # of conftest's engine_folder
-
-
-@pytest.fixture(scope="module")
-def load(engine_folder):
-    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
-
 
 @pytest.fixture(scope="module")
 def session(load):
@@ -40,16 +28,6 @@ def session(load):
 
 def decode(session, **changes) -> list[Update]:
     return list(session.decode("abc", SETTINGS | changes, StopFlag()))
-
-
-def trace_of(updates):
-    assert [u.status for u in updates if u.problem] == []
-    return updates[-1].trace
-
-
-def problem_of(updates):
-    assert updates[-1].problem
-    return updates[-1].status
 
 
 def test_a_visitors_tree_is_used_for_their_run_alone(session):
@@ -175,7 +153,7 @@ def test_new_heads_put_away_the_tree_that_was_made_for_others():
 
 @pytest.fixture
 def limited(load):
-    return Session(load, policy=Policy(run_seconds=0.1))
+    return Session(load, policy=Policy(run_seconds=0.01))
 
 
 def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
@@ -183,7 +161,7 @@ def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
     updates = list(limited.decode("abc", SETTINGS | {"max_new_tokens": 500}, flag))
     assert any(update.trace for update in updates)
     assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
-    assert updates[-1].status.endswith("Ended after 0.1 s, the longest that a run may take here.")
+    assert updates[-1].status.endswith("Ended after 0.01 s, the longest that a run may take here.")
     assert "tokens in" in updates[-1].status
     assert flag.stopped
     assert not limited.busy
@@ -203,7 +181,7 @@ def test_a_run_that_does_not_heed_is_closed(limited, flag, monkeypatch):
             closed.append(True)
 
     items = list(limited.on_engine(endless, flag=flag))
-    assert items[-1].status == "Ended after 0.1 s, the longest that a run may take here."
+    assert items[-1].status == "Ended after 0.01 s, the longest that a run may take here."
     assert closed == [True]
     assert not limited.busy
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import tiny
-from test_session import MINE, SHIPPED
+from page_runs import MINE, SHIPPED
 
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import LoadConfig
@@ -40,16 +40,6 @@ TIMED = replace(
     machine="a machine",
 )
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    path = tmp_path_factory.mktemp("assets")
-    prompts = [
-        {"kind": "Story", "prompts": [{"label": "one", "text": "abca"}, {"label": "two", "text": "fad"}]}
-    ]
-    (path / "prompts.json").write_text(json.dumps(prompts), "utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pickle
@@ -14,6 +13,7 @@ import threading
 from pathlib import Path
 
 import gradio as gr
+import page_runs
 import pytest
 import torch
 from fork_gpu import ForkGpu
@@ -26,7 +26,7 @@ from medusa_core.checkpoints.sources import heads_folder
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.conversation import Talk
-from ui.records.selection import DEFAULT, Chosen
+from ui.records.selection import Chosen
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
 from ui.serving.policy import policy_of
@@ -35,15 +35,7 @@ from ui.session import Session
 from ui.tabs.trees import timing as tree_measuring
 from ui.tabs.trees.lab import shipped_lab
 
-SETTINGS = {
-    "temperature": 0.7, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 40, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 3, "heads": DEFAULT, "chosen": Chosen(),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def load(engine_folder):
-    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+SETTINGS = page_runs.SETTINGS | {"temperature": 0.7, "max_new_tokens": 40, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +54,6 @@ def lender():
 def other_folder(engine_folder, tmp_path_factory):
     """Another model, which the app does not load at its start."""
     return shutil.copytree(engine_folder, tmp_path_factory.mktemp("other") / "other")
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    """Example prompts that fit the tiny model's context."""
-    folder = tmp_path_factory.mktemp("assets")
-    kinds = [
-        {"kind": "Story", "prompts": [{"label": "one", "text": "abca"}, {"label": "two", "text": "fad"}]}
-    ]
-    (folder / "prompts.json").write_text(json.dumps(kinds), "utf-8")
-    return folder
 
 
 @pytest.fixture(scope="module")

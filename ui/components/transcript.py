@@ -53,4 +53,4 @@ def message_grow(run: str, step: int, pieces: Sequence[Piece]) -> str:
 
 def _message(kind: str, run: str, **content: Any) -> str:
     text = json.dumps({"kind": kind, "run": run, **content}, ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c")  # so that nobody's text looks like a tag, wherever it travels
+    return text.replace("<", "\\u003c")  # so that no text looks like a tag

@@ -26,7 +26,7 @@ POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are not
 WAITING = "Waiting: another model is being loaded…"
 STARTING = "Starting…"
 T = TypeVar("T")
-Say = Callable[[str], None]  # raises _GivenUp once nobody waits any more
+Say = Callable[[str], None]  # raises _GivenUp once the load was cancelled
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Loading(Update):
     """Where a load is."""
 
 
-class _GivenUp(Exception):  # noqa: N818 - not an error: what a load hears when nobody waits for it
+class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was cancelled
     """Ends a load from within."""
 
 

@@ -134,7 +134,7 @@ class Models:
 
 
 def name_of(source: LoadConfig) -> str:
-    """What to call it before it is loaded; of a path the last part, since the rest is nobody's business."""
+    """What to call it before it is loaded; of a path the last part, so that no local path leaks."""
     name = source.model or ("" if source.heads == NO_HEADS else source.heads)
     return Path(name).name if name else "embedded model"
 

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from ui.serving.page_channel import PageChannel, PageChannelRoutes
 
-MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, and nobody looks at it
+MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
 
 
 class Page(gr.Blocks):

@@ -34,7 +34,7 @@ _READ = frozenset({
 _READ_BELOW = re.compile(
     r"/(assets|static|svelte|pwa_icon)/.+"
     r"|/gradio_api/heartbeat/[A-Za-z0-9_-]{1,64}"
-    # A file of the server; gradio would fetch an address of another server for whoever asks.
+    # A file of the server; gradio would fetch any address of another server.
     r"|/gradio_api/file=(?!\s*[a-z][a-z0-9+.-]*:/).+",
     re.IGNORECASE | re.DOTALL,
 )

@@ -120,7 +120,7 @@ class _Chat:
 
 
 def _lines() -> Iterator[str]:
-    """Lines of input; a prompt where somebody types."""
+    """Lines of input; with a prompt on a terminal."""
     typed = sys.stdin.isatty()
     while True:
         try:

@@ -99,7 +99,7 @@ def _label(source: LoadConfig, own: LoadConfig) -> str:
 
 
 def _offer_label(offer: Offer) -> str:
-    """As the owner wrote it, but of a path the last part alone: where things lie is nobody's business."""
+    """As the owner wrote it, but of a path the last part alone, so that no local path leaks."""
     names = [name for name in (offer.model, _heads_words(offer.heads)) if name]
     return " + ".join(Path(name).name if name.startswith(("/", ".", "~")) else name for name in names)
 

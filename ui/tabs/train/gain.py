@@ -32,7 +32,7 @@ ROUNDS = 3
 ROUND_TOKENS = 32
 PART_SECONDS = 10.0  # after which counting, timing or racing is cut short; half a minute in all
 RACE_TOKENS = 64  # a prompt, when fresh and new heads race plain decoding
-USUAL_NODES = 8  # of the tree where nobody could time one
+USUAL_NODES = 8  # of the tree where none was timed
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _in_turn(assets: Path) -> list[str]:
 
 
 def _best_tree(draft: MedusaDraft, latency: Sequence[LatencyPoint]) -> Topology:
-    """The tree with the most expected tokens per second, or one of the usual size where nobody timed them."""
+    """The tree with the most expected tokens per second, or one of the usual size where none was timed."""
     nodes = USUAL_NODES
     if len(latency) > 1:
         nodes = best_budget(budgets(draft.accuracies, latency)).nodes

@@ -101,7 +101,7 @@ def train_heads(
             try:
                 yield from _Run(session, engine, model, plan, flag, Path(name)).lessons()
             except MedusaError as error:
-                # The folder's name is nobody's business.
+                # The folder's name is a local path, which is not shown.
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
     for item in session.on_engine(work, model, flag):

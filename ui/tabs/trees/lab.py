@@ -190,7 +190,7 @@ def timed(lab: Lab) -> list[Timed]:
 
 
 def speeds(lab: Lab) -> list[Speed]:
-    """What is expected of every size; nothing before somebody has measured a tree."""
+    """What is expected of every size; nothing before a tree was measured."""
     return [_speed(budget) for budget in _budgets(lab)]
 
 

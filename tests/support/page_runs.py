@@ -1,0 +1,22 @@
+"""A run as the page asks for it, and what came of it."""
+
+from __future__ import annotations
+
+from ui.records.selection import DEFAULT, Chosen
+
+SETTINGS = {
+    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 60, "acceptance": "match",
+    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
+}  # fmt: skip
+MINE = Chosen().with_tree([[0], [1], [0, 0], [0, 1], [0, 0, 0]])
+SHIPPED = [[0], [1], [0, 0]]  # of conftest's engine_folder
+
+
+def trace_of(updates):
+    assert [u.status for u in updates if u.problem] == []
+    return updates[-1].trace
+
+
+def problem_of(updates):
+    assert updates[-1].problem
+    return updates[-1].status

@@ -1,0 +1,40 @@
+"""What several tests of the page's server side start from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from served import PUBLIC, launched
+
+from medusa_core.config import LoadConfig
+
+
+@pytest.fixture(scope="module")
+def load(engine_folder):
+    """The tiny engine's folder, as the app's own model."""
+    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    """Example prompts that fit the tiny model's context."""
+    folder = tmp_path_factory.mktemp("assets")
+    prompts = [{"label": "one", "text": "abca"}, {"label": "two", "text": "fad"}]
+    kinds = [{"kind": "Story", "prompts": prompts}]
+    (folder / "prompts.json").write_text(json.dumps(kinds), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(engine_folder):
+    """A public page, served."""
+    with launched(engine_folder, PUBLIC) as found:
+        yield found
+
+
+@pytest.fixture
+def run(site):
+    """Number of the Decode tab's run on an idle page."""
+    site.idle()
+    return site.event("work", "Textbox")
