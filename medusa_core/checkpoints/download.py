@@ -42,7 +42,11 @@ class Wanted:
     unwanted: Sequence[str]
 
     def missing_bytes(self) -> int | None:
-        """Bytes of those that are not in the cache; None while the hub's list of files is not there."""
+        """Bytes of those that are not in the cache; None while the hub's list of files is not there.
+
+        Read from what the download under way has stored. A dry run of ``snapshot_download`` would ask the hub
+        again, for the list and for each file, and raise one error for all reasons where it cannot.
+        """
         try:
             files = get_cached_repo_tree(self.repository, revision=self.revision)
         except CachedRepoTreeNotFoundError:

@@ -1,6 +1,7 @@
 """The sizes of a base, counted without reading their weights.
 
-The model is built on torch's meta device, where numbers have shapes and no values.
+The model is built on torch's meta device, where numbers have shapes and no values. accelerate's
+``compute_module_sizes`` adds buffers to the parameters, and cannot tell linear layers from others.
 
 V vocabulary · d hidden size
 """

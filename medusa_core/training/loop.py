@@ -69,7 +69,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero."""
+    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero.
+
+    A function of the step alone, so that a resumed run may be longer. transformers' schedules start at a
+    rate of zero and let the cosine begin behind the warm-up: other rates for runs that were begun with these.
+    """
 
     steps: int
     warmup: int

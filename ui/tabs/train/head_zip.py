@@ -119,7 +119,8 @@ def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
         (folder / "README.md").write_text(belongings.card, encoding="utf-8")
         for part, content in belongings.adapter.files:
             (folder / part).write_bytes(content)
-        with ZipFile(file, "w", ZIP_STORED) as packed:  # weights hardly shrink
+        # shutil.make_archive always compresses: 13 seconds instead of 0.1 for 64 MB, to save a fifth.
+        with ZipFile(file, "w", ZIP_STORED) as packed:
             for each in sorted(folder.iterdir()):
                 packed.write(each, f"{FOLDER}/{each.name}")
 
