@@ -195,7 +195,8 @@ def load_base(folder: Path, **options: Any) -> PreTrainedModel:
     kind = model_class(read_base_config(folder))
     check_weights(folder)
     with reading_base(folder):
-        model, report = kind.from_pretrained(folder, **STRICT, **options)
+        loaded: Any = kind.from_pretrained(folder, **STRICT, **options)  # a pair, as STRICT asks for
+    model, report = loaded
     require_all_tensors(folder, report)
     return model
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -124,7 +124,7 @@ class TrainRun:
         accumulate: int = 1,
         clip: float = 1.0,
         end: End = never,
-    ) -> Iterator[Progress]:
+    ) -> Generator[Progress, None, None]:
         """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
 
         ``end`` makes another step the last one; all processes must be told the same.
@@ -228,6 +228,8 @@ class TrainRun:
             return
         self._require_same_config()
         found = checkpoint.load(self.folder, self._module, self._optimizers, main=main)
+        if found is None:
+            return
         self.step, self._course = found.step, found.course
         if main:
             cut_metrics(self.folder, self.step)
@@ -238,8 +240,7 @@ class TrainRun:
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
         # A pretraining run can be lengthened, since its order of text does not depend on its length.
         free = _FREE_TO_CHANGE | ({"tokens"} if "max_tokens" in now else set())
-        if changed := sorted(changed - free):
-            name = changed[0]
+        if name := min(changed - free, default=""):
             raise MedusaError(
                 f"{self.folder} holds a run with {name} {before[name]!r}, now it is {now[name]!r}: "
                 "choose another --out, or the old settings to go on"

@@ -40,7 +40,8 @@ def test_a_run_that_was_broken_off_goes_on_with_the_rates_of_the_formula(corpus,
     while next(records).step < 25:
         pass
     records.close()
-    assert next(resumed := pretrain(config)).step == 26
+    resumed = pretrain(config)
+    assert next(resumed).step == 26
     *_, last = resumed
     assert last.step == STEPS
     factors = [trapezoid(step, config.decay_share) for step in range(STEPS)]
