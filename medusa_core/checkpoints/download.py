@@ -151,6 +151,6 @@ def _size(count: int) -> str:
 def _abort_xet() -> None:
     """End transfers of hf_xet, which asks no bar: what huggingface_hub itself does at Ctrl-C."""
     with suppress(ImportError):  # there is no public way, so a newer huggingface_hub may have none
-        from huggingface_hub.utils._xet import abort_xet_session  # noqa: PLC0415
+        from huggingface_hub.utils._xet import abort_xet_session  # noqa: PLC0415 - may be gone
 
         abort_xet_session()

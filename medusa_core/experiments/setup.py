@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
 
+def _last(records: Iterable[Progress]) -> Progress:
+    return deque(records, maxlen=1).pop()
+
+
 @dataclass(frozen=True)
 class Setup:
     """The common ground of a measurement. ``load`` is how the engine was loaded, for variants of it.
@@ -38,9 +42,7 @@ class Setup:
     prompts: dict[str, list[list[int]]]  # token ids by kind of text
     run: RunSettings
     data_root: Path = Path()
-    watch: Callable[[Generator[Progress, None, None]], Progress] = lambda records: deque(
-        records, maxlen=1
-    ).pop()
+    watch: Callable[[Generator[Progress, None, None]], Progress] = _last
 
     def files(self, names: str) -> list[Path]:
         """Files of a comma-separated setting, relative to the data root."""
