@@ -29,7 +29,7 @@ ROOMS = {
         "drafters": "checkpoints target text trees",
         "options": "acceptance drafters",
         "trace_format": "acceptance drafters trees",
-        "decoding": "acceptance drafters target text trees",
+        "decoding": "acceptance drafters target trees",
         "summary": "decoding text",
         "engine": "acceptance decoding drafters options summary target text trees",
         "trace": "acceptance decoding drafters engine trace_format trees",
