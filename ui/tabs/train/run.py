@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.limits import COUNTING, Effort, Limit
-from medusa_core.text.plural import counted
+from medusa_core.evaluation.limits import Effort, Limit
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.timed import TIMING, TRAINED, WRITING, JobProgress, run_job
 from ui.figures.training import Curves
@@ -29,11 +28,11 @@ from ui.session import Session
 from ui.tabs.train.curves import History
 from ui.tabs.train.head_zip import Adapter, Belongings, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
+from ui.tabs.trees.timing import measuring_words
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.evaluation.compare_heads import Gain
-    from medusa_core.evaluation.measure_heads import HeadMeasurement
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
@@ -142,7 +141,7 @@ class _Run:
             if isinstance(found, Gained):
                 engine, gain = found.engine, found.gain
             elif isinstance(found, HeadMeasurement):
-                yield Lesson(Update(status=_measuring_words(found)))
+                yield Lesson(Update(status=measuring_words(found, "prompt")))
             elif found.last:
                 words = f"Racing plain decoding: prompt {found.prompt} of {len(prompts)}"
                 yield Lesson(Update(status=words))
@@ -180,13 +179,6 @@ def _words(record: JobProgress) -> str:
     if record.part == WRITING:
         return f"The model writes text to learn from: {done.tokens:,} tokens, {speed} for it"
     return f"Training {record.stage}: step {done.step} of {done.steps}, {speed}"
-
-
-def _measuring_words(found: HeadMeasurement) -> str:
-    """The status line while heads are measured."""
-    if found.part == COUNTING:
-        return f"Counting right guesses: prompt {found.done} of {found.total}"
-    return f"Timing trees of {counted(found.nodes, 'node')}: run {found.done} of {found.total}"
 
 
 def _time(seconds: float) -> str:

@@ -62,7 +62,7 @@ def _measure(
     known = None if count else [list(row) for row in lab.accuracies]
     found, limit = None, Limit(lambda: flag.stopped)
     for found in measure_heads(engine, prompts, EFFORT, limit, known):
-        yield Measured(Update(status=_words(found)))
+        yield Measured(Update(status=measuring_words(found, "text")))
     if count and (found.part == TIMING or found.done == found.total):
         over = counted(found.accuracies.positions, "position")
         source = f"counted here, over {over} of texts that continue the examples"
@@ -82,8 +82,8 @@ def _measure(
     yield Measured(Update(status=words), lab)
 
 
-def _words(found: HeadMeasurement) -> str:
-    """The status line while heads are measured."""
+def measuring_words(found: HeadMeasurement, text: str) -> str:
+    """The status line while heads are measured, with what a tab calls a ``text``."""
     if found.part == COUNTING:
-        return f"Counting right guesses: text {found.done} of {found.total}"
+        return f"Counting right guesses: {text} {found.done} of {found.total}"
     return f"Timing trees of {counted(found.nodes, 'node')}: run {found.done} of {found.total}"
