@@ -37,6 +37,7 @@ class Gained:
     """The engine with its accuracies and its tree, and what was gained; None where nobody waited for it."""
 
     engine: Engine
+    found: HeadMeasurement
     gain: Gain | None
 
 
@@ -78,7 +79,7 @@ def measure_gain(
     for turn in compare_heads(engine, prompts, config, limit=part, warm_up=not found.rounds):
         yield turn
     whole = turn is not None and turn.last and not (limit.stopped and turn.done < turn.total)
-    yield Gained(engine, gain_of(turn, tree.size) if whole else None)
+    yield Gained(engine, found, gain_of(turn, tree.size) if whole else None)
 
 
 def gain_of(turn: Turn, nodes: int) -> Gain:

@@ -139,6 +139,7 @@ def test_stop_while_measuring_leaves_the_heads_usable(session):
     lessons = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
     trained = trained_by(lessons)
     assert trained.gain is None
+    assert "no size was timed" in trained.belongings.card
     assert medusa_draft(session.own_engine(Chosen(trained.engine))).heads.count == 3
 
 

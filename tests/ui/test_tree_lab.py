@@ -250,6 +250,15 @@ def test_stop_keeps_complete_rounds_only(session):
     assert "Stopped" in items[-1].update.status
 
 
+def test_stop_while_counting_keeps_the_record(session):
+    flag, items = StopFlag(), []
+    for item in measure(session, TIMED, Chosen(), True, flag):
+        items.append(item)
+        flag.stopped |= "text 1 of" in (item.update.status or "")
+    assert items[-1].lab == TIMED
+    assert "the step times stay" in items[-1].update.status
+
+
 def test_own_heads_are_the_ones_measured(session, model):
     one = tiny.build_engine(model, tiny.fitted_heads(model, 1))
     chosen = Chosen().with_engine(session.add_engine("one head", one), "one head")

@@ -48,12 +48,11 @@ class Card:
         yield self.tree
 
 
-def tree_line(nodes: int, depth: int, expected_length: float) -> str:
-    """What is said of the tree beside heads."""
-    return (
-        f"Tree: {counted(nodes, 'node')} with the root, depth {depth}, {expected_length:.2f} tokens per step "
-        "expected; the best size for the step times measured on this machine."
-    )
+def tree_line(nodes: int, depth: int, expected_length: float, *, timed: bool = True) -> str:
+    """What is said of the tree beside heads, its size chosen by step times if any were ``timed``."""
+    why = "the best size for the step times measured on this machine" if timed else "no size was timed"
+    size = f"{counted(nodes, 'node')} with the root, depth {depth}"
+    return f"Tree: {size}, {expected_length:.2f} tokens per step expected; {why}."
 
 
 def use_commands(flags: str) -> list[str]:

@@ -82,9 +82,10 @@ def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Iterator[JobP
             tokens=steps * config.batch_tokens,
             evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
         )
-        for found in _train(name, config, Limit(stop).within(max(_GRACE * share, 1.0))):
-            start = str(found.result[1]) if found.result else start
-            yield found
+        with closing(_train(name, config, Limit(stop).within(max(_GRACE * share, 1.0)))) as records:
+            for found in records:
+                start = str(found.result[1]) if found.result else start
+                yield found
 
 
 def step_seconds(

@@ -17,11 +17,10 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from medusa_core.training.fit.card import Card, tree_line, use_commands
-from medusa_core.trees.search import expected_lengths
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.compare_heads import Gain
+    from medusa_core.evaluation.compare_heads import Gained
 
 FOLDER = "medusa-heads"  # in the zip
 ZIP_NAME = f"{FOLDER}.zip"
@@ -64,12 +63,11 @@ def base_name(engine: Engine, folder: str, *, public: bool) -> str:
     return engine.info.base if _findable(engine.info.base) or public else folder
 
 
-def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
+def card(base: str, what: str, gained: Gained) -> str:
     """The README of the zip. `what` says how they were trained."""
     flags = f"--heads {FOLDER}" + ("" if _findable(base) else f" --model WHERE_{base}_LIES")
-    draft = medusa_draft(engine)
-    tree = draft.tree("default")
-    length = expected_lengths(draft.accuracies, tree.choices)[-1]
+    found, gain = gained.found, gained.gain
+    tree = medusa_draft(gained.engine).tree("default")
     speed = () if gain is None else (
         f"{counted(gain.prompts, 'prompt')} at temperature 0: {gain.tokens_per_step:.2f} tokens a step, "
         f"{gain.speedup:.2f} times the speed of plain decoding; with fresh heads "
@@ -77,12 +75,14 @@ def card(base: str, what: str, engine: Engine, gain: Gain | None) -> str:
     )  # fmt: skip
     return Card(
         title=f"Medusa heads for {'the embedded model' if base == EMBEDDED else base}",
-        summary=[what],
+        summary=[what, "", "`config.json` names the base, and `--model` another place of it."],
         commands=use_commands(flags),
-        training=["`config.json` names the base, and `--model` another place of it."],
-        accuracy="on text after the example prompts",
-        accuracies=draft.accuracies,
-        tree=tree_line(tree.size, max(tree.depths), length),
+        training=(),
+        accuracy=f"over {counted(found.accuracies.positions, 'position')} of text after the example prompts",
+        accuracies=found.accuracies.shares,
+        tree=tree_line(
+            tree.size, max(tree.depths), found.best_tree.expected_length, timed=bool(found.rounds)
+        ),
         speed=speed,
     ).text()
 

@@ -139,7 +139,7 @@ class _Run:
         limit = Limit(lambda: self._flag.stopped)
         for found in measure_gain(engine, prompts, EFFORT, RACE_TOKENS, limit):
             if isinstance(found, Gained):
-                engine, gain = found.engine, found.gain
+                gained = found
             elif isinstance(found, HeadMeasurement):
                 yield Lesson(Update(status=measuring_words(found, "prompt")))
             elif found.last:
@@ -147,9 +147,9 @@ class _Run:
                 yield Lesson(Update(status=words))
         label = f"{NAMES[self._plan.recipe]}, {duration}"
         what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
-        belongings = Belongings(base, card(base, what, engine, gain), Adapter.beside(folder))
-        number = self._session.add_engine(label, engine)
-        trained = Trained(number, label, gain, belongings, self._model.model)
+        belongings = Belongings(base, card(base, what, gained), Adapter.beside(folder))
+        number = self._session.add_engine(label, gained.engine)
+        trained = Trained(number, label, gained.gain, belongings, self._model.model)
         writing = ", writing included" if self._plan.writes else ""
         words = f"Trained in {duration}{writing}. The heads are ready to be used."
         yield Lesson(Update(status=words), trained=trained)
