@@ -49,10 +49,10 @@ ROOMS = {
     "ui": {
         "figures": "experiments text",
         "records": "options text trace_format trees",
-        "serving": "loading records",
+        "serving": "chat loading records",
         "components": "drafters figures options records text",
-        "runs": "chat components records text trace",
-        "session": "acceptance checkpoints components drafters loading records runs serving trees",
+        "runs": "chat components drafters records serving text trace",
+        "session": "acceptance checkpoints loading records runs serving trees",
         "tabs": (
             "checkpoints components drafters evaluation experiments figures records runs serving session "
             "text training trees"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
+from page_runs import run_decode
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
@@ -119,7 +120,7 @@ def test_the_heads_are_downloaded_and_work_at_home(train_tab, session, tmp_path)
         "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
         "tree": "default", "budget": 6, "seed": 0,
     }  # fmt: skip
-    updates = list(home.decode("The cat saw a", settings, StopFlag()))
+    updates = list(run_decode(home, "The cat saw a", settings, StopFlag()))
     assert updates[-1].trace["output"]["new_tokens"] == 8
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 import tiny
+from page_runs import run_chat
 
 from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -68,7 +69,7 @@ def loaded(load):
 
 
 def say(session, text, talk=Talk(), **settings):  # noqa: B008 - frozen
-    return list(session.chat(text, talk, SETTINGS | settings, StopFlag()))
+    return list(run_chat(session, text, talk, SETTINGS | settings, StopFlag()))
 
 
 def talk_of(updates) -> Talk:
@@ -141,7 +142,7 @@ def test_everything_that_crosses_can_be_pickled_and_taken_up_elsewhere(session, 
 
 def test_stop_keeps_the_words_that_are_there(session, loaded):
     flag, seen = StopFlag(), []
-    for update in session.chat(QUESTIONS[0], Talk(), SETTINGS, flag):
+    for update in run_chat(session, QUESTIONS[0], Talk(), SETTINGS, flag):
         seen.append(update)
         flag.stopped = sum(bool(u.message) for u in seen) == 3  # begin and two steps
     talk = talk_of(seen)
@@ -162,7 +163,7 @@ def test_stop_keeps_the_words_that_are_there(session, loaded):
 
 def test_stop_reaches_a_message_that_still_waits(session):
     session.load()
-    updates = list(session.chat("abc", Talk(), SETTINGS, StopFlag(stopped=True)))
+    updates = list(run_chat(session, "abc", Talk(), SETTINGS, StopFlag(stopped=True)))
     assert updates[-1].status == NOT_SENT
     assert not any(getattr(update, "talk", None) or update.message for update in updates)
 
@@ -270,7 +271,7 @@ def test_a_new_conversation_starts_from_nothing_said(session, loaded):
 
 
 def test_leaving_ends_the_reply(session):
-    run = session.chat("abc", Talk(), SETTINGS, StopFlag())
+    run = run_chat(session, "abc", Talk(), SETTINGS, StopFlag())
     while not (update := next(run)).message:
         pass
     assert update.message

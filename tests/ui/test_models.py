@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import tiny
 from other_model import other_model
-from page_runs import MINE, SETTINGS, problem_of, trace_of
+from page_runs import MINE, SETTINGS, problem_of, run_compare, run_decode, trace_of
 from slow_loading import close_gate
 
 from medusa_core.config import LoadConfig
@@ -71,7 +71,7 @@ def taken(session, wanted, chosen=None):
 
 def decode(session, chosen=None, **changes):
     settings = SETTINGS | {"chosen": chosen or Chosen()} | changes
-    return list(session.decode("abc", settings, StopFlag()))
+    return list(run_decode(session, "abc", settings, StopFlag()))
 
 
 # ---- for one visitor -------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_a_chosen_model_is_used_by_its_visitor_alone(session, other):
 
 def test_it_can_be_compared_and_its_trees_are_those_of_its_heads(session, other):
     mine = taken(session, wish(other))
-    race = list(session.compare("abc", SETTINGS | {"chosen": mine, "max_new_tokens": 8}, 1, StopFlag()))
+    race = list(run_compare(session, "abc", SETTINGS | {"chosen": mine, "max_new_tokens": 8}, 1, StopFlag()))
     assert race[-1].status.startswith("Measured")
     lab = tree_lab.lab_of(session, mine)
     assert len(lab.accuracies) == 2
@@ -218,7 +218,7 @@ def test_stop_while_it_is_loaded_again_ends_the_run(session, other, monkeypatch)
     mine = taken(session, wish(other))
     session._models._shelf.drop_oldest()
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
-    run = session.decode("abc", SETTINGS | {"chosen": mine}, flag)
+    run = run_decode(session, "abc", SETTINGS | {"chosen": mine}, flag)
     while not gate.reached.is_set():
         next(run)
     flag.stopped = True
@@ -238,7 +238,7 @@ def test_a_model_whose_folder_has_gone_gives_a_sentence(session, other, tmp_path
 
 def test_a_run_keeps_its_model_from_being_put_away(session, other):
     mine = taken(session, wish(other))
-    run = session.decode("abc", SETTINGS | {"chosen": mine}, StopFlag())
+    run = run_decode(session, "abc", SETTINGS | {"chosen": mine}, StopFlag())
     next(run)
     assert not session._models._shelf.drop_oldest()
     run.close()
@@ -254,7 +254,7 @@ def test_a_model_without_heads_decodes_plainly_and_says_so(session, base):
     updates = decode(session, mine)
     assert any("plain decoding" in (update.badge or "") for update in updates)
     assert trace_of(updates)["output"]["tokens_per_step"] == 1
-    compared = list(session.compare("abc", SETTINGS | {"chosen": mine}, 1, StopFlag()))
+    compared = list(run_compare(session, "abc", SETTINGS | {"chosen": mine}, 1, StopFlag()))
     assert "nothing to compare with plain decoding: choose a model with heads" in problem_of(compared)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ui.runs.conversation_cache import ReadShelf
+
 from medusa_core.chat import Conversation
 from medusa_core.config import GenerationConfig
 from medusa_core.target.model import Target
-from ui.runs.conversation_cache import ReadShelf
 
 
 def test_the_shelf_keeps_the_last_used_of_each_model(model):

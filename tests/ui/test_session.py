@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 import tiny
-from page_runs import MINE, SETTINGS, SHIPPED, problem_of, trace_of
+from page_runs import MINE, SETTINGS, SHIPPED, problem_of, run_decode, trace_of
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
@@ -27,7 +27,7 @@ def session(load):
 
 
 def decode(session, **changes) -> list[Update]:
-    return list(session.decode("abc", SETTINGS | changes, StopFlag()))
+    return list(run_decode(session, "abc", SETTINGS | changes, StopFlag()))
 
 
 def test_a_visitors_tree_is_used_for_their_run_alone(session):
@@ -158,7 +158,7 @@ def limited(load):
 
 def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
     flag = StopFlag()
-    updates = list(limited.decode("abc", SETTINGS | {"max_new_tokens": 500}, flag))
+    updates = list(run_decode(limited, "abc", SETTINGS | {"max_new_tokens": 500}, flag))
     assert any(update.trace for update in updates)
     assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
     assert updates[-1].status.endswith("Ended after 0.01 s, the longest that a run may take here.")

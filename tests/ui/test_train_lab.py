@@ -10,6 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from page_runs import run_decode
 from training_corpus import SENTENCES
 
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -112,7 +113,7 @@ def test_fresh_heads_become_useful_and_are_used(session):
     assert curves.scores[-1].top1[0] > 0.5
     assert all(five >= one for p in curves.scores for one, five in zip(p.top1, p.top5, strict=True))
     chosen = Chosen().with_engine(trained.engine, trained.label)
-    updates = list(session.decode("The cat saw a", DECODE | {"chosen": chosen}, StopFlag()))
+    updates = list(run_decode(session, "The cat saw a", DECODE | {"chosen": chosen}, StopFlag()))
     assert any(trained.label in (update.badge or "") for update in updates)
     assert updates[-1].trace["output"]["tokens_per_step"] > 1.5
     assert len(updates[-1].trace["config"]["tree"]) == gain.nodes - 1

@@ -18,6 +18,7 @@ import page_runs
 import pytest
 import torch
 from fork_gpu import ForkGpu
+from page_runs import run_chat, run_compare, run_decode
 from paths import ROOT
 from transformers import AutoModelForCausalLM
 
@@ -67,7 +68,7 @@ def away(load, lender, other_folder, assets):
 
 
 def decode(session, flag=None, **changes):
-    return list(session.decode("abc", SETTINGS | changes, flag or StopFlag()))
+    return list(run_decode(session, "abc", SETTINGS | changes, flag or StopFlag()))
 
 
 def steps_of(updates):
@@ -105,7 +106,7 @@ def test_a_kept_process_serves_the_next_runs(away, lender):
 
 def test_a_comparison_is_made_in_one_process(at_home, away):
     greedy = SETTINGS | {"temperature": 0.0}
-    runs = [list(one.compare("abc", greedy, 2, StopFlag())) for one in (at_home, away)]
+    runs = [list(run_compare(one, "abc", greedy, 2, StopFlag())) for one in (at_home, away)]
     assert [updates[-1].status for updates in runs] == ["Measured. The replay runs on one clock."] * 2
     assert all('"equal": true' in updates[-1].message for updates in runs)
 
@@ -114,7 +115,7 @@ def test_a_chat_goes_on_in_a_kept_process_and_in_a_new_one(at_home, away, lender
     def talk_of(session, text, talk, forget=False):
         if forget:
             lender.forget()
-        updates = list(session.chat(text, talk, SETTINGS | {"max_new_tokens": 8}, StopFlag()))
+        updates = list(run_chat(session, text, talk, SETTINGS | {"max_new_tokens": 8}, StopFlag()))
         assert not updates[-1].problem, updates[-1].status
         return updates[-1].talk
 
@@ -161,7 +162,7 @@ def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender
 
 def test_stop_reaches_the_process_and_the_run_keeps_its_trace(away):
     flag, steps = StopFlag(), 0
-    for update in away.decode("abc", SETTINGS | {"max_new_tokens": 80}, flag):
+    for update in run_decode(away, "abc", SETTINGS | {"max_new_tokens": 80}, flag):
         steps += bool(update.message)
         flag.stopped = flag.stopped or steps == 4
         last = update
@@ -178,7 +179,7 @@ def test_stop_while_a_gpu_is_waited_for_is_not_lost(away):
 
 
 def test_a_closed_page_ends_the_run_in_the_process(away, lender):
-    run = away.decode("abc", SETTINGS | {"max_new_tokens": 80}, StopFlag())
+    run = run_decode(away, "abc", SETTINGS | {"max_new_tokens": 80}, StopFlag())
     while not next(run).message:
         pass
     run.close()
@@ -226,7 +227,7 @@ def test_bad_settings_cost_no_gpu(away, lender, changes, words):
     [update] = decode(away, **changes)
     assert update.problem
     assert words in update.status
-    [update] = away.decode(" ", SETTINGS, StopFlag())
+    [update] = run_decode(away, " ", SETTINGS, StopFlag())
     assert update.status.startswith("The prompt is empty")
     assert len(lender.asked) == before
 
@@ -284,7 +285,7 @@ def test_the_seconds_asked_for_follow_from_the_tokens(away, lender):
     assert seconds_for(10_000) == seconds_for(math.inf) == LONGEST
     decode(away, max_new_tokens=400, chosen=Chosen())
     assert lender.asked[-1] == 30
-    list(away.compare("abc", SETTINGS | {"max_new_tokens": 20}, 5, StopFlag()))
+    list(run_compare(away, "abc", SETTINGS | {"max_new_tokens": 20}, 5, StopFlag()))
     assert lender.asked[-1] == seconds_for(200)
 
 

@@ -16,7 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.options import option_kinds
 from ui.records.selection import DEFAULT, YOURS, Chosen
-from ui.records.settings import BY_BUDGET, MOST_TOKENS
+from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings
 
 LABELS = {
     "temperature": "Temperature",
@@ -58,9 +58,9 @@ class Controls:
         """The components that a visitor sets, by name."""
         return {name: part for name, part in self._parts().items() if name != "chosen"}
 
-    def settings(self, values: Sequence[Any]) -> dict[str, Any]:
-        """What the event was given for them, by name."""
-        return dict(zip(self._parts(), values, strict=True))
+    def settings(self, values: Sequence[Any]) -> RunSettings:
+        """What the event was given for them."""
+        return RunSettings.of(dict(zip(self._parts(), values, strict=True)))
 
     def _parts(self) -> dict[str, Any]:
         named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "options"}

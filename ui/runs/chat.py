@@ -1,7 +1,6 @@
 """One reply of a chat: its steps for the linked view, as in a completion, and its words for the transcript.
 
-Works on an engine and a shelf it is given. Takes and yields plain data: the conversation comes in as turns
-and goes out as turns, so that a reply may be made in another process. Knows no component of the page.
+Plain data comes in and goes out, so that a reply may be made in another process.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.text.marked_text import MarkedText, Piece
 from medusa_core.text.plural import counted
 from ui.components.transcript import message_grow, message_show
-from ui.records.conversation import Talk, Turn
+from ui.records.conversation import Talk, Turn, check_message
+from ui.records.selection import Chosen
+from ui.records.settings import RunSettings, make_config
 from ui.records.updates import StopFlag, Update, several
-from ui.runs.conversation_cache import ReadShelf
-from ui.runs.decode import decode_run
+from ui.runs.decode import ViewRequest, shown_steps
+from ui.runs.ready import ready
+from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
-    from medusa_core.chat import Conversation, Reply
+    from medusa_core.chat import Reply
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
 
@@ -58,34 +59,53 @@ class ChatUpdate(Update):
         return replace(super().after(earlier), transcript=several(words), talk=self.talk)
 
 
-def chat_run(
-    engine: Engine, shelf: ReadShelf, text: str, talk: Talk, config: GenerationConfig, flag: StopFlag
-) -> Generator[Update, None, None]:
-    """The reply to ``text``; the last update has its trace and the new conversation. Raises MedusaError."""
-    from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+@dataclass(frozen=True)
+class ChatRequest(ViewRequest):
+    """A message to be answered within a conversation."""
 
-    if flag.stopped:  # while the message waited for the engine
-        yield Update(status=NOT_SENT)
-        return
-    talk = replace(talk, id=talk.id or uuid.uuid4().hex)
-    heard = [Message(turn.role, turn.text) for turn in talk.read]
-    conversation = Conversation(engine, talk.system.strip(), heard, shelf.get(engine.target, talk.id))
-    reply = conversation.reply(text, config)
-    question = Turn("user", (Piece(reply.messages[-1].content),))
-    talk = talk.without_oldest(reply.dropped).with_turns(question)
-    run, words = uuid.uuid4().hex, _Words(conversation, reply)
-    with closing(decode_run(engine, reply.prompt, reply.config, flag, words.steps())) as updates:
-        for update in updates:
-            if update.trace is not None:
-                answer = words.finished(conversation.messages[-1].content)
-                talk = talk.with_turns(Turn("assistant", answer, figures(reply)))
-                status = STOPPED if reply.summary.finish_reason is None else DONE
-                shown = {"transcript": message_show(run, talk.turns), "talk": talk, "status": status}
-            elif reply.summary.steps:
-                shown = {"transcript": message_grow(run, reply.summary.steps, words.new())}
-            else:
-                shown = {"transcript": message_show(run, talk.turns, live=True)}
-            yield ChatUpdate(**(vars(update) | shown))
+    text: str
+    talk: Talk
+    settings: RunSettings
+
+    @property
+    def chosen(self) -> Chosen:
+        """What the visitor has chosen."""
+        return self.settings.chosen
+
+    def most_tokens(self) -> float:
+        """Raises MedusaError for a message or settings beyond the page's limits."""
+        check_message(self.text, self.talk)
+        return make_config(self.settings).max_new_tokens
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """The reply; the last update has its trace and the new conversation."""
+        from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+
+        engine, config = yield from ready(engines, self.settings)
+        if flag.stopped:  # while the message waited for the engine
+            yield Update(status=NOT_SENT)
+            return
+        talk = replace(self.talk, id=self.talk.id or uuid.uuid4().hex)
+        heard = [Message(turn.role, turn.text) for turn in talk.read]
+        cache = engines.conversations.get(engine.target, talk.id)
+        conversation = Conversation(engine, talk.system.strip(), heard, cache)
+        reply = conversation.reply(self.text, config)
+        question = Turn("user", (Piece(reply.messages[-1].content),))
+        talk = talk.without_oldest(reply.dropped).with_turns(question)
+        run, words = uuid.uuid4().hex, _Words(engine, reply)
+        steps = conversation.decode(reply)
+        with closing(shown_steps(engine, reply.prompt, reply.config, flag, steps, words.add)) as updates:
+            for update in updates:
+                if update.trace is not None:
+                    answer = words.finished(conversation.messages[-1].content)
+                    talk = talk.with_turns(Turn("assistant", answer, figures(reply)))
+                    status = STOPPED if reply.summary.finish_reason is None else DONE
+                    shown = {"transcript": message_show(run, talk.turns), "talk": talk, "status": status}
+                elif reply.summary.steps:
+                    shown = {"transcript": message_grow(run, reply.summary.steps, words.new())}
+                else:
+                    shown = {"transcript": message_show(run, talk.turns, live=True)}
+                yield ChatUpdate(**(vars(update) | shown))
 
 
 def chat_notice(engine: Engine) -> str:
@@ -136,20 +156,16 @@ def cut_to(text: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 class _Words:
     """The text of a reply in pieces, noted while its steps pass by."""
 
-    def __init__(self, conversation: Conversation, reply: Reply) -> None:
-        self._conversation = conversation
+    def __init__(self, engine: Engine, reply: Reply) -> None:
         self._reply = reply
-        self._text = MarkedText(conversation.engine.decode_text, reply.config.stop)
+        self._text = MarkedText(engine.decode_text, reply.config.stop)
         self._pieces: list[Piece] = []
         self._seen = 0
 
-    def steps(self) -> Generator[Step, None, None]:
-        """The steps of the reply as they come."""
-        with closing(self._conversation.decode(self._reply)) as steps:
-            for step in steps:
-                drafted = [node > 0 for node in step.verdict.path]
-                self._pieces += self._text.add(step.emitted, drafted)
-                yield step
+    def add(self, step: Step) -> None:
+        """The tokens of a step."""
+        drafted = [node > 0 for node in step.verdict.path]
+        self._pieces += self._text.add(step.emitted, drafted)
 
     def new(self) -> list[Piece]:
         """The pieces since the last call."""

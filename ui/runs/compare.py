@@ -1,23 +1,28 @@
 """Timed runs for a comparison: one after the other, with a note to the page now and then.
 
-The clock runs inside the engine's steps; notes go out between two steps, so they are not in the times. Works
-on an engine it is given and loads none.
+The clock runs inside the engine's steps; notes go out between two steps, so they are not in the times.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from ui.components.race_view import lane, race_message, status_message
+from ui.records.selection import Chosen
+from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.runs import verdict as comparison
+from ui.runs.ready import PLAIN_METHOD, ready
+from ui.serving.engines import Engines
+from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -26,6 +31,35 @@ WARM_UP_TOKENS = 6
 NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
 OURS, PLAIN = "Medusa", "Plain decoding"
 Trace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CompareRequest(Request):
+    """A prompt to be continued both ways, ``repetitions`` times each."""
+
+    prompt: str
+    settings: RunSettings
+    repetitions: int
+
+    @property
+    def chosen(self) -> Chosen:
+        """What the visitor has chosen."""
+        return self.settings.chosen
+
+    def most_tokens(self) -> float:
+        """Raises MedusaError for a prompt or settings beyond the page's limits."""
+        check_prompt(self.prompt)
+        return 2 * self.repetitions * make_config(self.settings).max_new_tokens
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """Medusa and plain decoding in turn, then the race message."""
+        engine, ours = yield from ready(engines, self.settings)
+        if ours.method == PLAIN_METHOD:
+            raise MedusaError(
+                f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
+                "decoding: choose a model with heads"
+            )
+        yield from Contest.of(engine, engine.encode(self.prompt), ours).run(self.repetitions, flag)
 
 
 @dataclass(frozen=True)

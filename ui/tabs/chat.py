@@ -1,13 +1,9 @@
-"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,21 +11,22 @@ from typing import Any
 import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
-from ui.components.decode_view import DecodeView
+from ui.components.decode_view import DecodeView, message_rest
 from ui.components.text_line import TextLine
 from ui.components.transcript import Transcript, message_show
 from ui.records.conversation import Desk
 from ui.records.examples import example_prompts
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag
-from ui.runs.chat import ChatUpdate
+from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.run_bar import (
     QUIET,
     RunBar,
     connect_run,
-    drawn_along,
+    drawn_run,
+    keep_trace,
     message_of,
     run_buttons,
     say_when_too_long,
@@ -125,9 +122,10 @@ def _replies(
 ) -> Iterator[tuple[Any, ...]]:
     """Values for status, badge, transcript, message box and view while one reply is made."""
     talk, sent = desk.talk, False
-    replies = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
-    with closing(drawn_along(session, replies, slot)) as updates:
+    request = ChatRequest(text, replace(talk, system=system or ""), controls.settings(values))
+    with drawn_run(session, request, flag, slot) as updates:
         for update in updates:
+            keep_trace(session, slot, update)
             status, badge = shown(update)
             words = box = gr.skip()
             # A conversation that was put away meanwhile gets no more words; its run ends in the view.
@@ -137,6 +135,7 @@ def _replies(
                 desk.talk = talk = update.talk or talk
             status = status if here else gr.skip()
             yield status, badge, words, box, message_of(update)
+    yield gr.skip(), gr.skip(), gr.skip(), gr.skip(), message_rest()
     if sent and desk.talk is talk:  # it failed on the way: as before the message was sent
         yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, talk.turns), text, gr.skip()
 

@@ -1,7 +1,4 @@
-"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ import gradio as gr
 
 from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import build_controls
-from ui.components.decode_view import DecodeView, message_trace
+from ui.components.decode_view import DecodeView, message_rest, message_trace
 from ui.records.examples import Recording, recordings
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag
+from ui.runs.decode import DecodeRequest
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.chat import CHAT, ChatPanel
@@ -24,7 +22,8 @@ from ui.tabs.run_bar import (
     QUIET,
     SIDE_WIDTH,
     connect_run,
-    drawn_along,
+    drawn_run,
+    keep_trace,
     kept_trace,
     message_of,
     run_bar,
@@ -66,9 +65,12 @@ def build(session: Session, chosen: gr.State) -> None:
             charts = ChartPanel.build()
 
     def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        updates = session.decode(text, controls.settings(values), flag)
-        for update in drawn_along(session, updates, slot):
-            yield *shown(update), message_of(update)
+        request = DecodeRequest(text, controls.settings(values))
+        with drawn_run(session, request, flag, slot) as updates:
+            for update in updates:
+                keep_trace(session, slot, update)
+                yield *shown(update), message_of(update)
+        yield gr.skip(), gr.skip(), message_rest()
 
     def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:
         return charts.updates(kept_trace(session, slot), dark)

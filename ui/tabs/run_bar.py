@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,13 +19,12 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from ui.components.controls import example_buttons, mark
-from ui.components.decode_view import message_rest
 from ui.components.text_line import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag, Update
 from ui.serving.kept_runs import RunSlot
-from ui.serving.paced import paced
+from ui.serving.runner import Request
 from ui.session import Session
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
@@ -123,24 +122,26 @@ def connect_run(
     return run
 
 
-def drawn_along(
-    session: Session, updates: Generator[Update, None, None], slot: RunSlot
-) -> Generator[Update, None, None]:
-    """A run's updates for the linked view, no faster than it draws; the finished run is kept for the page."""
-    session.runs.drop(slot)
-    with session.channel.receipts() as receipts, closing(paced(updates, receipts)) as sent:
-        for update in sent:
-            if update.trace is not None:
-                session.runs.keep(slot, update.trace)
-            yield update
-        # The last message stays in gradio's copy of the page, where a whole run would be in the way.
-        yield Update(message=message_rest())
+@contextmanager
+def drawn_run(
+    session: Session, request: Request, flag: StopFlag, slot: RunSlot
+) -> Iterator[Iterator[Update]]:
+    """Within it the updates of a run for the linked view, which come no faster than it draws them."""
+    session.kept_runs.drop(slot)
+    with session.channel.receipts() as receipts, closing(session.run(request, flag, receipts)) as updates:
+        yield updates
+
+
+def keep_trace(session: Session, slot: RunSlot, update: Update) -> None:
+    """A finished run is kept for its page."""
+    if update.trace is not None:
+        session.kept_runs.keep(slot, update.trace)
 
 
 def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
     """The finished run that a page shows; that the server has dropped it is said in a notice."""
     try:
-        return session.runs.trace(slot)
+        return session.kept_runs.trace(slot)
     except MedusaError as error:
         gr.Info(str(error), title="")
         return None

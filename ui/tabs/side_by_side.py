@@ -13,6 +13,7 @@ import gradio as gr
 from ui.components.controls import build_controls
 from ui.components.race_view import RaceView, status_message
 from ui.records.updates import StopFlag
+from ui.runs.compare import CompareRequest
 from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, message_of, run_bar, shown
 
@@ -41,7 +42,8 @@ def build(session: Session, chosen: gr.State) -> None:
             view = RaceView(status_message(0, NOTHING_YET, busy=False), elem_id="race-view")
 
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
-        for update in session.compare(text, controls.settings(values), int(runs), flag):
+        request = CompareRequest(text, controls.settings(values), int(runs))
+        for update in session.run(request, flag):
             yield (*shown(update), message_of(update))
 
     connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], chosen)

@@ -12,7 +12,7 @@ from medusa_core.text.marked_text import Piece
 from ui.components.transcript import message_grow
 from ui.records.updates import Update, several
 from ui.runs.chat import ChatUpdate
-from ui.serving.paced import MOST_UNDRAWN, Receipts, paced
+from ui.serving.update_stream import MOST_UNDRAWN, Receipts, UpdateStream, pull
 
 STEPS = 200
 PATIENCE = 30
@@ -26,6 +26,12 @@ def run(steps=STEPS, done=None):
     if done:
         done.set()
     yield Update(json.dumps({"kind": "end"}), "done", trace={"steps": []})
+
+
+def paced(updates, receipts):
+    stream = UpdateStream(receipts)
+    pull(updates, stream)
+    return stream
 
 
 def opened(update):
