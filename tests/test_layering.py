@@ -38,7 +38,7 @@ ROOMS = {
         "api": "decoding engine loading options trace",
         "custom_generate": "acceptance checkpoints decoding drafters target trees",
         "evaluation": "acceptance checkpoints decoding drafters engine summary target text trees",
-        "training": "acceptance checkpoints drafters engine evaluation loading target text trees",
+        "training": "acceptance checkpoints drafters engine evaluation loading target text",
         "experiments": "acceptance drafters engine evaluation loading target text training trees",
         "cli": (
             "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "
@@ -54,8 +54,8 @@ ROOMS = {
         "runs": "chat components drafters records serving text trace",
         "session": "acceptance checkpoints loading records runs serving trees",
         "tabs": (
-            "checkpoints components drafters evaluation experiments figures loading records runs serving "
-            "session target text training trees"
+            "checkpoints components drafters evaluation experiments figures records runs serving session "
+            "text training trees"
         ),
         "layout": "components records serving session tabs",
         "launch": "cli components layout serving session",

@@ -16,10 +16,10 @@ from medusa_core.decoding import PhaseTimes
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import ROUND_TOKENS
 from medusa_core.trees.budget import PLAIN, LatencyPoint
 from medusa_core.trees.tree import MAX_NODES
 
-ROUND_TOKENS = 48
 PHASES = ("propose", "verify", "accept", "commit")
 _FIRST_STEPS = 1  # not counted: the first step of a run pays for what the prompt left in the caches
 

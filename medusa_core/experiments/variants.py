@@ -13,7 +13,7 @@ from typing import Any
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.head_accuracy import calibrate_heads
+from medusa_core.evaluation.head_accuracy import count_heads
 from medusa_core.evaluation.prompts import read_prompts, shipped_prompts
 from medusa_core.experiments.settings import VariantSettings
 from medusa_core.experiments.setup import Setup
@@ -62,8 +62,8 @@ def load_variant(setup: Setup, folder: Path) -> Engine:
 
 def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
     """The engine with accuracies of its heads on its own greedy text after ``prompts``."""
-    shares = calibrate_heads(engine, prompts, CALIBRATION_TOKENS).shares
-    return with_heads(engine, accuracies=shares)
+    *_, counted = count_heads(engine, prompts, CALIBRATION_TOKENS)
+    return with_heads(engine, accuracies=counted.shares)
 
 
 def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
@@ -14,7 +15,7 @@ from ui.layout import build_page
 from ui.records.updates import StopFlag
 from ui.serving.policy import Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
+from ui.tabs.train import run as train_run
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +39,7 @@ def address(session, serve_session):
 
 @pytest.fixture(autouse=True)
 def short_measuring(monkeypatch):
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
 
 
 @pytest.fixture

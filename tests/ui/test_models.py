@@ -21,7 +21,7 @@ from ui.serving.model_loader import Loading
 from ui.serving.models import ModelUpdate, name_of
 from ui.serving.policy import Offer, Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
+from ui.tabs.train import run as train_run
 from ui.tabs.train import tab as train_tab
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads
@@ -331,8 +331,7 @@ def test_loading_config_of_a_visitor(session, load, other):
 
 
 def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 4))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 4)))
     shutil.copytree(other, folder := tmp_path / "learner")
     tiny.tiny_tokenizer(end_token=23).save_pretrained(folder)  # training parts texts by it
     mine = taken(session, wish(folder))

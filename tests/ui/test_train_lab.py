@@ -24,8 +24,8 @@ from ui.records.selection import DEFAULT, YOURS, Chosen
 from ui.records.updates import StopFlag
 from ui.serving.policy import Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
 from ui.tabs.train import head_zip as take_home
+from ui.tabs.train import run as train_run
 from ui.tabs.train.curves import History
 from ui.tabs.train.head_zip import FOLDER, write_zip
 from ui.tabs.train.plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
@@ -57,8 +57,7 @@ def session(trained_base, assets):
 @pytest.fixture(autouse=True)
 def short_measuring(monkeypatch):
     """What is measured after training takes as long as the training of tiny heads."""
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +140,7 @@ def test_stop_while_measuring_leaves_the_heads_usable(session):
     lessons = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
     trained = trained_by(lessons)
     assert trained.gain is None
+    assert "no size was timed" in trained.belongings.card
     assert medusa_draft(session.own_engine(Chosen(trained.engine))).heads.count == 3
 
 

@@ -24,6 +24,7 @@ from ui.records.updates import StopFlag
 from ui.session import Session
 from ui.tabs.trees import lab as tree_lab
 from ui.tabs.trees import tab as trees
+from ui.tabs.trees import timing
 from ui.tabs.trees.lab import Lab
 from ui.tabs.trees.timing import measure
 
@@ -228,7 +229,7 @@ def test_a_measurement_fills_the_charts(session):
 
 
 def test_assumed_accuracies_are_counted_first(session, engine, monkeypatch):
-    monkeypatch.setattr("ui.tabs.trees.timing.ROUNDS", 1)
+    monkeypatch.setattr(timing, "EFFORT", replace(timing.EFFORT, rounds=1))
     lab = finished(session, tree_lab.shipped_lab(session, Chosen()))[-1].lab
     assert len(lab.accuracies) == medusa_draft(engine).heads.count
     assert "counted here" in lab.source
@@ -247,6 +248,15 @@ def test_stop_keeps_complete_rounds_only(session):
     items = finished(session, TIMED, flag=StopFlag(stopped=True))
     assert items[-1].lab == TIMED
     assert "Stopped" in items[-1].update.status
+
+
+def test_stop_while_counting_keeps_the_record(session):
+    flag, items = StopFlag(), []
+    for item in measure(session, TIMED, Chosen(), True, flag):
+        items.append(item)
+        flag.stopped |= "text 1 of" in (item.update.status or "")
+    assert items[-1].lab == TIMED
+    assert "the step times stay" in items[-1].update.status
 
 
 def test_own_heads_are_the_ones_measured(session, model):

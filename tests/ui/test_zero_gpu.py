@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
@@ -131,8 +132,8 @@ def test_a_chat_goes_on_in_a_kept_process_and_in_a_new_one(at_home, away, lender
 
 def test_measuring_trees_works_away_from_home(away, lender, monkeypatch):
     lender.forget()  # a new process sees what is set here
-    monkeypatch.setattr(tree_measuring, "ROUNDS", 1)
-    monkeypatch.setattr(tree_measuring, "ROUND_TOKENS", 4)
+    effort = replace(tree_measuring.EFFORT, rounds=1, round_tokens=4)
+    monkeypatch.setattr(tree_measuring, "EFFORT", effort)
     lab = shipped_lab(away, Chosen())
     items = list(tree_measuring.measure(away, lab, Chosen(), True, StopFlag()))
     assert items[-1].lab is not None, items[-1].update.status

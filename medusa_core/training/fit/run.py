@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.config import Medusa1Config
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.fit.measuring import measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
@@ -33,11 +34,13 @@ from medusa_core.training.fit.prompts import (
     write_heldout,
 )
 from medusa_core.training.fit.report import REPORT, make_report, write_card
+from medusa_core.training.fit.result import load_result
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
     ANSWERS,
     HEADS_RUN,
     JOINT_RUN,
+    START,
     answer_config,
     base_path,
     head_config,
@@ -114,15 +117,24 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
     """
     folder, plan = Path(config.out), prepared.plan
     fitted = folder / FITTED
+    recipes: dict[str, Medusa1Config] = {"heads": head_config(config, plan, folder)}
+    if config.joint:
+        heads = folder / HEADS_RUN / RESULT
+        recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
-    def train_heads() -> None:
-        if config.share_lm_head:
+    def answer() -> None:
+        settings = answer_config(config, plan, _seeds(config))
+        _consume(write_answers(settings, folder / ANSWERS), watch)
+
+    def train_stage(recipe: Medusa1Config) -> None:
+        if recipe.start == str(folder / START):
             write_shared_start(config, prepared.shape, folder)
-        _consume(train(head_config(config, plan, folder)), watch)
+        _consume(train(recipe), watch)
 
     def calibrate() -> None:
-        trained = folder / (JOINT_RUN if config.joint else HEADS_RUN) / RESULT
-        engine = load_engine(config.load(str(trained)))
+        last = list(recipes.values())[-1]
+        trained = Path(last.out) / RESULT
+        engine = load_result(last, trained, config.load())
         write_result(trained, engine, _heldout(config, plan, engine, folder), plan, fitted, watch)
 
     def report() -> None:
@@ -131,17 +143,8 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
             measured["model"]["base"] = "the embedded model"
         write_card(make_report(config, plan, fitted, measured, _training(config, plan, folder)), fitted)
 
-    stages: dict[str, Callable[[], None]] = {
-        "answers": lambda: _consume(
-            write_answers(answer_config(config, plan, _seeds(config)), folder / ANSWERS), watch
-        ),
-        "heads": train_heads,
-    }
-    if config.joint:
-        heads = folder / HEADS_RUN / RESULT
-        stages["heads and adapter"] = lambda: _consume(
-            train(joint_config(config, plan, folder, heads)), watch
-        )
+    stages = {"answers": answer}
+    stages |= {name: partial(train_stage, recipe) for name, recipe in recipes.items()}
     stages |= {"calibration": calibrate, "measuring": report}
     for name, work in stages.items():
         _once(folder / DONE, name, work)

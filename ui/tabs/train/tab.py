@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -20,7 +20,6 @@ from ui.records.updates import StopFlag
 from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
-from ui.tabs.train.gain import Gain
 from ui.tabs.train.plan import (
     EXAMPLES,
     FILE,
@@ -39,6 +38,9 @@ from ui.tabs.train.plan import (
     weight_for,
 )
 from ui.tabs.train.run import Trained, train_heads
+
+if TYPE_CHECKING:
+    from medusa_core.evaluation.compare_heads import Gain
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they
