@@ -73,13 +73,16 @@ def measure_gain(
         yield found
     tree = Topology.from_choices(found.best_tree.choices)
     engine = with_heads(engine, accuracies=found.accuracies.shares, default_tree=tree)
-    config, turn = GenerationConfig(max_new_tokens=new_tokens), None
+    config = GenerationConfig(max_new_tokens=new_tokens)
+    turn: Turn | None = None
     # Every size was run before: nothing is left to warm up.
     part = limit.within(effort.seconds)
     for turn in compare_heads(engine, prompts, config, limit=part, warm_up=not found.rounds):
         yield turn
-    whole = turn is not None and turn.last and not (limit.stopped and turn.done < turn.total)
-    yield Gained(engine, found, gain_of(turn, tree.size) if whole else None)
+    gain = None
+    if turn is not None and turn.last and not (limit.stopped and turn.done < turn.total):
+        gain = gain_of(turn, tree.size)
+    yield Gained(engine, found, gain)
 
 
 def gain_of(turn: Turn, nodes: int) -> Gain:

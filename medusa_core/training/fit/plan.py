@@ -185,6 +185,8 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
     record = read_record(file)
     before, numbers = record.get("settings"), record.get("plan")
     try:
+        if not isinstance(numbers, dict):
+            raise TypeError("no plan is in it")
         plan = Plan(**numbers | {"rates": Rates(**numbers["rates"])})
     except (KeyError, TypeError) as error:
         raise MedusaError(

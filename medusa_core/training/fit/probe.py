@@ -104,7 +104,7 @@ def _decoding(config: FitConfig) -> tuple[float, float]:
     before = time.perf_counter()
     engine = load_engine(config.load())
     loaded = time.perf_counter() - before
-    begin = engine.tokenizer.eos_token_id
+    begin = engine.require_tokenizer().eos_token_id
     settings = GenerationConfig(method="none", max_new_tokens=_DECODED, ignore_eos=True)
     measure_run(engine, [begin], settings)  # first calls pay for allocation and kernel selection
     measured = measure_run(engine, [begin], settings)

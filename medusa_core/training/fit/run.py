@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -171,7 +172,7 @@ def _once(file: Path, stage: str, work: Callable[[], None]) -> None:
     write_record(file, done)
 
 
-def _consume(records: Iterator[Progress], watch: Watch) -> None:
+def _consume(records: Generator[Progress, None, None], watch: Watch) -> None:
     """Run a recipe to its end; closed, it saves a checkpoint."""
     with closing(records):
         for record in records:
@@ -202,7 +203,7 @@ def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
     runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
     results = [_result(run, folder) for run in runs]
-    record = {
+    record: dict[str, Any] = {
         "answers": answers,
         "tokens": sum(result["tokens"] for result in results),
         "prompts": f"after prompts of {Path(config.prompts).name}"

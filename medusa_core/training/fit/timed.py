@@ -7,7 +7,7 @@ here each stage takes what time is left when it begins. Both run the same recipe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,13 +50,20 @@ class JobProgress:
 
     part: str
     stage: str = ""
-    progress: Progress | None = None
+    progress: Progress | None = None  # of the recipe; none while steps are timed
     seconds_left: float = 0.0  # of writing or training
     ended: str = ""  # why the stage ends with this step, which is not its last
     result: tuple[Medusa1Config, Path] | None = None
 
+    @property
+    def done(self) -> Progress:
+        """How far the recipe is. Raises ValueError while steps are timed, of which nothing is kept."""
+        if self.progress is None:
+            raise ValueError(f"{self.part} has no progress")
+        return self.progress
 
-def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Iterator[JobProgress]:
+
+def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[JobProgress, None, None]:
     """Write text and train stage after stage; stopped, what was learned by then is the result.
 
     A stage that took no step has none. Raises MedusaError as the recipes do.
@@ -120,7 +127,7 @@ class _SeenEnough(Exception):  # noqa: N818 - no error
     """Thrown into a training, which then stops without saving a checkpoint."""
 
 
-def _train(name: str, config: Medusa1Config, limit: Limit) -> Iterator[JobProgress]:
+def _train(name: str, config: Medusa1Config, limit: Limit) -> Generator[JobProgress, None, None]:
     """A stage: a record a step, and the result unless no step was taken."""
     why = ""
 

@@ -118,8 +118,7 @@ def help_of(name: str, recipe: str = "medusa2") -> str:
 def weight_for(recipe: str, teacher: str) -> float:
     """λ0's default: the paper's is smaller where the backbone's own loss, a KL divergence, is small too."""
     settings = SelfDistillConfig if recipe == "medusa2" and teacher == "self" else RECIPES[recipe]
-    found = next((field.default for field in fields(settings) if field.name == "head_weight"), 0.0)
-    return float(found)
+    return float(getattr(settings, "head_weight", 0.0))
 
 
 def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: int) -> SelfDistillConfig:
@@ -130,7 +129,6 @@ def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: 
         lines = [json.dumps({"text": text}) + "\n" for text in example_texts(assets)]
         file.write_text("".join(lines), encoding="utf-8")
         prompts = str(file)
-    longest = next(field.default for field in fields(SelfDistillConfig) if field.name == "answer_tokens")
     return SelfDistillConfig(
         model=model,
         out=str(folder),
@@ -138,7 +136,7 @@ def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: 
         # An empty folder of our own: without a corpus there the model invents the beginnings.
         data_root=str(folder),
         answers=MANY,
-        answer_tokens=max(1, min(longest, context // 2)),
+        answer_tokens=max(1, min(SelfDistillConfig.answer_tokens, context // 2)),
         answer_batch=ANSWER_BATCH,
         train="nothing",
     )

@@ -94,7 +94,8 @@ class _Run:
 
     def lessons(self, folder: Path) -> Generator[Lesson, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
-        started, result = perf_counter(), None
+        started = perf_counter()
+        result: tuple[Medusa1Config, Path] | None = None
         base = _base_of(self._load)
         name = base_name(self._engine, base, public=self._session.policy.public)
         job = make_job(self._plan, base, name, folder, self._session.assets, self._engine.target.context)
@@ -114,13 +115,14 @@ class _Run:
         if result is None:
             yield Lesson(Update(status="Stopped before the first step: nothing was learned."))
             return
-        yield from self._measured(*result, name, _time(perf_counter() - started))
+        config, trained = result
+        yield from self._measured(config, trained, name, _time(perf_counter() - started))
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
         if record.part == TIMING:
             self._history.begin(record.stage if several else "")
         elif record.part not in (WRITING, TRAINED):
-            self._history.add(record.progress.step, record.progress.metrics)
+            self._history.add(record.done.step, record.done.metrics)
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str
@@ -170,9 +172,9 @@ def _base_of(load: LoadConfig) -> str:
 
 def _words(record: JobProgress) -> str:
     """The status line of a training job."""
-    done = record.progress
     if record.part == TIMING:
         return f"Timing a few steps ({record.stage})…"
+    done = record.done
     if record.ended:
         return f"{record.ended} at step {done.step}: keeping what was learned so far…"
     speed = f"{done.tokens_per_second:,.0f} tokens/s, {_time(record.seconds_left)} left"

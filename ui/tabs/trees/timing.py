@@ -5,7 +5,7 @@ Computes on the session's engine and makes a new record of the one it is given. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ def measure(
 
 def _measure(
     engine: Engine, lab: Lab, texts: Sequence[str], count_again: bool, flag: StopFlag
-) -> Iterator[Measured]:
+) -> Generator[Measured, None, None]:
     from medusa_core.evaluation.measure_heads import measure_heads, measured_on  # noqa: PLC0415 - transformers
 
     if not engine.drafts:
@@ -60,10 +60,11 @@ def _measure(
     count = count_again or lab.source == ASSUMED or len(lab.accuracies) != medusa_draft(engine).heads.count
     # The trees to time are those that the page shows.
     known = None if count else [list(row) for row in lab.accuracies]
-    found, limit = None, Limit(lambda: flag.stopped)
+    limit = Limit(lambda: flag.stopped)
+    found: HeadMeasurement | None = None
     for found in measure_heads(engine, prompts, EFFORT, limit, known):
         yield Measured(Update(status=measuring_words(found, "text")))
-    if count and (found.part == TIMING or found.done == found.total):
+    if count and found is not None and (found.part == TIMING or found.done == found.total):
         over = counted(found.accuracies.positions, "position")
         source = f"counted here, over {over} of texts that continue the examples"
         lab = replace(lab, accuracies=frozen(found.accuracies.shares), source=source, loaded=())
