@@ -42,14 +42,14 @@ class TurnEnd:
 
 
 @dataclass
-class ReadText:
+class PromptCache:
     """What has been read of one conversation: ``state`` belongs to the tokens ``rows``."""
 
     state: RunState
     rows: list[int] = field(default_factory=list)
 
     @classmethod
-    def nothing(cls, target: Target) -> ReadText:
+    def nothing(cls, target: Target) -> PromptCache:
         """Before the first message."""
         return cls(RunState(target.new_cache(0)))
 
@@ -93,7 +93,7 @@ class Conversation:
         engine: Engine,
         system: str = "",
         messages: Iterable[Message] = (),
-        read: ReadText | None = None,
+        read: PromptCache | None = None,
     ) -> None:
         """Go on after ``messages``, with what the same target has ``read`` of them where that was kept.
 
@@ -107,7 +107,7 @@ class Conversation:
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
         self._system = ""
         self.system = system
-        self._read = read or ReadText.nothing(engine.target)
+        self._read = read or PromptCache.nothing(engine.target)
 
     @property
     def notice(self) -> str | None:
@@ -139,7 +139,7 @@ class Conversation:
     def reset(self) -> None:
         """Forget the messages and what was read of them; the system prompt stays."""
         self.messages.clear()
-        self._read = ReadText.nothing(self.engine.target)
+        self._read = PromptCache.nothing(self.engine.target)
 
     def reply(self, text: str, config: GenerationConfig) -> Reply:
         """A reply to ``text``, to be iterated; the oldest messages go when the context has no room for them.

@@ -14,7 +14,7 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import published_trees
 from ui.records.examples import ASSETS
-from ui.records.selection import DEFAULT, Chosen
+from ui.records.selection import DEFAULT, Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
 from ui.runs.chat import chat_notice
@@ -61,15 +61,15 @@ class Session:
         """What the app's own model is loaded from."""
         return self._load
 
-    def load_config_of(self, chosen: Chosen) -> LoadConfig:
+    def load_config_of(self, selection: Selection) -> LoadConfig:
         """What the visitor's model is loaded from."""
-        return self._models.config_of(chosen)
+        return self._models.config_of(selection)
 
     # ---- what the page offers --------------------------------------------------------------------------
 
-    def badge(self, chosen: Chosen | None = None) -> str:
+    def badge(self, selection: Selection | None = None) -> str:
         """The visitor's model in one line: name, heads, size, device and dtype, or what will be loaded."""
-        return self._models.badge(chosen or Chosen())
+        return self._models.badge(selection or Selection())
 
     def rule_names(self) -> list[str]:
         """The acceptance rules there are."""
@@ -80,35 +80,37 @@ class Session:
         published = [(f"published: {name}", name) for name in published_trees()]
         return [("shipped with the heads", DEFAULT), ("by node budget", BY_BUDGET), *published]
 
-    def accuracies_file(self, chosen: Chosen) -> Path | None:
+    def accuracies_file(self, selection: Selection) -> Path | None:
         """The accuracies that lie beside the heads of the visitor's model, when both are on this disk."""
         from medusa_core.checkpoints.locate import beside_heads, embedded_model  # noqa: PLC0415
         from medusa_core.checkpoints.names import ACCURACIES_NAME  # noqa: PLC0415
         from medusa_core.checkpoints.sources import heads_folder  # noqa: PLC0415
 
-        load = self.load_config_of(chosen)
+        load = self.load_config_of(selection)
         if load.heads == NO_HEADS:
             return None
         folder = Path(load.model) if load.model else embedded_model()
         heads = Path(load.heads) if load.heads else heads_folder(folder)
         return beside_heads(heads, ACCURACIES_NAME) if heads else None
 
-    def model_at_hand(self, chosen: Chosen) -> Engine | None:
+    def model_at_hand(self, selection: Selection) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
-        return self._models.at_hand(chosen)
+        return self._models.at_hand(selection)
 
-    def own_engine(self, chosen: Chosen) -> Engine:
+    def own_engine(self, selection: Selection) -> Engine:
         """The engine that a visitor made. Raises MedusaError when it is gone."""
-        return self._runner.call(self._engines.trained.get, chosen.engine).engine
+        return self._runner.call(self._engines.trained.get, selection.engine).engine
 
     # ---- choosing a model ------------------------------------------------------------------------------
 
-    def choose_model(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
+    def choose_model(
+        self, wish: LoadConfig, selection: Selection, flag: StopFlag
+    ) -> Generator[Update, None, None]:
         """Load what a visitor wishes for, beside the runs of others; a last `ModelUpdate` has their choice.
 
-        An error is said, and like the flag it leaves what they have `chosen` in place.
+        An error is said, and like the flag it leaves their selection in place.
         """
-        yield from self._models.choose(wish, chosen, flag)
+        yield from self._models.choose(wish, selection, flag)
 
     def estimate_model(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         """Say how much memory a visitor's wish would take, and load nothing large."""
@@ -145,18 +147,18 @@ class Session:
     def on_engine(
         self,
         work: Callable[[Engine], Generator[Any, None, None]],
-        chosen: Chosen | None = None,
+        selection: Selection | None = None,
         flag: StopFlag | None = None,
     ) -> Generator[Any, None, None]:
         """A run of any other kind: what `work(engine)` yields, as in `run`."""
-        return self.run(EngineWork(work, chosen or Chosen()), flag or StopFlag())
+        return self.run(EngineWork(work, selection or Selection()), flag or StopFlag())
 
-    def chat_notice(self, chosen: Chosen) -> str:
+    def chat_notice(self, selection: Selection) -> str:
         """What a visitor should know before chatting with their model; nothing while it is put away."""
 
         def look() -> str:
-            there = chosen.model is not None or self._runner.borrows
-            engine = self._models.at_hand(chosen) if there else self._models.own()
+            there = selection.model is not None or self._runner.borrows
+            engine = self._models.at_hand(selection) if there else self._models.own()
             return chat_notice(engine) if engine else ""
 
         try:
@@ -165,7 +167,7 @@ class Session:
             return str(error)
 
     def add_engine(self, label: str, source: LoadConfig | Engine) -> str:
-        """Keep one more engine beside the shared one and return its id, for `Chosen.with_engine`.
+        """Keep one more engine beside the shared one and return its id, for `Selection.with_engine`.
 
         `source` is what to load, its folders made by the app and never named by a visitor, or an engine that
         is there already, such as a `dataclasses.replace` of another one, which shares the weights. Waits for

@@ -39,7 +39,7 @@ def _by_loading(folder: Path) -> torch.Tensor:
     weight = load_base(folder, dtype="auto").get_output_embeddings().weight.detach()
     if not weight.is_floating_point():
         raise MedusaError(
-            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantised"
+            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantized"
         )
     return weight
 

@@ -39,7 +39,7 @@ class ModelSize:
     intermediate: int
     key_value_width: int
     context: int | None
-    packing: Packing | None  # of a checkpoint that was saved quantised
+    packing: Packing | None  # of a checkpoint that was saved quantized
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:

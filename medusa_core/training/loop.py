@@ -26,7 +26,7 @@ from accelerate import Accelerator
 from medusa_core.errors import MedusaError
 from medusa_core.training import checkpoint
 from medusa_core.training.config import RunConfig
-from medusa_core.training.divergence import Ceiling, Course
+from medusa_core.training.divergence import DivergenceLimit, LossTracker
 from medusa_core.training.run_folder import (
     CONFIG,
     METRICS,
@@ -103,7 +103,7 @@ class TrainRun:
     ) -> None:
         self.folder = folder or Path(config.out)
         self.step = 0
-        self._course: Course | None = None  # of the watched loss
+        self._course: LossTracker | None = None  # of the watched loss
         self.accelerator = accelerator
         self._config = config
         self._module = module
@@ -120,7 +120,7 @@ class TrainRun:
         losses_of: Callable[[int, int], Losses],
         evaluate: Callable[[], Metrics],
         stage: str,
-        watch: Ceiling,
+        watch: DivergenceLimit,
         accumulate: int = 1,
         clip: float = 1.0,
         end: End = never,
@@ -194,8 +194,8 @@ class TrainRun:
         self.step += 1
         return metrics
 
-    def _stop_if_diverged(self, metrics: Metrics, watch: Ceiling) -> None:
-        self._course = Course.after(self._course, metrics[watch.name])
+    def _stop_if_diverged(self, metrics: Metrics, watch: DivergenceLimit) -> None:
+        self._course = LossTracker.after(self._course, metrics[watch.name])
         if self.step > self._schedule.warmup and (fault := self._course.fault(watch)):
             raise MedusaError(f"at step {self.step} {fault}: the run has diverged; {self._advice()}")
 

@@ -32,7 +32,7 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa1Config
-from medusa_core.training.divergence import Ceiling
+from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import Batches, heldout_scores
 from medusa_core.training.loop import (
     End,
@@ -93,7 +93,7 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
     optimizer = make_optimizer(config, [{"params": list(heads.parameters()), "lr": config.learning_rate}])
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, HeadLosses(heads), [optimizer], schedule, accelerator)
-    watch = Ceiling("loss/1", math.log(model.config.get_text_config().vocab_size))
+    watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:

@@ -34,7 +34,7 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa2Config
-from medusa_core.training.divergence import Ceiling
+from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import Batches, heldout_scores
 from medusa_core.training.loop import (
     End,
@@ -146,7 +146,7 @@ def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, N
     )
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, joint.train(), [optimizer], schedule, accelerator)
-    watch = Ceiling("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
+    watch = DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
     if accelerator.is_main_process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,6 +67,19 @@ def test_an_item_is_computed_when_it_is_asked_for_and_calls_run_between():
     assert engine.call(lambda: list(computed)) == [0, 1]
     stream.close()
     assert computed == [0, 1]
+
+
+def test_an_item_that_is_asked_for_before_the_last_one_is_done_with_comes_as_well(monkeypatch):
+    real = UpdateStream.put
+
+    def put(stream, update):
+        real(stream, update)
+        time.sleep(0.01)  # the reader asks for the next item meanwhile
+
+    monkeypatch.setattr(UpdateStream, "put", put)
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        items = reader.submit(list, fed(EngineThread(), (number for number in range(5))))
+        assert items.result(timeout=20) == [0, 1, 2, 3, 4]
 
 
 def test_a_run_ahead_of_its_page_leaves_the_thread_to_calls_between_two_items():

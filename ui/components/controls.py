@@ -16,7 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.options import option_kinds
 from ui.components.events import QUIET
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings
 
 LABELS = {
@@ -48,7 +48,7 @@ class Controls:
     seed: gr.Number
     heads: gr.Dropdown
     method: gr.Dropdown
-    chosen: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
+    selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
     def inputs(self) -> list[Any]:
@@ -57,7 +57,7 @@ class Controls:
 
     def by_name(self) -> dict[str, Any]:
         """The components that a visitor sets, by name."""
-        return {name: part for name, part in self._parts().items() if name != "chosen"}
+        return {name: part for name, part in self._parts().items() if name != "selection"}
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
         """What the event was given for them."""
@@ -71,7 +71,7 @@ class Controls:
 def build_controls(
     trees: Sequence[tuple[str, str]],
     rules: Sequence[str],
-    chosen: gr.State,
+    selection: gr.State,
     start: Mapping[str, Any] | None = None,
 ) -> Controls:
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
@@ -95,7 +95,7 @@ def build_controls(
         )
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         heads = gr.Dropdown(
-            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
+            Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
             elem_classes=mark("heads"),
         )  # fmt: skip
         method_menu = gr.Dropdown(
@@ -125,13 +125,13 @@ def build_controls(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
         queue=False, **QUIET,
     )  # fmt: skip
-    chosen.change(
-        lambda new: _offer(trees, new), chosen, [tree, budget, heads],
+    selection.change(
+        lambda new: _offer(trees, new), selection, [tree, budget, heads],
         queue=False, **QUIET,
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        chosen, options,
+        selection, options,
     )  # fmt: skip
 
 
@@ -150,11 +150,13 @@ def _options_of(name: str) -> list[str]:
     return [field.name for field in fields(method(name).settings)] if name in method_names() else []
 
 
-def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+def _offer(
+    trees: Sequence[tuple[str, str]], selection: Selection
+) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
     """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
-    own = chosen.tree_entries()
+    own = selection.tree_entries()
     tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
-    heads = gr.Dropdown(chosen.head_entries(), value=YOURS if chosen.engine else DEFAULT)
+    heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
     return tree, gr.Slider(visible=False), heads
 
 

@@ -11,7 +11,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.options import check_options, option_defaults
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
 MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
@@ -30,7 +30,7 @@ class RunSettings:
     seed: float | None = 0
     heads: str = DEFAULT
     method: str = GenerationConfig.method
-    chosen: Chosen = field(default_factory=Chosen)
+    selection: Selection = field(default_factory=Selection)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the rule and the drafter, by name
 
     @classmethod
@@ -79,20 +79,20 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     plain = {name: config[name] for name in ("temperature", "max_new_tokens", "seed")}
     own = {**option_defaults(), **config["drafter"]["settings"], **config["acceptance"]["settings"]}
     own.pop("root", None)  # the page has no control for it
-    chosen = {
+    selection = {
         "method": config["drafter"]["name"],
         "acceptance": config["acceptance"]["name"],
         "tree": next(named, DEFAULT),
         "heads": DEFAULT,
     }
-    return {"prompt": trace["prompt"]["text"], **plain, **own, **chosen}
+    return {"prompt": trace["prompt"]["text"], **plain, **own, **selection}
 
 
-def own_tree(chosen: Chosen) -> Topology:
+def own_tree(selection: Selection) -> Topology:
     """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
-    if not chosen.choices:
+    if not selection.choices:
         raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
-    return Topology.from_choices(chosen.choices)
+    return Topology.from_choices(selection.choices)
 
 
 def check_prompt(prompt: str) -> None:

@@ -16,7 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from ui.components.race_view import lane, race_message, status_message
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.runs import verdict as comparison
@@ -42,9 +42,9 @@ class CompareRequest(Request):
     repetitions: int
 
     @property
-    def chosen(self) -> Chosen:
+    def selection(self) -> Selection:
         """What the visitor has chosen."""
-        return self.settings.chosen
+        return self.settings.selection
 
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""
@@ -59,11 +59,11 @@ class CompareRequest(Request):
                 f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
                 "decoding: choose a model with heads"
             )
-        yield from Contest.of(engine, engine.encode(self.prompt), ours).run(self.repetitions, flag)
+        yield from Comparison.of(engine, engine.encode(self.prompt), ours).run(self.repetitions, flag)
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """What is compared: one engine, one prompt, one setting for each of the two."""
 
     engine: Engine
@@ -71,7 +71,7 @@ class Contest:
     configs: dict[str, GenerationConfig]
 
     @classmethod
-    def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Contest:
+    def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Comparison:
         # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
         return cls(engine, ids, {OURS: ours, PLAIN: replace(ours, method="none", acceptance="match")})
 

@@ -18,7 +18,7 @@ from ui.components.decode_view import (
     message_end,
     message_step,
 )
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.runs.ready import ready
@@ -48,9 +48,9 @@ class DecodeRequest(ViewRequest):
     settings: RunSettings
 
     @property
-    def chosen(self) -> Chosen:
+    def selection(self) -> Selection:
         """What the visitor has chosen."""
-        return self.settings.chosen
+        return self.settings.selection
 
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""

@@ -24,7 +24,7 @@ def ready(
 ) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
     """What the visitor should know while the model loads is yielded. Raises MedusaError."""
     config = make_config(settings)
-    engine = yield from engines.ready(settings.chosen, settings.heads)
+    engine = yield from engines.ready(settings.selection, settings.heads)
     if config.method not in engine.methods():
         # Plain decoding, which accepts nothing, so that the rule does not count.
         return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
@@ -33,7 +33,7 @@ def ready(
     if settings.tree == BY_BUDGET:
         config = config.changed(tree=medusa_draft(engine).budget_tree(int(settings.budget) - 1))
     elif settings.tree == YOURS:
-        tree = own_tree(settings.chosen)
+        tree = own_tree(settings.selection)
         tree.check(medusa_draft(engine).heads.count)
         config = config.changed(tree=tree)
     return engine, config

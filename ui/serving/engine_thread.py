@@ -53,4 +53,4 @@ class EngineThread:
                 # Submitted anew for each item, so that calls which came meanwhile have their turn.
                 stream.when_wanted(lambda: self._executor.submit(advance))
 
-        self._executor.submit(advance)
+        stream.when_wanted(lambda: self._executor.submit(advance))

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import Update
-from ui.serving.conversation_cache import ReadShelf
-from ui.serving.engine_cache import EngineShelf
+from ui.serving.conversation_cache import ConversationCache
+from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.models import Models, badge_of
 
 if TYPE_CHECKING:
@@ -24,28 +24,28 @@ class Engines:
 
     def __init__(self, models: Models) -> None:
         self.models = models
-        self.trained = EngineShelf()
-        self.conversations = ReadShelf()
+        self.trained = TrainedEngineCache()
+        self.conversations = ConversationCache()
 
-    def at_hand(self, chosen: Chosen) -> Engine | None:
+    def at_hand(self, selection: Selection) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
-        return self.models.at_hand(chosen)
+        return self.models.at_hand(selection)
 
-    def in_use(self, chosen: Chosen) -> AbstractContextManager[None]:
+    def in_use(self, selection: Selection) -> AbstractContextManager[None]:
         """Within it the visitor's model is not dropped."""
-        return self.models.in_use(chosen)
+        return self.models.in_use(selection)
 
-    def ready(self, chosen: Chosen, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
+    def ready(self, selection: Selection, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
         """The engine of a run, loaded if need be; what the visitor should know of it is yielded on the way.
 
         Raises MedusaError for heads that are gone, and as loading does.
         """
-        if heads == YOURS and not chosen.engine:
+        if heads == YOURS and not selection.engine:
             raise MedusaError("there are no heads of yours: train some, or choose those shipped")
         if heads == YOURS:
-            own = self.trained.get(chosen.engine)
+            own = self.trained.get(selection.engine)
             yield Update(badge=f"your heads “{own.label}” · {badge_of(own.engine)}")
             return own.engine
-        engine = yield from self.models.ready(chosen)
+        engine = yield from self.models.ready(selection)
         yield Update(badge="" if engine.drafts else PLAIN)
         return engine

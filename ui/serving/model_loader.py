@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.updates import StopFlag, Update
-from ui.serving.engine_cache import ModelShelf
+from ui.serving.engine_cache import ModelCache
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.loading.load import LoadStage
+    from medusa_core.loading.load import LoadProgress
     from medusa_core.loading.memory import MemoryEstimate
 
 POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
@@ -41,7 +41,7 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was
 class ModelLoader:
     """One load at a time. What is loaded goes onto the shelf."""
 
-    def __init__(self, shelf: ModelShelf) -> None:
+    def __init__(self, shelf: ModelCache) -> None:
         self._shelf = shelf
         self._current: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -115,12 +115,12 @@ class ModelLoader:
             needed = estimate_memory(source)
 
 
-def words_of(stage: LoadStage) -> str:
+def words_of(stage: LoadProgress) -> str:
     """A stage of a load in one line: what is being done, how far it is, and the memory it takes."""
     done = "…" if stage.done is None else f": {stage.done:.0%}"
     if stage.estimate is None or stage.name == "memory":
-        return stage.words + done
-    return f"{stage.words}{done} · {stage.estimate.sentence()}"
+        return stage.message + done
+    return f"{stage.message}{done} · {stage.estimate.sentence()}"
 
 
 class _Job(Generic[T]):

@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.serving.deadline import TimeLimit
 from ui.serving.engine_thread import EngineThread
@@ -32,7 +32,7 @@ class Request(ABC):
 
     @property
     @abstractmethod
-    def chosen(self) -> Chosen:
+    def selection(self) -> Selection:
         """What the visitor has chosen: their model, their heads, their tree."""
 
     def most_tokens(self) -> float:
@@ -89,9 +89,9 @@ class Runner:
         shown = _Shown(request)
         try:
             tokens = request.most_tokens()
-            loaded = self._engines.at_hand(request.chosen) is not None
+            loaded = self._engines.at_hand(request.selection) is not None
             with (
-                self._engines.in_use(request.chosen),
+                self._engines.in_use(request.selection),
                 self._running,
                 closing(
                     self._updates(request, flag, receipts, seconds_for(tokens, loaded=loaded))

@@ -15,7 +15,7 @@ from uuid import uuid4
 MOST_FILES = 6  # at a time, so that repeated clicks do not fill the disk
 
 
-class Handout:
+class DownloadFolder:
     """Hands out files; each has a folder of its own, which goes with it. For any thread."""
 
     def __init__(self, place: Path, most: int = MOST_FILES) -> None:

@@ -62,6 +62,7 @@ class UpdateStream(Iterator[Any]):
         self._changed = threading.Condition() if receipts is None else receipts.changed
         self._updates: list[Any] = []
         self._compute_next: Callable[[], Any] | None = None
+        self._asked = False  # for the next item, before it could be computed
         self._ended = False
         self._left = False
         self._error: BaseException | None = None
@@ -89,9 +90,10 @@ class UpdateStream(Iterator[Any]):
     def when_wanted(self, compute_next: Callable[[], Any]) -> None:
         """Call this once the next item may be computed: at once for a stream that is computed ahead."""
         with self._changed:
-            if self._receipts is None and not self._left:
+            if self._receipts is None and not self._left and not self._asked:
                 self._compute_next = compute_next
                 return
+            self._asked = False
         compute_next()
 
     # ---- where they are shown
@@ -115,7 +117,8 @@ class UpdateStream(Iterator[Any]):
 
     def close(self) -> None:
         """End the run at its next item, and return when it has ended."""
-        self._left = True
+        with self._changed:
+            self._left = True
         self._want_next()
         with self._changed:
             while not self._ended:
@@ -124,6 +127,7 @@ class UpdateStream(Iterator[Any]):
     def _want_next(self) -> None:
         with self._changed:
             compute_next, self._compute_next = self._compute_next, None
+            self._asked = compute_next is None
         if compute_next is not None:
             compute_next()
 

@@ -104,7 +104,7 @@ def connect_run(
     work: Callable[..., Iterator[tuple[Any, ...]]],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
-    chosen: gr.State,
+    selection: gr.State,
 ) -> gr.events.Dependency:
     """Run starts `work(flag, *inputs)` in the engine's queue; Stop, known by its id, raises the flag.
 
@@ -121,7 +121,7 @@ def connect_run(
         concurrency_id="engine", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
-    chosen.change(lambda: "", None, bar.badge, queue=False, **QUIET)
+    selection.change(lambda: "", None, bar.badge, queue=False, **QUIET)
     return run
 
 

@@ -26,8 +26,8 @@ because they would slow each other down. Then they are replayed together.</p>
 """
 
 
-def build(session: Session, chosen: gr.State) -> None:
-    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
+def build(session: Session, selection: gr.State) -> None:
+    """Lay the tab out and connect it. `selection` holds the visitor's `Selection`."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "race", "Compare")
@@ -36,7 +36,7 @@ def build(session: Session, chosen: gr.State) -> None:
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings", open=False, elem_id="race-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
+                controls = build_controls(session.tree_choices(), session.rule_names(), selection)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             view = RaceView(status_message(0, NOTHING_YET, busy=False), elem_id="race-view")
@@ -46,4 +46,4 @@ def build(session: Session, chosen: gr.State) -> None:
         for update in session.run(request, flag):
             yield (*shown(update), message_of(update))
 
-    connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], chosen)
+    connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], selection)

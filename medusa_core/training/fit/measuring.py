@@ -29,7 +29,7 @@ from medusa_core.training.fit.result import write_accuracies, write_tree
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
 
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 METHODS = [BASELINE, "medusa"]
 _STAGES = {COUNTING: "calibration", TIMING: "latency"}
 _EXACT_PROMPTS = 4  # compared in float32
@@ -38,7 +38,7 @@ _TIMED_TOKENS = 32
 
 
 def write_result(
-    trained: Path, engine: Engine, heldout: HeldOut, plan: Plan, fitted: Path, watch: Watch
+    trained: Path, engine: Engine, heldout: HeldOut, plan: Plan, fitted: Path, watch: OnProgress
 ) -> None:
     """The folder of the result, its card left to the end: heads, adapter, accuracies with latency, tree."""
     shutil.rmtree(fitted, ignore_errors=True)
@@ -62,7 +62,7 @@ def write_result(
     )
 
 
-def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch: Watch) -> dict:
+def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch: OnProgress) -> dict:
     """Plain decoding and the fitted heads side by side, fresh heads, and equality in float32."""
     engine = load_engine(config.load(str(fitted)))
     prompts = first_of(heldout.measuring, plan.heldout_prompts)

@@ -32,14 +32,14 @@ from medusa_core.training.fit.timed import step_seconds
 from medusa_core.training.loop import Progress
 from medusa_core.training.self_distill import write_answers
 
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 _LONG_ENOUGH = 8.0  # seconds after which a part of the probe has seen enough
 _STEPS = 7  # training steps at most; the first is not counted
 _DECODED = 24
 
 
 def probe(
-    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: Watch
+    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: OnProgress
 ) -> Rates:
     """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
     started = time.perf_counter()

@@ -24,7 +24,7 @@ from medusa_core.training.encoding import Encoder
 from medusa_core.training.fit.measuring import measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
 from medusa_core.training.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
-from medusa_core.training.fit.probe import Watch, probe
+from medusa_core.training.fit.probe import OnProgress, probe
 from medusa_core.training.fit.prompts import (
     HELDOUT,
     PROMPTS,
@@ -72,7 +72,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(config: FitConfig, watch: Watch) -> Prepared:
+def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     """Check everything that can be checked, probe the machine, and write the plan; or read an earlier one.
 
     Raises MedusaError for a model, prompts or an amount of memory with which no fit is possible.
@@ -110,7 +110,7 @@ def prepare(config: FitConfig, watch: Watch) -> Prepared:
     return Prepared(plan, shape, memory, free, begun, notes)
 
 
-def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
+def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
     """Do what is not done yet and return the report, which is also in ``<out>/fitted/report.json``.
 
     ``watch`` is called with the progress of every stage; what it raises stops the fit, and checkpoints are
@@ -172,7 +172,7 @@ def _once(file: Path, stage: str, work: Callable[[], None]) -> None:
     write_record(file, done)
 
 
-def _consume(records: Generator[Progress, None, None], watch: Watch) -> None:
+def _consume(records: Generator[Progress, None, None], watch: OnProgress) -> None:
     """Run a recipe to its end; closed, it saves a checkpoint."""
     with closing(records):
         for record in records:

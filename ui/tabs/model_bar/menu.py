@@ -13,7 +13,7 @@ from pathlib import Path
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from ui.serving.models import name_of
-from ui.serving.policy import Offer
+from ui.serving.policy import AllowedModel
 from ui.session import Session
 
 MOST_RECENT = 6
@@ -100,7 +100,7 @@ def _label(source: LoadConfig, own: LoadConfig) -> str:
     return " · ".join([names or "embedded model", *other])
 
 
-def _offer_label(offer: Offer) -> str:
+def _offer_label(offer: AllowedModel) -> str:
     """As the owner wrote it, but of a path the last part alone, so that no local path leaks."""
     names = [name for name in (offer.model, _heads_words(offer.heads)) if name]
     return " + ".join(Path(name).name if name.startswith(("/", ".", "~")) else name for name in names)

@@ -49,7 +49,7 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Belongings:
+class HeadPackage:
     """What goes with heads that were trained: what they call their base, their card, their adapter."""
 
     base: str
@@ -86,13 +86,13 @@ def card(base: str, what: str, gained: Gained) -> str:
     ).text()
 
 
-def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
+def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
     """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
     from medusa_core.drafters.medusa.save import save_heads  # noqa: PLC0415 - pulls in torch
     from medusa_core.training.fit.result import write_accuracies, write_tree  # noqa: PLC0415
 
     draft = medusa_draft(engine)
-    size = _BYTES_EACH * sum(p.numel() for p in draft.heads.parameters()) + belongings.adapter.size
+    size = _BYTES_EACH * sum(p.numel() for p in draft.heads.parameters()) + package.adapter.size
     if size > MOST_BYTES:
         raise MedusaError(
             f"the heads take {size / 1e6:.0f} MB, the page hands out {MOST_BYTES / 1e6:.0f}: "
@@ -100,11 +100,11 @@ def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
         )
     with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        save_heads(draft.heads, folder, belongings.base)
+        save_heads(draft.heads, folder, package.base)
         write_tree(folder, draft.tree("default").choices)
         write_accuracies(folder, {"accuracies": draft.accuracies})
-        (folder / "README.md").write_text(belongings.card, encoding="utf-8")
-        for part, content in belongings.adapter.files:
+        (folder / "README.md").write_text(package.card, encoding="utf-8")
+        for part, content in package.adapter.files:
             (folder / part).write_bytes(content)
         # shutil.make_archive always compresses: 13 seconds instead of 0.1 for 64 MB, to save a fifth.
         with ZipFile(file, "w", ZIP_STORED) as packed:

@@ -22,11 +22,11 @@ from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.timed import TIMING, TRAINED, WRITING, JobProgress, run_job
 from ui.figures.training import Curves
 from ui.records.examples import example_texts
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.session import Session
 from ui.tabs.train.curves import History
-from ui.tabs.train.head_zip import Adapter, Belongings, base_name, card
+from ui.tabs.train.head_zip import Adapter, HeadPackage, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
 from ui.tabs.trees.timing import measuring_words
 
@@ -48,12 +48,12 @@ class Trained:
     engine: str
     label: str
     gain: Gain | None  # None: stopped before anything was measured
-    belongings: Belongings
-    model: LoadConfig | None = None  # they were trained for, as in `Chosen`
+    package: HeadPackage
+    model: LoadConfig | None = None  # they were trained for, as in `Selection`
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainUpdate:
     """One change of the page: words, new curves now and then, and at the end the heads."""
 
     update: Update
@@ -62,28 +62,32 @@ class Lesson:
 
 
 def train_heads(
-    session: Session, plan: Plan, flag: StopFlag, chosen: Chosen | None = None
-) -> Iterator[Lesson]:
+    session: Session, plan: Plan, flag: StopFlag, selection: Selection | None = None
+) -> Iterator[TrainUpdate]:
     """Run the plan on the visitor's model. Errors end it with a lesson whose update says what is wrong."""
-    model = Chosen(model=chosen.model) if chosen else Chosen()  # fresh heads, whatever heads are in use
+    model = (
+        Selection(model=selection.model) if selection else Selection()
+    )  # fresh heads, whatever heads are in use
 
-    def work(engine: Engine) -> Generator[Lesson, None, None]:
+    def work(engine: Engine) -> Generator[TrainUpdate, None, None]:
         plan.check()
         with TemporaryDirectory(prefix="medusa-train-", ignore_cleanup_errors=True) as name:
             try:
-                yield from _Run(session, engine, model, plan, flag).lessons(Path(name))
+                yield from _Run(session, engine, model, plan, flag).updates(Path(name))
             except MedusaError as error:
                 # The folder's name is a local path, which is not shown.
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
     for item in session.on_engine(work, model, flag):
-        yield Lesson(item) if isinstance(item, Update) else item
+        yield TrainUpdate(item) if isinstance(item, Update) else item
 
 
 class _Run:
     """One training run, on the engine's thread."""
 
-    def __init__(self, session: Session, engine: Engine, model: Chosen, plan: Plan, flag: StopFlag) -> None:
+    def __init__(
+        self, session: Session, engine: Engine, model: Selection, plan: Plan, flag: StopFlag
+    ) -> None:
         self._session = session
         self._engine = engine
         self._plan = plan
@@ -92,7 +96,7 @@ class _Run:
         self._load = session.load_config_of(model)
         self._history = History()
 
-    def lessons(self, folder: Path) -> Generator[Lesson, None, None]:
+    def updates(self, folder: Path) -> Generator[TrainUpdate, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
         started = perf_counter()
         result: tuple[Medusa1Config, Path] | None = None
@@ -106,14 +110,16 @@ class _Run:
                 self._collect(record, several=len(job.stages) > 1)
                 now = perf_counter()
                 if record.progress is None or record.ended or record.part == WRITING:
-                    yield Lesson(Update(status=_words(record)))
+                    yield TrainUpdate(Update(status=_words(record)))
                 elif record.part != TRAINED and now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
-                    yield Lesson(Update(status=_words(record)), self._history.curves() if draws else None)
-        yield Lesson(Update(), self._history.curves())
+                    yield TrainUpdate(
+                        Update(status=_words(record)), self._history.curves() if draws else None
+                    )
+        yield TrainUpdate(Update(), self._history.curves())
         if result is None:
-            yield Lesson(Update(status="Stopped before the first step: nothing was learned."))
+            yield TrainUpdate(Update(status="Stopped before the first step: nothing was learned."))
             return
         config, trained = result
         yield from self._measured(config, trained, name, _time(perf_counter() - started))
@@ -126,7 +132,7 @@ class _Run:
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str
-    ) -> Generator[Lesson, None, None]:
+    ) -> Generator[TrainUpdate, None, None]:
         """Keep the heads as an engine of the session, with a tree that fits them and this machine."""
         # These pull in transformers.
         from medusa_core.evaluation.compare_heads import Gained, measure_gain  # noqa: PLC0415
@@ -135,7 +141,7 @@ class _Run:
 
         # Another Stop ends the measuring; the heads stay usable.
         self._flag.stopped = False
-        yield Lesson(Update(status="Loading the new heads…"))
+        yield TrainUpdate(Update(status="Loading the new heads…"))
         engine = self._renamed(load_result(config, folder, self._load, self._engine))
         prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
         limit = Limit(lambda: self._flag.stopped)
@@ -143,18 +149,18 @@ class _Run:
             if isinstance(found, Gained):
                 gained = found
             elif isinstance(found, HeadMeasurement):
-                yield Lesson(Update(status=measuring_words(found, "prompt")))
+                yield TrainUpdate(Update(status=measuring_words(found, "prompt")))
             elif found.last:
                 words = f"Racing plain decoding: prompt {found.prompt} of {len(prompts)}"
-                yield Lesson(Update(status=words))
+                yield TrainUpdate(Update(status=words))
         label = f"{NAMES[self._plan.recipe]}, {duration}"
         what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
-        belongings = Belongings(base, card(base, what, gained), Adapter.beside(folder))
+        package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
         number = self._session.add_engine(label, gained.engine)
-        trained = Trained(number, label, gained.gain, belongings, self._model.model)
+        trained = Trained(number, label, gained.gain, package, self._model.model)
         writing = ", writing included" if self._plan.writes else ""
         words = f"Trained in {duration}{writing}. The heads are ready to be used."
-        yield Lesson(Update(status=words), trained=trained)
+        yield TrainUpdate(Update(status=words), trained=trained)
 
     def _renamed(self, engine: Engine) -> Engine:
         """Under the name that people know, not that of the folder it was found in."""

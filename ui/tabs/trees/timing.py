@@ -16,10 +16,10 @@ from medusa_core.evaluation.limits import COUNTING, TIMING, Effort, Limit
 from medusa_core.text.plural import counted
 from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.session import Session
-from ui.tabs.trees.lab import ASSUMED, Lab, best_size, frozen, machine_line
+from ui.tabs.trees.head_stats import ASSUMED, HeadStats, best_size, frozen, machine_line
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -33,22 +33,22 @@ class Measured:
     """A note for the page on the way, and the new record at the end."""
 
     update: Update
-    lab: Lab | None = None
+    stats: HeadStats | None = None
 
 
 def measure(
-    session: Session, lab: Lab, chosen: Chosen, count_again: bool, flag: StopFlag
+    session: Session, stats: HeadStats, selection: Selection, count_again: bool, flag: StopFlag
 ) -> Iterator[Measured]:
     """Time steps of every size on this machine, and count the accuracies where asked or where unknown."""
     texts = example_texts(session.assets)
     # Not a function within this one: it may have to be told to another process.
-    work = partial(_measure, lab=lab, texts=texts, count_again=count_again, flag=flag)
-    for item in session.on_engine(work, chosen, flag):
+    work = partial(_measure, stats=stats, texts=texts, count_again=count_again, flag=flag)
+    for item in session.on_engine(work, selection, flag):
         yield Measured(item) if isinstance(item, Update) else item
 
 
 def _measure(
-    engine: Engine, lab: Lab, texts: Sequence[str], count_again: bool, flag: StopFlag
+    engine: Engine, stats: HeadStats, texts: Sequence[str], count_again: bool, flag: StopFlag
 ) -> Generator[Measured, None, None]:
     from medusa_core.evaluation.measure_heads import measure_heads, measured_on  # noqa: PLC0415 - transformers
 
@@ -57,9 +57,11 @@ def _measure(
             f"{engine.info.base} has no Medusa heads, so nothing can be measured: choose a model with heads"
         )
     prompts = [engine.encode(text) for text in texts]
-    count = count_again or lab.source == ASSUMED or len(lab.accuracies) != medusa_draft(engine).heads.count
+    count = (
+        count_again or stats.source == ASSUMED or len(stats.accuracies) != medusa_draft(engine).heads.count
+    )
     # The trees to time are those that the page shows.
-    known = None if count else [list(row) for row in lab.accuracies]
+    known = None if count else [list(row) for row in stats.accuracies]
     limit = Limit(lambda: flag.stopped)
     found: HeadMeasurement | None = None
     for found in measure_heads(engine, prompts, EFFORT, limit, known):
@@ -67,20 +69,20 @@ def _measure(
     if count and found is not None and (found.part == TIMING or found.done == found.total):
         over = counted(found.accuracies.positions, "position")
         source = f"counted here, over {over} of texts that continue the examples"
-        lab = replace(lab, accuracies=frozen(found.accuracies.shares), source=source, loaded=())
+        stats = replace(stats, accuracies=frozen(found.accuracies.shares), source=source, loaded=())
     if found is None or not found.rounds:
-        yield Measured(Update(status="Stopped before every size had its turn: the step times stay."), lab)
+        yield Measured(Update(status="Stopped before every size had its turn: the step times stay."), stats)
         return
     points, complete = found.latency, found.rounds
-    lab = replace(lab, latency=tuple(points), machine=machine_line(measured_on(engine)))
-    best = best_size(lab)
+    stats = replace(stats, latency=tuple(points), machine=machine_line(measured_on(engine)))
+    best = best_size(stats)
     rounds = f"{complete} of {EFFORT.rounds} rounds" if complete < EFFORT.rounds else f"{complete} rounds"
-    words = f"Measured in {rounds} on {lab.machine}."
+    words = f"Measured in {rounds} on {stats.machine}."
     if best is not None:
         words += f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:.0f} tokens/s expected."
     if warning := unsteady(points):
         words += f" But {warning}."
-    yield Measured(Update(status=words), lab)
+    yield Measured(Update(status=words), stats)
 
 
 def measuring_words(found: HeadMeasurement, text: str) -> str:

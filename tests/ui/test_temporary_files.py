@@ -10,7 +10,7 @@ import httpx
 import pytest
 from launching import launch
 
-from ui.serving.temporary_files import Handout
+from ui.serving.temporary_files import DownloadFolder
 
 
 def names(place):
@@ -27,7 +27,7 @@ def test_a_file_can_be_fetched_and_is_gone_when_it_is_old(tmp_path, monkeypatch)
 
     with gr.Blocks(delete_cache=(2, 2)) as page:
         button, packed = gr.Button(), gr.DownloadButton()
-        handout = Handout(Path(packed.GRADIO_CACHE))
+        handout = DownloadFolder(Path(packed.GRADIO_CACHE))
         button.click(pack, None, packed, api_name="pack")
     url = launch(page) + "gradio_api"
     try:
@@ -45,7 +45,7 @@ def test_a_file_can_be_fetched_and_is_gone_when_it_is_old(tmp_path, monkeypatch)
 
 
 def test_the_oldest_goes_when_there_are_too_many(tmp_path):
-    handout = Handout(tmp_path, most=2)
+    handout = DownloadFolder(tmp_path, most=2)
     files = [handout.make(f"{n}.zip", lambda path: path.write_bytes(b"x")) for n in range(4)]
     assert names(tmp_path) == ["2.zip", "3.zip"]
     assert len({file.parent for file in files}) == 4
@@ -57,5 +57,5 @@ def test_what_fails_leaves_nothing(tmp_path):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        Handout(tmp_path).make("a.zip", fail)
+        DownloadFolder(tmp_path).make("a.zip", fail)
     assert list(tmp_path.iterdir()) == []

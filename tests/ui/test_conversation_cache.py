@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from ui.runs.conversation_cache import ReadShelf
-
 from medusa_core.chat import Conversation
 from medusa_core.config import GenerationConfig
 from medusa_core.target.model import Target
+from ui.serving.conversation_cache import ConversationCache
 
 
 def test_the_shelf_keeps_the_last_used_of_each_model(model):
-    one, two, shelf = Target(model), Target(model), ReadShelf(most=2)
+    one, two, shelf = Target(model), Target(model), ConversationCache(most=2)
     first, second = shelf.get(one, "a"), shelf.get(one, "b")
     assert shelf.get(two, "a") is not first
     assert shelf.get(one, "a") is first
@@ -20,7 +19,7 @@ def test_the_shelf_keeps_the_last_used_of_each_model(model):
 
 
 def test_the_shelf_drops_what_takes_too_much_memory(engine):
-    shelf = ReadShelf(most_bytes=1)
+    shelf = ConversationCache(most_bytes=1)
     first = shelf.get(engine.target, "a")
     assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
     assert shelf.get(engine.target, "a") is first  # the one in use stays
