@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -159,7 +160,7 @@ def _to_native(work: Work, out: Path) -> None:
 
 def _to_vllm(work: Work, out: Path) -> None:
     tensors = work.with_lm_head()
-    vocabulary = tensors.lm_weight.shape[-2]
+    vocabulary = cast("torch.Tensor", tensors.lm_weight).shape[-2]  # which they have now
     if tensors.token_map is not None:
         vocabulary = read_config(work.folder).get("vocab_size") or len(work.lm_head())
     base = _servable(work)

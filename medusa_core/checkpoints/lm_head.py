@@ -5,6 +5,7 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ def read_lm_head(folder: Path) -> torch.Tensor:
     tied = model.config.get_text_config(decoder=True).tie_word_embeddings
     for module in (head, embedding) if tied else (head,):
         name = next(name for name, other in model.named_modules() if other is module) + ".weight"
-        found = read_tensors(folder, WEIGHTS_NAME, lambda key, name=name: _same(key, name), "LM head")
+        found = read_tensors(folder, WEIGHTS_NAME, partial(_same, name), "LM head")
         for tensor in found.values():
             if tensor.shape == head.weight.shape and tensor.is_floating_point():
                 return tensor
@@ -43,6 +44,6 @@ def _by_loading(folder: Path) -> torch.Tensor:
     return weight
 
 
-def _same(key: str, name: str) -> bool:
+def _same(name: str, key: str) -> bool:
     # A base saved without its LM head calls everything by a shorter name.
     return key == name or name.endswith(f".{key}") or key.endswith(f".{name}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine, EngineInfo
@@ -50,7 +51,7 @@ def read_folders(text: str, names: list[str]) -> dict[str, Path]:
 def load_variant(setup: Setup, folder: Path) -> Engine:
     """The engine of a folder of heads on the setup's base, or of a whole model with its heads."""
     whole = any(folder.glob("model*.safetensors"))  # merged: a model with its heads in a folder below
-    changes = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
+    changes: dict[str, Any] = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
     engine = load_engine(replace(setup.load, **changes))
     if not engine.drafts:
         raise MedusaError(

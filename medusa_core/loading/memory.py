@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,6 @@ USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could
 _TREE = 64  # rows of a tree behind them
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
-_FEWER_BITS = {"none": ("8bit", "4bit"), "8bit": ("4bit",), "4bit": ()}
 _MARGIN = 0.1  # fragments, buffers of kernels
 
 
@@ -223,7 +223,7 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
     return found
 
 
-def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, str]) -> Alternative:
+def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, Any]) -> Alternative:
     changed = replace(config, **change)
     needs = counted.needs(changed, place(changed.device, changed.dtype))
     return Alternative(flags, needs.total, needs.free + needs.spare)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -69,7 +69,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero."""
+    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero.
+
+    A function of the step alone, so that a resumed run may be longer. transformers' schedules start at a
+    rate of zero and let the cosine begin behind the warm-up: other rates for runs that were begun with these.
+    """
 
     steps: int
     warmup: int
@@ -120,7 +124,7 @@ class TrainRun:
         accumulate: int = 1,
         clip: float = 1.0,
         end: End = never,
-    ) -> Iterator[Progress]:
+    ) -> Generator[Progress, None, None]:
         """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
 
         ``end`` makes another step the last one; all processes must be told the same.
@@ -224,6 +228,8 @@ class TrainRun:
             return
         self._require_same_config()
         found = checkpoint.load(self.folder, self._module, self._optimizers, main=main)
+        if found is None:
+            return
         self.step, self._course = found.step, found.course
         if main:
             cut_metrics(self.folder, self.step)
@@ -234,8 +240,7 @@ class TrainRun:
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
         # A pretraining run can be lengthened, since its order of text does not depend on its length.
         free = _FREE_TO_CHANGE | ({"tokens"} if "max_tokens" in now else set())
-        if changed := sorted(changed - free):
-            name = changed[0]
+        if name := min(changed - free, default=""):
             raise MedusaError(
                 f"{self.folder} holds a run with {name} {before[name]!r}, now it is {now[name]!r}: "
                 "choose another --out, or the old settings to go on"

@@ -7,7 +7,7 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from statistics import mean
 
@@ -43,7 +43,7 @@ PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
-def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
+def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
     Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.

@@ -45,7 +45,7 @@ class Topology:
     def from_choices(cls, choices: Iterable[Sequence[int]]) -> Topology:
         """Sort and check rank tuples. Raises MedusaError that names the first fault."""
         nodes = [_as_choice(choice) for choice in choices]
-        known = {()}
+        known: set[tuple[int, ...]] = {()}
         for node in sorted(nodes, key=lambda c: (len(c), c)):
             if node in known:
                 raise MedusaError(f"tree has {list(node)} twice: remove one")

@@ -162,7 +162,7 @@ def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
     assert any(update.trace for update in updates)
     assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
     assert updates[-1].status.endswith("Ended after 0.01 s, the longest that a run may take here.")
-    assert "tokens in" in updates[-1].status
+    assert " in the engine" in updates[-1].status
     assert flag.stopped
     assert not limited.busy
 

@@ -15,6 +15,7 @@ import gradio as gr
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.options import option_kinds
+from ui.components.events import QUIET
 from ui.records.selection import DEFAULT, YOURS, Chosen
 from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings
 
@@ -118,15 +119,15 @@ def build_controls(
     options = _option_sliders(begin)
     method_menu.change(
         lambda name: [gr.Slider(visible=option in _options_of(name)) for option in options],
-        method_menu, list(options.values()), queue=False, show_progress="hidden", api_visibility="private",
+        method_menu, list(options.values()), queue=False, **QUIET,
     )  # fmt: skip
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
-        queue=False, show_progress="hidden", api_visibility="private",
+        queue=False, **QUIET,
     )  # fmt: skip
     chosen.change(
         lambda new: _offer(trees, new), chosen, [tree, budget, heads],
-        queue=False, show_progress="hidden", api_visibility="private",
+        queue=False, **QUIET,
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,

@@ -56,7 +56,7 @@ class ChatUpdate(Update):
         """As of any update; what the transcript is told comes in its order as well."""
         before = [update for update in earlier if isinstance(update, ChatUpdate)]
         words = [update.transcript for update in [*before, self]]
-        return replace(super().after(earlier), transcript=several(words), talk=self.talk)
+        return ChatUpdate(**vars(super().after(earlier)) | {"transcript": several(words)})
 
 
 @dataclass(frozen=True)

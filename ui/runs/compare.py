@@ -6,7 +6,7 @@ The clock runs inside the engine's steps; notes go out between two steps, so the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -75,7 +75,7 @@ class Contest:
         # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
         return cls(engine, ids, {OURS: ours, PLAIN: replace(ours, method="none", acceptance="match")})
 
-    def run(self, repetitions: int, flag: StopFlag) -> Iterator[Update]:
+    def run(self, repetitions: int, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, time both in turn, and end with the race message."""
         for name, config in self.configs.items():
             short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
@@ -90,7 +90,7 @@ class Contest:
                 return
         yield Update(self._result(traces), "Measured. The replay runs on one clock.")
 
-    def _timed(self, config: GenerationConfig, label: str, flag: StopFlag) -> Iterator[Update]:
+    def _timed(self, config: GenerationConfig, label: str, flag: StopFlag) -> Generator[Update, None, Trace]:
         """One run; returns its trace."""
         from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 

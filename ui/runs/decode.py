@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -66,10 +66,10 @@ class DecodeRequest(ViewRequest):
 
 def shown_steps(
     engine: Engine,
-    ids: Sequence[int],
+    ids: list[int],
     config: GenerationConfig,
     flag: StopFlag,
-    steps: Iterator[Step],
+    steps: Generator[Step, None, None],
     listener: Callable[[Step], None] | None = None,
 ) -> Generator[Update, None, None]:
     """The ``steps`` of a run after ``ids`` as updates, the trace in the last one.
@@ -78,7 +78,8 @@ def shown_steps(
     """
     from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
-    run, known, seq = uuid.uuid4().hex, set(), 0
+    run, seq = uuid.uuid4().hex, 0
+    known: set[str] = set()
     tokens, computed, shown = 0, 0.0, 0.0
     started = perf_counter()
     builder = TraceBuilder(engine, config, ids)

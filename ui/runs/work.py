@@ -20,7 +20,12 @@ class EngineWork(Request):
     """``work(engine)`` on the visitor's engine; a function that can be pickled where a GPU is borrowed."""
 
     work: Callable[[Engine], Generator[Any, None, None]]
-    chosen: Chosen
+    visitor: Chosen
+
+    @property
+    def chosen(self) -> Chosen:
+        """What the visitor has chosen."""
+        return self.visitor
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """What the work yields."""

@@ -8,7 +8,7 @@ what was said.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -45,5 +45,6 @@ class ReadShelf:
 
 
 def _bytes_of(cache: TreeCache) -> int:
-    layers = [layer for layer in cache.layers if layer.is_initialized]
+    every: list[Any] = cache.layers  # each of them a TreeLayer
+    layers = [layer for layer in every if layer.is_initialized]
     return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values))

@@ -80,7 +80,10 @@ class Models:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
         if chosen.model is not None:
             self._require(chosen.model)
-            return (yield from self._loader.load(chosen.model, StopFlag()))
+            engine = yield from self._loader.load(chosen.model, StopFlag())
+            if engine is None:  # only a raised flag ends a load without a model
+                raise MedusaError("loading the model was cancelled: run again")
+            return engine
         if self._engine is None:
             yield Loading(status="Loading the model…")
         return self.own()

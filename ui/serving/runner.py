@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
-    chosen: Chosen
+    @property
+    @abstractmethod
+    def chosen(self) -> Chosen:
+        """What the visitor has chosen: their model, their heads, their tree."""
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""

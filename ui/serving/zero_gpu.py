@@ -37,7 +37,7 @@ def claim(environment: Mapping[str, str]) -> Callable[..., Any] | None:
     if not borrows_gpu(environment):
         return None
     try:
-        import spaces  # noqa: PLC0415 - it changes torch for the whole process, so nowhere but here
+        import spaces  # type: ignore[import-not-found]  # noqa: PLC0415 - it changes torch for the whole process, so nowhere but here
     except ImportError as error:
         raise MedusaError("this Space lends GPUs through the package spaces: install it") from error
     # The library stands in for a GPU on this thread alone; transformers would read weights with several.

@@ -12,6 +12,7 @@ import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
 from ui.components.decode_view import DecodeView, message_rest
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.components.transcript import Transcript, message_show
 from ui.records.conversation import Desk
@@ -22,7 +23,6 @@ from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.run_bar import (
-    QUIET,
     RunBar,
     connect_run,
     drawn_run,

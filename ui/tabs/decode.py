@@ -11,6 +11,7 @@ import gradio as gr
 from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import build_controls
 from ui.components.decode_view import DecodeView, message_rest, message_trace
+from ui.components.events import QUIET, page_under_way
 from ui.records.examples import Recording, recordings
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag
@@ -19,7 +20,6 @@ from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.chat import CHAT, ChatPanel
 from ui.tabs.run_bar import (
-    QUIET,
     SIDE_WIDTH,
     connect_run,
     drawn_run,
@@ -84,14 +84,14 @@ def build(session: Session, chosen: gr.State) -> None:
         event.then(draw, [slot, charts.dark], list(charts.plots), **QUIET)
     settings = {"prompt": bar.prompt, **controls.by_name()}
     _tell_view("settings", [part.change for part in settings.values()], settings)
-    _tell_view("asked", [bar.run.click, bar.prompt.submit], settings)
-    _tell_view("asked", [chat.bar.run.click, chat.bar.prompt.submit], controls.by_name())
+    _tell_view("asked", bar.triggers(), settings)
+    _tell_view("asked", chat.bar.triggers(), controls.by_name())
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
     chosen.change(_say_tree, chosen, [bar.status, chat.bar.status], queue=False, **QUIET)
     # The charts come after the first paint, in the theme the browser shows.
-    painted = gr.context.Context.root_block.load(None, None, charts.dark, js=DARK_THEME)
+    painted = page_under_way().load(None, None, charts.dark, js=DARK_THEME)
     if recorded:
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET

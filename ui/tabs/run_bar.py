@@ -19,6 +19,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from ui.components.controls import example_buttons, mark
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
@@ -28,7 +29,6 @@ from ui.serving.runner import Request
 from ui.session import Session
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
 TOO_LONG = """(text) => {
@@ -54,6 +54,10 @@ class RunBar:
     flag: gr.State
     name: str  # the ids of its parts start with it
     key: gr.Textbox  # never to be seen: by what the browser names the flag
+
+    def triggers(self) -> list[Any]:
+        """What starts a run: its button, and Enter in the prompt where there is one."""
+        return [self.run.click] if self.prompt is None else [self.run.click, self.prompt.submit]
 
 
 def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
@@ -108,9 +112,8 @@ def connect_run(
     choice takes the badge away, since it tells of the one before.
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
-    triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
     armed = gr.on(
-        triggers, partial(_arm, session), [bar.flag, bar.key], bar.status,
+        bar.triggers(), partial(_arm, session), [bar.flag, bar.key], bar.status,
         js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
     )  # fmt: skip
     run = armed.then(

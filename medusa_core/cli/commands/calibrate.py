@@ -74,7 +74,7 @@ def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) 
 def _print_table(points: Sequence[LatencyPoint]) -> None:
     table = Table("nodes", "ms/step", "rounds", "propose", "verify", "accept", "commit", "tokens/step")
     for point in points:
-        low, high = point.step_ms_range
+        low, high = point.step_ms_range or (point.step_ms, point.step_ms)
         phases = (point.propose, point.verify, point.accept, point.commit)
         table.add_row(
             str(point.nodes), f"{point.step_ms:.2f}", f"{low:.2f} to {high:.2f}",

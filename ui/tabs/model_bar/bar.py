@@ -16,6 +16,7 @@ import gradio as gr
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET, page_under_way
 from ui.components.text_line import TextLine
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag, Update
@@ -34,8 +35,6 @@ from ui.tabs.model_bar.menu import (
     value_of,
     wish_of,
 )
-
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,11 @@ class Picker:
 
 def build(session: Session, chosen: gr.State) -> None:
     """Lay the bar out and connect it. `chosen` holds the visitor's `Chosen`."""
-    page = gr.context.Context.root_block
     with gr.Row(elem_classes="model-bar"):
         line = TextLine(_line(session.badge()), elem_id="model-line", elem_classes="badge")
         picker = _picker(session) if session.policy.free_choice or session.policy.offers else None
     # After the first paint, since loading competes with the page for the machine.
-    page.load(lambda: _line(session.load()), None, line, **QUIET)
+    page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
     chosen.change(lambda new: _line(session.badge(new)), chosen, line, queue=False, **QUIET)
     if picker is not None:
         _connect(session, picker, chosen)
@@ -92,7 +90,7 @@ def _picker(session: Session) -> Picker:
 
 def _another(own: LoadConfig) -> Another:
     """Fields for any model; they are there once they are asked for."""
-    names = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
+    names: dict[str, Any] = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
     with gr.Column(visible=False) as whole:
         with gr.Row():
             model = gr.Textbox(
@@ -147,9 +145,7 @@ def _connect_menu(session: Session, menu: gr.Dropdown, another: Another, chosen:
     # Not inside the accordion: gradio reads a browser's store when the part around it is first unfolded.
     stored = gr.BrowserState([], storage_key="medusa-models", secret="medusa")
     menu.input(lambda value: gr.Column(visible=value == OTHER), menu, another.whole, queue=False, **QUIET)
-    gr.context.Context.root_block.load(
-        lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET
-    )
+    page_under_way().load(lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET)
 
     def follow(new: Chosen, kept: object) -> tuple[Any, ...]:
         recent = remembered(kept)

@@ -75,10 +75,12 @@ def wish_of(session: Session, menu: str, *texts: str) -> LoadConfig:
 def _wish(record: object) -> LoadConfig:
     """From what came out of a browser. Raises MedusaError."""
     given = {name: record.get(name) for name in NAMED} if isinstance(record, dict) else {}
-    texts = [text for text in given.values() if isinstance(text, str) and len(text) <= LONGEST_NAME]
+    texts = {
+        name: text for name, text in given.items() if isinstance(text, str) and len(text) <= LONGEST_NAME
+    }
     if len(texts) < len(NAMED):
         raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
-    return LoadConfig(**given)
+    return LoadConfig(texts["model"], texts["heads"], dtype=texts["dtype"], quantize=texts["quantize"])
 
 
 def record_of(source: LoadConfig) -> dict[str, str]:

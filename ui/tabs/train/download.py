@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.selection import Chosen
 from ui.records.updates import Update
 from ui.serving.temporary_files import Handout
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, shown
+from ui.tabs.run_bar import shown
 from ui.tabs.train.head_zip import ZIP_NAME, write_zip
 
 if TYPE_CHECKING:

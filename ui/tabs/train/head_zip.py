@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zipfile import ZIP_STORED, ZipFile
 
-from medusa_core.checkpoints.names import EMBEDDED
+from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
@@ -38,8 +38,7 @@ class Adapter:
     @classmethod
     def beside(cls, folder: Path) -> Adapter:
         """That of finished heads; of no size where there is none."""
-        from medusa_core.checkpoints.locate import has_adapter  # noqa: PLC0415
-        from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME  # noqa: PLC0415
+        from medusa_core.checkpoints.locate import has_adapter  # noqa: PLC0415 - pulls in torch
 
         if not has_adapter(folder):
             return cls()
@@ -107,7 +106,8 @@ def write_zip(engine: Engine, belongings: Belongings, file: Path) -> None:
         (folder / "README.md").write_text(belongings.card, encoding="utf-8")
         for part, content in belongings.adapter.files:
             (folder / part).write_bytes(content)
-        with ZipFile(file, "w", ZIP_STORED) as packed:  # weights hardly shrink
+        # shutil.make_archive always compresses: 13 seconds instead of 0.1 for 64 MB, to save a fifth.
+        with ZipFile(file, "w", ZIP_STORED) as packed:
             for each in sorted(folder.iterdir()):
                 packed.write(each, f"{FOLDER}/{each.name}")
 

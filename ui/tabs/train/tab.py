@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.text.plural import counted
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
 from ui.tabs.train.plan import (
     EXAMPLES,

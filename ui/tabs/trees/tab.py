@@ -14,13 +14,14 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.figures import tree_charts
 from ui.figures.tree_drawing import tree_svg
 from ui.records.selection import Chosen
 from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
+from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
 from ui.tabs.trees import lab as tree_lab
 from ui.tabs.trees.lab import MOST_NODES, Lab
 from ui.tabs.trees.timing import measure
