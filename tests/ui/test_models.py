@@ -280,10 +280,8 @@ def test_heads_can_be_left_out(session, engine_folder):
 
 @pytest.fixture
 def public(load, other, assets):
-    policy = Policy(
-        public=True, offers=(AllowedModel(str(other)), AllowedModel(str(other), "none")), training=False
-    )
-    return Session(load, assets, policy)
+    offers = AllowedModel(str(other)), AllowedModel(str(other), "none")
+    return Session(load, assets, Policy(public=True, offers=offers, training=False))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +341,6 @@ def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other
     updates = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
     assert not updates[-1].update.problem, updates[-1].update.status
     trained = updates[-1].trained
-    # The visitor has turned back to the app's own model meanwhile.
     selection, _ = train_tab._use(trained, Selection(), "decode")
     assert selection == mine.with_engine(trained.engine, trained.label)
     assert trace_of(decode(session, selection, heads=YOURS))["model"]["base"] == "learner"
