@@ -9,19 +9,19 @@ from ui.serving.conversation_cache import ConversationCache
 
 
 def test_the_shelf_keeps_the_last_used_of_each_model(model):
-    one, two, shelf = Target(model), Target(model), ConversationCache(most=2)
-    first, second = shelf.get(one, "a"), shelf.get(one, "b")
-    assert shelf.get(two, "a") is not first
-    assert shelf.get(one, "a") is first
-    shelf.get(one, "c")
-    assert shelf.get(one, "a") is first
-    assert shelf.get(one, "b") is not second
+    one, two, cache = Target(model), Target(model), ConversationCache(most=2)
+    first, second = cache.get(one, "a"), cache.get(one, "b")
+    assert cache.get(two, "a") is not first
+    assert cache.get(one, "a") is first
+    cache.get(one, "c")
+    assert cache.get(one, "a") is first
+    assert cache.get(one, "b") is not second
 
 
 def test_the_shelf_drops_what_takes_too_much_memory(engine):
-    shelf = ConversationCache(most_bytes=1)
-    first = shelf.get(engine.target, "a")
+    cache = ConversationCache(most_bytes=1)
+    first = cache.get(engine.target, "a")
     assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
-    assert shelf.get(engine.target, "a") is first  # the one in use stays
-    shelf.get(engine.target, "b")
-    assert shelf.get(engine.target, "a") is not first
+    assert cache.get(engine.target, "a") is first  # the one in use stays
+    cache.get(engine.target, "b")
+    assert cache.get(engine.target, "a") is not first

@@ -210,7 +210,7 @@ def test_two_visitors_with_two_models_at_once(session, other):
 
 def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, other):
     mine = taken(session, wish(other))
-    assert session._models._shelf.drop_oldest()
+    assert session._models._cache.drop_oldest()
     assert "put away" in session.badge(mine)
     assert trace_of(decode(session, mine))["model"]["base"] == "other"
     assert "2 Medusa heads" in session.badge(mine)
@@ -218,7 +218,7 @@ def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, othe
 
 def test_stop_while_it_is_loaded_again_ends_the_run(session, other, monkeypatch):
     mine = taken(session, wish(other))
-    session._models._shelf.drop_oldest()
+    session._models._cache.drop_oldest()
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
     run = run_decode(session, "abc", SETTINGS | {"selection": mine}, flag)
     while not gate.reached.is_set():
@@ -233,7 +233,7 @@ def test_a_model_whose_folder_has_gone_gives_a_sentence(session, other, tmp_path
     folder = tmp_path / "moved"
     shutil.copytree(other, folder)
     mine = taken(session, wish(folder))
-    session._models._shelf.drop_oldest()
+    session._models._cache.drop_oldest()
     shutil.rmtree(folder)
     assert "there is no folder" in problem_of(decode(session, mine))
 
@@ -242,9 +242,9 @@ def test_a_run_keeps_its_model_from_being_put_away(session, other):
     mine = taken(session, wish(other))
     run = run_decode(session, "abc", SETTINGS | {"selection": mine}, StopFlag())
     next(run)
-    assert not session._models._shelf.drop_oldest()
+    assert not session._models._cache.drop_oldest()
     run.close()
-    assert session._models._shelf.drop_oldest()
+    assert session._models._cache.drop_oldest()
 
 
 # ---- without heads ---------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other
     *_, last = public.estimate_model(wanted, StopFlag())
     assert "is not offered here" in last.status
     assert "is not offered here" in problem_of(decode(public, Selection(model=wanted)))
-    assert not list(public._models._shelf._models)
+    assert not list(public._models._cache._models)
 
 
 def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load):

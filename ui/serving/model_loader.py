@@ -1,7 +1,7 @@
 """Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
-that stayed would slow down the engine's. Knows the shelf and how an engine is loaded, but no visitor.
+that stayed would slow down the engine's. Knows the cache and how an engine is loaded, but no visitor.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was
 
 
 class ModelLoader:
-    """One load at a time. What is loaded goes onto the shelf."""
+    """One load at a time. What is loaded goes into the cache."""
 
-    def __init__(self, shelf: ModelCache) -> None:
-        self._shelf = shelf
+    def __init__(self, cache: ModelCache) -> None:
+        self._cache = cache
         self._current: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def load(self, source: LoadConfig, flag: StopFlag) -> Generator[Loading, None, Engine | None]:
-        """The model, from the shelf or else from its files; yields words for a person while it loads.
+        """The model, from the cache or else from its files; yields words for a person while it loads.
 
         Returns None soon after `flag` is raised, and closing this has the same effect: the load ends at its
         next sign of life and leaves nothing behind. Raises what `load_engine` raises.
         """
-        if (engine := self._shelf.get(source)) is not None:
+        if (engine := self._cache.get(source)) is not None:
             return engine
         return (yield from self._follow(lambda say: self._load(source, say), flag))
 
@@ -90,14 +90,14 @@ class ModelLoader:
     def _load(self, source: LoadConfig, say: Say) -> Engine:
         from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-        # It may have come onto the shelf while this one waited for its turn.
-        if (engine := self._shelf.get(source)) is not None:
+        # It may have come into the cache while this one waited for its turn.
+        if (engine := self._cache.get(source)) is not None:
             return engine
         say("Looking for room…")
         self._make_room(source)
         engine = load_engine(source, lambda stage: say(words_of(stage)))
-        say("Loaded.")  # given up in the last moment, it must not push another model off the shelf
-        self._shelf.add(source, engine)
+        say("Loaded.")  # given up in the last moment, it must not push another model out of the cache
+        self._cache.add(source, engine)
         return engine
 
     def _make_room(self, source: LoadConfig) -> None:
@@ -108,9 +108,9 @@ class ModelLoader:
             needed = estimate_memory(source)
         except MedusaError:  # the load meets the same and says it, or goes well all the same
             return
-        if needed.total > needed.free + needed.spare + self._shelf.droppable_bytes():
+        if needed.total > needed.free + needed.spare + self._cache.droppable_bytes():
             return
-        while not needed.fits and self._shelf.drop_oldest():
+        while not needed.fits and self._cache.drop_oldest():
             gc.collect()
             needed = estimate_memory(source)
 

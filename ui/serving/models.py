@@ -44,8 +44,8 @@ class Models:
         self._policy = policy
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
-        self._shelf = ModelCache()
-        self._loader = ModelLoader(self._shelf)
+        self._cache = ModelCache()
+        self._loader = ModelLoader(self._cache)
 
     def config_of(self, selection: Selection) -> LoadConfig:
         """What the visitor's model is loaded from."""
@@ -61,11 +61,11 @@ class Models:
 
     def at_hand(self, selection: Selection) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
-        return self._engine if selection.model is None else self._shelf.get(selection.model)
+        return self._engine if selection.model is None else self._cache.get(selection.model)
 
     def in_use(self, selection: Selection) -> AbstractContextManager[None]:
         """Within it the visitor's model is not dropped."""
-        return self._shelf.in_use(self.config_of(selection))
+        return self._cache.in_use(self.config_of(selection))
 
     def own(self) -> Engine:
         """The app's own model; called on the engine's thread alone, which keeps two from loading at once."""
