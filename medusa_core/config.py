@@ -1,7 +1,7 @@
 """Every default once, as dataclasses whose fields carry their range and help text.
 
-The command line turns the fields into flags and the app turns them into sliders, so a default, a range or
-a sentence of help is written here and nowhere else. Knows nothing about models.
+The command line turns the fields into flags and the app turns them into sliders, so a default, a range or a
+sentence of help is written here and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A base model out of its folder, through transformers: a fault is said with the file and the way out.
 
 transformers checks little of a config and speaks to developers. So files are looked at first, which costs
-their headers, and what it stumbles over all the same becomes one line. Knows nothing about devices.
+their headers, and what it stumbles over all the same becomes one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Downloads from the hub that say how far they are and can be given up, also while the network is silent.
 
 huggingface_hub downloads in threads of its own; one more waits for it here, so that the caller hears of the
-progress in its own thread and may leave from there. Knows nothing about what the files hold.
+progress in its own thread and may leave from there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 i = head, j = layer, L = number of layers. v1: ``{i}.{j}.linear.weight/bias`` and ``{i}.{L}.weight``; v2
 leaves the last one out and uses the base's LM head. vLLM: ``blocks.{i}.layers.{j}.weight/bias``,
-``lm_heads.{i}.weight`` or one shared ``lm_head.weight``, and perhaps a ``token_map`` of the tokens that
-the heads know. Number and depth come from the tensors, never from a config. Knows nothing about files.
+``lm_heads.{i}.weight`` or one shared ``lm_head.weight``, and perhaps a ``token_map`` of the tokens that the
+heads know. Number and depth come from the tensors, never from a config.
 
 K heads · L layers · V vocabulary · d hidden size
 """

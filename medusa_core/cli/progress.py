@@ -1,6 +1,6 @@
 """A load on the terminal: one line that says what is done and how far it is, gone when it is over.
 
-Nothing is written where standard error is no terminal. Knows nothing about how a model is loaded.
+Nothing is written where standard error is no terminal.
 """
 
 from __future__ import annotations

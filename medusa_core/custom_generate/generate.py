@@ -2,8 +2,8 @@
 
 transformers prepares inputs, settings, logits processors and stopping criteria as for its own decoding and
 calls ``medusa_generate`` instead of its loop, which here is ``decode``, the one there is. Greedy output is
-the same; sampled output is too, given the seed, because ``processed_rules`` draws as transformers does.
-What cannot be honoured is refused. Knows nothing about engines, so that it can be exported (``hub_export``).
+the same; sampled output is too, given the seed, because ``processed_rules`` draws as transformers does. What
+cannot be honoured is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Prompts from files, as token ids.
-
-Knows the common JSONL shapes of prompt sets and nothing about runs.
-"""
+"""Prompts from files, as token ids."""
 
 from __future__ import annotations
 

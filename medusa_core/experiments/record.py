@@ -1,7 +1,7 @@
 """The record of an experiment: what was measured, with what, on which machine, and the paper's own figures.
 
 A record is written by ``reproduce`` and read by the page; it holds everything a reader needs to judge a
-number or to measure it again. The format is versioned by ``schema_version``. Knows nothing about models.
+number or to measure it again. The format is versioned by ``schema_version``.
 """
 
 from __future__ import annotations

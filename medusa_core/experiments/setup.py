@@ -1,7 +1,4 @@
-"""What every experiment is given: the loaded engine, prompts by kind of text, rounds; and what it returns.
-
-Knows nothing about any single experiment.
-"""
+"""What every experiment is given: the loaded engine, prompts by kind of text, rounds; and what it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model goes and in which dtype, and how much room there is. Knows nothing about what the model does.
+"""Where a model goes and in which dtype, and how much room there is.
 
 ``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it natively, float32
 elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU.

@@ -1,7 +1,6 @@
 """How much memory a load will take, told from configs before anything large is fetched or read.
 
-Compares it with what is free, and knows which settings would need less. Knows nothing about how a model is
-loaded then.
+Compares it with what is free, and knows which settings would need less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base model as the recipes need it: loaded for training, with or without a low-rank adapter.
 
 The adapter is peft's. One model is both student and teacher: the teacher is the same model with its adapter
-switched off, so that no second copy is held. Knows nothing about heads. Paper §2.2.2, §2.3.2, appendix B.2.
+switched off, so that no second copy is held. Paper §2.2.2, §2.3.2, appendix B.2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torch writes a CRC-32 of every record into the file and does not look at it when it reads, so a flipped bit
 would go on training unseen; here it is looked at. A file that passes still may belong to something else:
-names, shapes and numbers are compared with what is to be trained before anything is changed. Knows no recipe.
+names, shapes and numbers are compared with what is to be trained before anything is changed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In a plain text every token counts, in a conversation those of the assistant's turns with the token that ends
 them. The turns are found by rendering the tokenizer's chat template up to each answer and up to its end, so
-the template needs no marks of its own. Knows nothing about files, windows or losses.
+the template needs no marks of its own.
 """
 
 from __future__ import annotations

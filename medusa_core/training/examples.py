@@ -2,7 +2,7 @@
 
 A JSON line is ``{"text"}``, ``{"prompt", "response"}`` or ``{"messages": [{"role", "content"}, ...]}``, in
 any mixture; a plain text holds documents separated by a line ``<|endoftext|>``. Files may be xz-compressed
-and are read piece by piece. Errors name file, line, cause and fix. Knows nothing about tokens or models.
+and are read piece by piece. Errors name file, line, cause and fix.
 """
 
 from __future__ import annotations

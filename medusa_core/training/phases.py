@@ -1,7 +1,7 @@
 """The order of a pretraining run's text: phases, each with its own mixture, window length and dropout.
 
 A recipe may list ``"phases"``; without them a run has two, short windows and then windows of the whole
-context, both with the recipe's shares of text. Knows nothing about models.
+context, both with the recipe's shares of text.
 """
 
 from __future__ import annotations

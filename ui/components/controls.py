@@ -1,7 +1,4 @@
-"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`.
-
-Knows how to show the settings and how to read them back, not what they do.
-"""
+"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The linked view: text, candidate tree, mask, inspector and transport, drawn in the browser from a trace.
 
-The component's value is one message, a JSON string; the page keeps the trace and draws everything from it,
-so neither scrubbing nor hovering nor moving ε / δ comes back to the server. Knows the trace file's fields
-`steps`, `nodes` and `parent`, and nothing of the engine.
+The component's value is one message, a JSON string; the page keeps the trace and draws everything from it, so
+neither scrubbing nor hovering nor moving ε / δ comes back to the server.
 
 Messages, told apart by "kind" ("seq" only makes equal messages differ):
   trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}

@@ -1,8 +1,7 @@
 """Charts of an experiment's record, each a pure function from the record to a plotly figure.
 
 An experiment's charts are found by its name in ``CHARTS``; one that is not there has its table alone. Ours is
-blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``. Knows nothing about
-torch, gradio components or where a record comes from.
+blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``.
 """
 
 from __future__ import annotations

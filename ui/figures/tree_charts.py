@@ -1,7 +1,6 @@
 """Charts of the Trees tab: the heads' accuracies, and trees of every size in tokens, time and speed.
 
-Pure functions from plain records to plotly figures; sizes count the root. Knows nothing of torch, gradio or
-where the numbers come from. Paper §2.3.3 and figure 4.
+Pure functions from plain records to plotly figures; sizes count the root. Paper §2.3.3 and figure 4.
 """
 
 from __future__ import annotations

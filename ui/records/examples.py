@@ -1,4 +1,4 @@
-"""What is shipped beside the code for the page: example prompts and recorded runs. Knows only files."""
+"""What is shipped beside the code for the page: example prompts and recorded runs."""
 
 from __future__ import annotations
 

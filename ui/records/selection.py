@@ -1,8 +1,7 @@
 """What one visitor has chosen: a model, heads they trained for it, a tree they made for those.
 
 A frozen record in a `gr.State`, so it stays on the server and belongs to one visitor. It holds no weights: a
-model is named by what it is loaded from, an engine by the id that the session gave it. Knows no component and
-no engine.
+model is named by what it is loaded from, an engine by the id that the session gave it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What models have read of the visitors' conversations: the caches that make the next reply start sooner.
 
 Filed under the model they belong to and gone with it, so that a model that is put away leaves its memory.
-Losing an entry costs time, never words: a conversation is read again from its messages. Knows nothing of
-what was said.
+Losing an entry costs time, never words: a conversation is read again from its messages.
 """
 
 from __future__ import annotations

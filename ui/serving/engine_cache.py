@@ -1,7 +1,7 @@
 """Engines beside the app's own: those that visitors made, and the models they have chosen. Each keeps a few.
 
 What a visitor made cannot be made again by the app, so it goes only when there are too many; a model is read
-again from its files, so it goes also when memory is short. Knows nothing about what an engine does.
+again from its files, so it goes also when memory is short.
 """
 
 from __future__ import annotations

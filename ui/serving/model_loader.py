@@ -1,7 +1,7 @@
 """Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
-that stayed would slow down the engine's. Knows the cache and how an engine is loaded, but no visitor.
+that stayed would slow down the engine's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The models of the page: the app's own, those that visitors may choose, and the one that each has chosen.
 
 All that a visitor names passes the owner's policy here, and device and trust are the owner's in any case.
-Knows no component of the page and nothing of runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 On one's own machine everything; where others can reach the page (a Space, ``--share``, an address beyond this
 machine) no model but those the owner lists, no training unless the owner says so, and an end to every run.
-Knows no component and no engine.
 """
 
 from __future__ import annotations

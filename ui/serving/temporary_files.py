@@ -1,6 +1,6 @@
 """Files made for one visitor, in a folder that gradio serves; its ``delete_cache`` deletes old ones.
 
-The name of each is the app's, in a folder whose name nobody can guess. Knows nothing of what is in them.
+The name of each is the app's, in a folder whose name nobody can guess.
 """
 
 from __future__ import annotations

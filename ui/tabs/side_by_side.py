@@ -1,7 +1,4 @@
-"""The Side by side tab: Medusa and plain decoding timed one after the other, then replayed on one clock.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The Side by side tab: Medusa and plain decoding timed one after the other, then replayed on one clock."""
 
 from __future__ import annotations
 

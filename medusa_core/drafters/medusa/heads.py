@@ -2,7 +2,7 @@
 
 ``head_k = ResBlock × L, then Linear(d → V)`` with ``ResBlock(x) = x + SiLU(W x + b)``; head k at position t
 guesses token t + k + 1, the base LM head token t + 1. Weights of all heads are stacked, so that one batched
-product a layer serves all of them. Knows nothing about files or trees. Paper §2.1.1.
+product a layer serves all of them. Paper §2.1.1.
 
 K heads · L layers · V vocabulary · d hidden size
 """

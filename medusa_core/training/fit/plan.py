@@ -1,7 +1,7 @@
 """From minutes and measured rates to numbers: how many answers, tokens, prompts a fit can afford.
 
 Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is broken off
-goes on with the same numbers. Knows nothing about models.
+goes on with the same numbers.
 """
 
 from __future__ import annotations

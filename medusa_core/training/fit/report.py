@@ -1,6 +1,6 @@
 """What a fit found, in words: the verdict, what to try when nothing was gained, the result's card.
 
-Every number comes from the fit's own files. Knows nothing about models.
+Every number comes from the fit's own files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The bar above the tabs: which model this visitor uses, and how to take another one.
 
 Where others can reach the page it offers the owner's list alone, and without a list it only says what runs.
-Knows the page's parts and the session; what may be loaded and how it is loaded stays behind the session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The menu of models: what it offers, what an entry of it means, and what a browser keeps of it.
 
-What comes out of a browser is a suggestion: the session decides what may be loaded. Knows no component.
+What comes out of a browser is a suggestion: the session decides what may be loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The Train tab's button that packs the visitor's own heads and hands them to their browser.
 
-The zip is made when it is asked for, under a name and in a folder of the app's. Knows the page's parts and
-who packs (`ui.tabs.train.head_zip`) and hands out (`ui.serving.temporary_files`).
+The zip is made when it is asked for, under a name and in a folder of the app's.
 """
 
 from __future__ import annotations

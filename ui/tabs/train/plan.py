@@ -1,7 +1,6 @@
 """What a visitor asks of a training run: the settings, checked, as the recipes' own configurations.
 
-The visitor's text becomes files in the run's folder, which the app made; a visitor names no path. Knows the
-recipes' settings, but neither runs them nor shows them. Paper §2.2.
+The visitor's text becomes files in the run's folder, which the app made; a visitor names no path. Paper §2.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the Trees tab measures: the time of a step by tree size on this machine, and the heads' accuracies.
 
-Computes on the session's engine and makes a new record of the one it is given. Knows no component.
+Computes on the session's engine and makes a new record of the one it is given.
 """
 
 from __future__ import annotations
