@@ -7,7 +7,7 @@ the generator that ``stream`` returns, or in the ``RunState`` of a conversation.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -65,6 +65,8 @@ class Engine:
     drafts: Mapping[str, Draft]
     tokenizer: PreTrainedTokenizerBase | None
     info: EngineInfo
+    # Texts of single tokens, at most one for each of the vocabulary: a look-up is quicker than the tokenizer.
+    _token_texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def methods(self) -> list[str]:
         """Methods that this engine can run: those without weights, and those whose weights are loaded."""
@@ -108,7 +110,10 @@ class Engine:
         """Text of one token, special tokens by their name."""
         if self.tokenizer is None:
             return str(token)
-        return cast("str", self.tokenizer.decode([token], clean_up_tokenization_spaces=False))
+        if (text := self._token_texts.get(token)) is None:
+            text = cast("str", self.tokenizer.decode([token], clean_up_tokenization_spaces=False))
+            self._token_texts[token] = text
+        return text
 
     def end_tokens(self) -> frozenset[int]:
         """Ids that end a text, by the model's generation config and the tokenizer."""

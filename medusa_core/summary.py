@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 from medusa_core.decoding import Step
 from medusa_core.text.stopping import text_before_stop
@@ -36,7 +35,7 @@ class RunSummary:
         self.token_ids += step.emitted
         self.steps += 1
         self.nodes = max(self.nodes, step.tree.size)
-        for phase, milliseconds in asdict(step.ms).items():
+        for phase, milliseconds in vars(step.ms).items():
             self.phase_ms[phase] += milliseconds
         self.finish_reason = step.finish_reason
         self.elapsed = time.perf_counter() - self._start

@@ -7,7 +7,6 @@ records of ``trace_format``, which reads them back.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.trace_format import SCHEMA_VERSION, ModelTrace, RunTrace, read_trace
 from medusa_core.trees.origin import Origin
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import Topology
 
 __all__ = ["RunTrace", "TraceBuilder", "read_trace", "write_trace"]
@@ -32,8 +32,9 @@ class TraceBuilder:
     def __init__(self, engine: Engine, config: GenerationConfig, prompt: list[int]) -> None:
         self._engine = engine
         self._config = config
-        self._texts: dict[int, str] = {}
-        self._origins: dict[Origin, dict] = {}
+        self._shape: tuple[list[int], list[Origin]] = ([], [])  # of the step before
+        self._parents: list[int | None] = []
+        self._origins: list[dict[str, Any]] = []
         self._steps: list[dict] = []
         self._summary = engine.summary(config)
         tree = engine.fixed_tree(config)
@@ -70,8 +71,8 @@ class TraceBuilder:
             "emitted": step.emitted,
             "bonus": None
             if step.finish_reason
-            else {"token_id": step.verdict.bonus, "text": self._text(step.verdict.bonus)},
-            "ms": {name: round(value, 4) for name, value in asdict(step.ms).items()},
+            else {"token_id": step.verdict.bonus, "text": self._engine.token_text(step.verdict.bonus)},
+            "ms": {name: round(value, 4) for name, value in vars(step.ms).items()},
         }
         self._summary.add(step)
         self._steps.append(record)
@@ -97,37 +98,37 @@ class TraceBuilder:
         # Matching needs no probabilities to judge; the page shows them all the same, at temperature 0 those
         # of the untempered distribution.
         statistics = verdict.statistics or node_statistics(tree, step.logits, self._config.temperature or 1.0)
-        reasons = _reasons(step)
+        parents, origins = self._shape_of(tree)
+        tokens, text = tree.tokens.tolist(), self._engine.token_text
         draft_p = tree.draft_logp.exp().tolist()
+        reasons = _reasons(step)
         on_path = set(verdict.path)
         return [
             {
                 "id": node,
-                "parent": parent if parent >= 0 else None,
+                "parent": parent,
                 "depth": tree.depths[node],
-                "token_id": token,
-                "text": self._text(token),
-                "origin": self._origin(tree.origins[node]),
-                "draft_p": _rounded(draft_p[node]) if parent >= 0 else None,
+                "token_id": tokens[node],
+                "text": text(tokens[node]),
+                "origin": origins[node],
+                "draft_p": _rounded(draft_p[node]) if node else None,
                 "p": _rounded(statistics.p[node]),
                 "entropy": _rounded(statistics.entropy[node]),
-                "threshold": _rounded(verdict.threshold[node]) if verdict.threshold and parent >= 0 else None,
+                "threshold": _rounded(verdict.threshold[node]) if verdict.threshold and node else None,
                 "passes": verdict.passes[node],
                 "accepted": node in on_path,
                 "reason": reasons[node],
             }
-            for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist(), strict=True))
+            for node, parent in enumerate(parents)
         ]
 
-    def _origin(self, origin: Origin) -> dict:
-        if origin not in self._origins:
-            self._origins[origin] = asdict(origin)
-        return self._origins[origin]
-
-    def _text(self, token: int) -> str:
-        if token not in self._texts:
-            self._texts[token] = self._engine.token_text(token)
-        return self._texts[token]
+    def _shape_of(self, tree: TokenTree) -> tuple[list[int | None], list[dict[str, Any]]]:
+        """Parents and origins as the records hold them, made anew only where the tree has another shape."""
+        if self._shape != (tree.parents, tree.origins):
+            self._shape = (tree.parents, tree.origins)
+            self._parents = [parent if parent >= 0 else None for parent in tree.parents]
+            self._origins = [dict(vars(origin)) for origin in tree.origins]
+        return self._parents, self._origins
 
 
 def _reasons(step: Step) -> list[str]:
@@ -169,4 +170,4 @@ def _plain(settings: Any) -> dict[str, Any]:
 
 def _rounded(value: float) -> float | None:
     """Six significant digits, which is all float32 has; NaN becomes null."""
-    return None if math.isnan(value) else float(f"{value:.6g}")
+    return float(f"{value:.6g}") if value == value else None  # noqa: PLR0124 - only NaN differs from itself

@@ -27,13 +27,16 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     if temperature <= 0:
         raise ValueError(f"temperature {temperature} has no distribution: use choose() for the argmax")
     logits = logits.float()
+    if temperature == 1:
+        return logits.softmax(dim=-1)
     # Shifted first, so that a tiny temperature cannot overflow.
     return ((logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, COLDEST)).softmax(dim=-1)
 
 
 def entropy(probs: torch.Tensor) -> torch.Tensor:
     """Entropy in nats of each row, [N]."""
-    return -(probs * (probs + ENTROPY_GUARD).log()).sum(dim=-1)
+    # Written into one buffer: the rows are as long as the vocabulary.
+    return (probs + ENTROPY_GUARD).log_().mul_(probs).sum(dim=-1).neg_()
 
 
 def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:

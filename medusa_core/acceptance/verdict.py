@@ -45,9 +45,12 @@ class Verdict:
 
 def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -> NodeStatistics:
     """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
-    probs = probabilities(logits, temperature)
-    tokens = tree.tokens.to(probs.device)
-    parents = tokens.new_tensor([max(parent, 0) for parent in tree.parents])
+    inner = sorted({max(parent, 0) for parent in tree.parents})
+    rows = {node: row for row, node in enumerate(inner)}
+    # Leaves judge nobody, and they are half of a tree: a softmax over V is what costs time here.
+    tokens = tree.tokens.to(logits.device)
+    probs = probabilities(logits.index_select(0, tokens.new_tensor(inner)), temperature)
+    parents = tokens.new_tensor([rows[max(parent, 0)] for parent in tree.parents])
     both = probs.new_empty(2, tree.size)  # one transfer to the host for both
     both[0], both[1] = probs[parents, tokens], entropy(probs)[parents]
     p, entropies = both.tolist()

@@ -34,6 +34,7 @@ SCRIPTS = (
     "strip", "tree", "mask", "inspector", "transport", "counters", "keyboard", "view",
 )  # fmt: skip
 GLUE = "gradio.js"  # runs last: it mounts what the others define
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 TEMPLATE = '<div class="mdv-host"></div>'  # constant: gradio evaluates a template as code, so no data in it
 
 
@@ -80,9 +81,11 @@ def message_begin(seq: int, run: str, trace: dict) -> str:
     return _message(seq, "begin", run, trace={**head, "steps": []})
 
 
-def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) -> str:
-    """One more step. `known` holds the `layout_key`s this page was sent before in this run."""
-    return _message(seq, "step", run, step=step, layouts=layouts_of([step], known))
+def message_step(seq: int, run: str, step: dict, sent: set[str]) -> str:
+    """One more step. `sent` holds the `layout_key`s this page was sent in this run; this one's is added."""
+    layouts = layouts_of([step], sent)
+    sent.update(layouts)
+    return _message(seq, "step", run, step=step, layouts=layouts)
 
 
 def message_end(seq: int, run: str, trace: dict) -> str:
@@ -112,7 +115,7 @@ def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, 
 
 def layout_key(step: dict) -> str:
     """The name of a step's tree shape in `layouts`: its parents, joined by commas."""
-    return ",".join(str(parent) for parent in _parents(step))
+    return ",".join(map(str, _parents(step)))
 
 
 def _parents(step: dict) -> list[int]:
@@ -120,5 +123,5 @@ def _parents(step: dict) -> list[int]:
 
 
 def _message(seq: int, kind: str, run: str, **content: Any) -> str:
-    text = json.dumps({"seq": seq, "kind": kind, "run": run, **content}, ensure_ascii=False, allow_nan=False)
+    text = _JSON.encode({"seq": seq, "kind": kind, "run": run, **content})
     return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels
