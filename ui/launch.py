@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import threading
 from typing import Any
 
 import gradio as gr
@@ -87,4 +88,15 @@ def start(flags: argparse.Namespace) -> None:
     page = build_page(session)
     page.launch(**launch_options(page, policy, reach, flags.port), prevent_thread_lock=True)
     limit_connections(page.server, proxied=reach.proxied)
+    load_behind_page(session)
     page.block_thread()
+
+
+def load_behind_page(session: Session) -> threading.Thread:
+    """Begin to load the model beside the page that is up, so that the first run need not wait for it.
+
+    An error is said where the page shows its model, by the load that each opened page asks for.
+    """
+    thread = threading.Thread(target=session.load, name="first load", daemon=True)
+    thread.start()
+    return thread

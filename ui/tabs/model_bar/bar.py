@@ -61,7 +61,7 @@ def build(session: Session, selection: gr.State) -> None:
     with gr.Row(elem_classes="model-bar"):
         line = TextLine(_line(session.badge()), elem_id="model-line", elem_classes="badge")
         picker = _picker(session) if session.policy.free_choice or session.policy.offers else None
-    # After the first paint, since loading competes with the page for the machine.
+    # The load began with the server; a page that comes earlier shows its model as soon as it is there.
     page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
     selection.change(lambda new: _line(session.badge(new)), selection, line, queue=False, **QUIET)
     if picker is not None:
