@@ -5,6 +5,7 @@ The one place that reaches into gradio's own records of its visitors.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import gradio as gr
@@ -12,6 +13,7 @@ from starlette.middleware import Middleware
 
 from ui.serving.page_channel import PageChannel, PageChannelRoutes
 
+SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is
 MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
 
 
@@ -35,11 +37,27 @@ class Page(gr.Blocks):
         return super().launch(*args, app_kwargs={**asked, "middleware": layers}, **kwargs)
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """As gradio's own, which leaves a component behind for each one that an event changes or skips.
+        """As gradio's own, which makes a component anew for each one that an event changes or skips.
 
-        It makes such a component anew, under a new number, and with the next value files it under that one
-        as well, with its script and its value, for as long as the visitor's page is open.
+        Making it takes milliseconds of every message of a stream, so gradio is not told of what is skipped.
+        A changed one it files under a new number, and with the next value under that one as well, with its
+        script and its value, for as long as the visitor's page is open.
         """
+        several = isinstance(predictions, (list, tuple)) and len(predictions) == len(block_fn.outputs) > 1
+        told = [place for place, value in enumerate(predictions) if value != SKIP] if several else []
+        if not several or len(told) == len(predictions):
+            return await self._postprocess(block_fn, predictions, state)
+        values: list[Any] = [None if block.stateful else dict(SKIP) for block in block_fn.outputs]
+        if told:
+            fewer = copy(block_fn)
+            fewer.outputs = [block_fn.outputs[place] for place in told]
+            given = [predictions[place] for place in told]
+            found = await self._postprocess(fewer, given if len(told) > 1 else given[0], state)
+            for place, value in zip(told, found, strict=True):
+                values[place] = value
+        return values
+
+    async def _postprocess(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
         try:
             return await super().postprocess_data(block_fn, predictions, state)
         finally:

@@ -78,7 +78,8 @@ class UpdateStream(Iterator[Any]):
         """Hand one on."""
         with self._changed:
             self._updates.append(update)
-            self._changed.notify_all()
+            if len(self._updates) == 1:  # else the reader waits for the page or its pace, not for this
+                self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
         """There is nothing more to come; the error is raised where the stream is read."""
