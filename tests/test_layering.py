@@ -14,13 +14,20 @@ LINES = 350
 
 # Each room with the rooms it may import beside those of EVERYWHERE. A room may import only what stands above
 # it, so there is no cycle. A room is a folder of a package, or a module that lies beside the folders.
-EVERYWHERE = ("medusa_core.errors", "medusa_core.config", "medusa_core.files", "medusa_core.library_messages")
+EVERYWHERE = (
+    "medusa_core.errors",
+    "medusa_core.config",
+    "medusa_core.files",
+    "medusa_core.library_messages",
+    "medusa_core.collector",
+)
 ROOMS = {
     "medusa_core": {
         "errors": "",
         "config": "",
         "files": "",
         "library_messages": "",
+        "collector": "",
         "text": "",
         "trees": "",
         "target": "trees",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from medusa_core.cli.commands import flags
+from medusa_core.collector import collector_paused
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
 from medusa_core.library_messages import quiet_libraries
 
@@ -75,6 +76,7 @@ def _refuse(text: str) -> int:
 def _run(args: argparse.Namespace) -> None:
     """Import the module that does the command's work, which may take seconds, and call it."""
     quiet_libraries()  # what they say while they are imported
-    run = pkgutil.resolve_name(args.run)
+    with collector_paused():
+        run = pkgutil.resolve_name(args.run)
     quiet_libraries()  # what those that are imported now say later
     run(args)

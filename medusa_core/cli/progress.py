@@ -12,6 +12,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from medusa_core.collector import collector_paused
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
@@ -22,7 +23,7 @@ _WITH_SHARE, _WITHOUT = "{desc} {percentage:3.0f}% |{bar:24}|", "{desc} …"
 
 def load_with_line(config: LoadConfig) -> Engine:
     """``load_engine`` with its progress on the terminal. Raises MedusaError."""
-    with load_line(sys.stderr) as watch:
+    with load_line(sys.stderr) as watch, collector_paused():
         return load_engine(config, watch)
 
 

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Choice = tuple[int, ...]
 
@@ -110,9 +112,10 @@ class Topology:
 
     def paths(self) -> list[list[int]]:
         """Node ids from the root to each leaf, leaves in node order."""
-        graph = self.graph()
-        leaves = [node for node in range(self.size) if graph.out_degree(node) == 0]
-        return [nx.shortest_path(graph, 0, leaf) for leaf in leaves]
+        inner = set(self.parents)
+        rows = self.mask()  # a node's row has itself and its ancestors, and these have smaller numbers
+        leaves = [node for node in range(self.size) if node not in inner]
+        return [[node for node, seen in enumerate(rows[leaf]) if seen] for leaf in leaves]
 
 
 def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
@@ -135,6 +138,8 @@ def depths_of(parents: Sequence[int]) -> list[int]:
 
 def parent_graph(parents: Sequence[int]) -> nx.DiGraph:
     """A networkx graph with an edge from each parent to its child, nodes in order."""
+    import networkx as nx  # noqa: PLC0415 - decoding does without it
+
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(parents)))
     graph.add_edges_from((parent, node) for node, parent in enumerate(parents) if parent >= 0)

@@ -81,11 +81,9 @@ def message_begin(seq: int, run: str, trace: dict) -> str:
     return _message(seq, "begin", run, trace={**head, "steps": []})
 
 
-def message_step(seq: int, run: str, step: dict, sent: set[str]) -> str:
-    """One more step. `sent` holds the `layout_key`s this page was sent in this run; this one's is added."""
-    layouts = layouts_of([step], sent)
-    sent.update(layouts)
-    return _message(seq, "step", run, step=step, layouts=layouts)
+def message_step(seq: int, run: str, step: dict, known: Collection[str] = ()) -> str:
+    """One more step. `known` holds the `layout_key`s this page was sent before in this run."""
+    return _message(seq, "step", run, step=step, layouts=layouts_of([step], known))
 
 
 def message_end(seq: int, run: str, trace: dict) -> str:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.text.plural import counted
-from ui.components.decode_view import message_begin, message_broken, message_end, message_step
+from ui.components.decode_view import (
+    layout_key,
+    message_begin,
+    message_broken,
+    message_end,
+    message_step,
+)
 from ui.records.selection import Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
@@ -73,7 +79,7 @@ def shown_steps(
     from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
     run, seq = uuid.uuid4().hex, 0
-    sent: set[str] = set()
+    known: set[str] = set()
     tokens, computed, shown = 0, 0.0, 0.0
     started = perf_counter()
     builder = TraceBuilder(engine, config, ids)
@@ -85,7 +91,8 @@ def shown_steps(
                 listener(step)
             record = builder.add(step)
             seq += 1
-            message = message_step(seq, run, record, sent)
+            message = message_step(seq, run, record, known)
+            known.add(layout_key(record))
             tokens, computed = tokens + len(step.emitted), computed + step.ms.total / 1000
             yield Update(message, f"{step_words(seq, record)}; {rates(step.ms.total, tokens, computed)}")
             shown += perf_counter() - arrived

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from medusa_core.collector import collector_paused
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.selection import Selection
@@ -69,10 +70,11 @@ class Models:
     def own(self) -> Engine:
         """The app's own model; called on the engine's thread alone, which keeps two from loading at once."""
         if self._engine is None:
-            # Imported here: transformers takes seconds, and the page should be up before it.
-            from medusa_core.loading.load import load_engine  # noqa: PLC0415
+            with collector_paused():
+                # Imported here: transformers takes seconds, and the page should be up before it.
+                from medusa_core.loading.load import load_engine  # noqa: PLC0415
 
-            self._engine = load_engine(self._load)
+                self._engine = load_engine(self._load)
         return self._engine
 
     def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
