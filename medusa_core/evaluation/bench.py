@@ -85,6 +85,7 @@ def run_bench(
             "dtype": engine.info.dtype,
             "device": engine.info.device,
             "parameters": engine.info.parameters,
+            "forward": engine.info.forward,
         },
         "settings": {
             "prompts": len(prompts),
