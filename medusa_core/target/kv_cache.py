@@ -102,6 +102,12 @@ class TreeCache(Cache):
         """Rows that can still be written."""
         return self.slots - self.length
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its rows take."""
+        layers = [layer for layer in self.layers if layer.is_initialized]
+        return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values))
+
     def require(self, rows: int) -> None:
         """Raise MedusaError when ``rows`` more rows do not fit."""
         if rows > self.room:

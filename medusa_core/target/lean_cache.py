@@ -9,11 +9,26 @@ L layers · G key-value heads · D head size · S slots
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from medusa_core.target.exact_attention import ONES
 from medusa_core.target.kv_cache import TreeCache
+
+# Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
+LEAN = frozenset({
+    "cwm", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3"
+})  # fmt: skip
+
+
+def lean_cache_row(config: Any) -> int | None:
+    """Bytes of a row of all layers; None for a model of a family that the lean forward does not take."""
+    if config.model_type not in LEAN:
+        return None
+    heads = config.num_key_value_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return config.num_hidden_layers * heads * (2 * size + ONES) * torch.float32.itemsize
 
 
 class LeanCache(TreeCache):
@@ -22,6 +37,11 @@ class LeanCache(TreeCache):
     def __init__(self, layers: int, heads: int, size: int, slots: int, device: torch.device) -> None:
         super().__init__(layers, slots)
         self._allocate(layers, heads, size, slots, device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both buffers."""
+        return self.keys.nbytes + self.values.nbytes
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""

@@ -12,7 +12,7 @@ d hidden size · H query heads · G key-value heads · D head size · m inner si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from medusa_core.target.lean_cache import LEAN
 from medusa_core.target.masks import SLIDING, layer_kinds
 from medusa_core.target.products import (
     PACK_LIMIT,
@@ -29,11 +30,6 @@ from medusa_core.target.products import (
     Product,
     packing_that_wins,
 )
-
-# Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
-LEAN = frozenset({
-    "cwm", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3"
-})  # fmt: skip
 
 
 class NotLeanError(Exception):
@@ -101,17 +97,15 @@ def read_weights(model: PreTrainedModel, *, pack: bool | None = None) -> LeanWei
     inner, head = model.model, model.get_output_embeddings()
     attention = inner.layers[0].self_attn
     operators = _operators(model, pack)
-    finish = (lambda linear: PackedLinear(linear, operators)) if operators else (lambda linear: linear)
-    kinds = layer_kinds(config)
     layers = [
-        _layer(module, kind == SLIDING, finish)
-        for module, kind in zip(inner.layers, kinds, strict=True)
-    ]  # fmt: skip
+        _layer(module, kind == SLIDING, operators)
+        for module, kind in zip(inner.layers, layer_kinds(config), strict=True)
+    ]
     return LeanWeights(
         embedding=inner.embed_tokens.weight.detach(),
         layers=layers,
         last_norm=Norm.of(inner.norm),
-        head=finish(_plain(head)),
+        head=_product(_plain(head), operators),
         rotary=inner.rotary_emb,
         query_heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
@@ -160,55 +154,60 @@ def _packed_bytes(model: PreTrainedModel) -> int:
     return sum(weight.numel() * weight.itemsize for weight in linear)
 
 
-def _layer(module: nn.Module, slides: bool, finish: Callable[[Linear], Product]) -> Layer:
+def _layer(module: nn.Module, slides: bool, operators: Operators | None) -> Layer:
     attention, mlp = module.self_attn, module.mlp
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+    replace = operators is None  # packed copies need no fused original
+    qkv = _fused(attention, ("q_proj", "k_proj", "v_proj"), "qkv_proj", replace)
+    gate_up = _fused(mlp, ("gate_proj", "up_proj"), "gate_up_proj", replace)
     return Layer(
         before_attention=Norm.of(module.input_layernorm),
-        qkv=finish(_fused(attention, ("q_proj", "k_proj", "v_proj"), "qkv_proj")),
+        qkv=_product(qkv, operators),
         query_norm=Norm.of(query_norm) if query_norm is not None else None,
         key_norm=Norm.of(key_norm) if key_norm is not None else None,
-        out=finish(_plain(attention.o_proj)),
+        out=_product(_plain(attention.o_proj), operators),
         before_mlp=Norm.of(module.post_attention_layernorm),
-        gate_up=finish(_fused(mlp, ("gate_proj", "up_proj"), "gate_up_proj")),
+        gate_up=_product(gate_up, operators),
         activation=getattr(mlp, "act_fn", None) or mlp.activation_fn,
-        down=finish(_plain(mlp.down_proj)),
+        down=_product(_plain(mlp.down_proj), operators),
         rotates=bool(getattr(attention, "use_rope", True)),
         slides=slides,
     )
 
 
-def _fused(owner: nn.Module, names: Sequence[str], whole: str) -> Linear:
-    """One product for several linear layers on the same input, whose parameters become views of it."""
+def _product(linear: Linear, operators: Operators | None) -> Product:
+    return linear if operators is None else PackedLinear(linear, operators)
+
+
+def _fused(owner: nn.Module, names: Sequence[str], whole: str, replace: bool) -> Linear:
+    """One product for several linear layers on the same input; ``replace`` makes their weights its views."""
     if (already := getattr(owner, whole, None)) is not None:  # Phi-3's
         return _plain(already)
     parts = [getattr(owner, name) for name in names]
-    weight = _joined([part.weight for part in parts])
-    bias = _joined([part.bias for part in parts]) if parts[0].bias is not None else None
+    weight = _joined([part.weight for part in parts], replace)
+    bias = _joined([part.bias for part in parts], replace) if parts[0].bias is not None else None
     return Linear(weight, bias)
 
 
-def _joined(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """The parameters below each other in one tensor, of which they are views from now on."""
+def _joined(parameters: list[nn.Parameter], replace: bool) -> torch.Tensor:
+    """The parameters below each other in one tensor, of which they become views with ``replace``."""
     found = _already_joined(parameters)
     if found is not None:
         return found
     joined = torch.cat([parameter.detach() for parameter in parameters])
-    rows = [len(parameter) for parameter in parameters]
-    for parameter, view in zip(parameters, joined.split(rows), strict=True):
-        parameter.data = view
+    if replace:
+        rows = [len(parameter) for parameter in parameters]
+        for parameter, view in zip(parameters, joined.split(rows), strict=True):
+            parameter.data = view
     return joined
 
 
 def _already_joined(parameters: list[nn.Parameter]) -> torch.Tensor | None:
     """The tensor that an earlier call has made of the same parameters."""
     first = parameters[0].detach()
-    ends: Iterator[int] = (p.data_ptr() + p.numel() * p.itemsize for p in parameters)
-    starts = [p.data_ptr() for p in parameters[1:]]
-    storage = first.untyped_storage()
-    if starts != list(ends)[:-1] or any(
-        p.untyped_storage().data_ptr() != storage.data_ptr() for p in parameters
-    ):
+    ends = [p.data_ptr() + p.nbytes for p in parameters[:-1]]
+    storages = {p.untyped_storage().data_ptr() for p in parameters}
+    if len(storages) > 1 or [p.data_ptr() for p in parameters[1:]] != ends:
         return None
     rows = sum(len(parameter) for parameter in parameters)
     return first.as_strided((rows, *first.shape[1:]), first.stride())
