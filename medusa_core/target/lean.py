@@ -114,7 +114,8 @@ class LeanForward:
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor
     ) -> torch.Tensor:
         """Attention of many rows at once by torch's kernel, in the dtype of the weights: [N, H · D]."""
-        query, keys = query.transpose(0, 1).to(self._dtype), keys.transpose(1, 2).to(self._dtype)
+        # The kernel that keeps no matrix of scores wants the numbers of a key beside each other.
+        query, keys = query.transpose(0, 1).to(self._dtype), keys.transpose(1, 2).to(self._dtype).contiguous()
         values = values[..., : self.weights.head_size].to(self._dtype)
         mixed = F.scaled_dot_product_attention(
             query[None], keys[None], values[None], visible, scale=self.weights.scale, enable_gqa=True

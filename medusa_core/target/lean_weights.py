@@ -128,7 +128,10 @@ def _require_plain(model: PreTrainedModel) -> None:
     if len(kinds := {parameter.dtype for parameter in model.parameters()}) > 1:
         raise NotLeanError(f"its weights have {len(kinds)} dtypes")
     for name, module in model.named_modules():
-        if hasattr(module, "_hf_hook") or module._forward_hooks or module._forward_pre_hooks:
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        # transformers hands out hidden states by hooks of its own, which change nothing.
+        foreign = [hook for hook in hooks if not getattr(hook, "__module__", "").startswith("transformers.")]
+        if foreign or hasattr(module, "_hf_hook"):
             raise NotLeanError(f"{name or 'the model'} has a hook")
         if name.endswith(("_proj", "lm_head")) and type(module) is not nn.Linear:
             raise NotLeanError(f"{name} is {type(module).__name__}")
