@@ -1,8 +1,8 @@
 """Gives a target the lean forward where its model qualifies and the two agree, and measures what it keeps.
 
-Three things are tried out on the loaded model itself, in some hundredths of a second for a small one: that
-the lean forward gives transformers' logits, that packing the weights is faster, and that a node of a tree
-gets the bits that its token gets alone.
+Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives
+transformers' logits, that packing the weights is faster, and in half precision that a node of a tree gets the
+bits that its token gets alone. The last is put together from its parts: products, attention and a whole layer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from dataclasses import replace
 import torch
 
 from medusa_core.errors import is_out_of_memory, reason_of
-from medusa_core.target.exact_attention import CHUNK
+from medusa_core.target.exact_attention import CHUNK, sums_in_order
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.lean import LeanForward
+from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import NotLeanError, read_weights
 from medusa_core.target.model import Target
+from medusa_core.target.products import Operators, invariant_rows
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
 
-_TREE_SIZES = (2, 7, 16, 64)  # rows for which kernels may differ
+_TREE_SIZES = (2, 7, 33)  # rows of the trees that are compared with their tokens alone
 _PATHS = 3  # compared in each tree
 
 
@@ -31,10 +33,11 @@ def choose_forward(target: Target, *, pack: bool | None = None) -> ForwardChoice
     ``pack`` says whether to pack the weights; None means where it is faster.
     """
     try:
-        lean = LeanForward(read_weights(target.model, pack=pack), target.masks, target.context)
+        weights = read_weights(target.model, pack=pack)
+        lean = LeanForward(weights, target.masks, target.context)
         with torch.inference_mode():
             _require_agreement(target, lean)
-            exact = is_exact(lean, target.context)
+            rounding = why_not_exact(lean, target.context) if target.dtype != torch.float32 else ""
     except NotLeanError as reason:
         target.forward = ForwardChoice(why=str(reason))
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -43,9 +46,8 @@ def choose_forward(target: Target, *, pack: bool | None = None) -> ForwardChoice
         target.forward = ForwardChoice(why=f"the lean one fails: {reason_of(error)}")
     else:
         target.lean = lean
-        target.forward = ForwardChoice(
-            lean=True, packed=lean.weights.packed, exact=exact, why="" if exact else _why_not_exact(target)
-        )
+        exact = target.dtype != torch.float32 and not rounding
+        target.forward = ForwardChoice(lean=True, packed=weights.packed, exact=exact, why=rounding)
     return target.forward
 
 
@@ -65,8 +67,27 @@ def _require_agreement(target: Target, lean: LeanForward) -> None:
         raise NotLeanError(f"the lean forward's logits are off by {off:.0%}")
 
 
-def is_exact(lean: LeanForward, context: int) -> bool:
-    """Whether nodes of trees get the bits of their tokens alone, tried with the first layer and the LM head.
+def why_not_exact(lean: LeanForward, context: int) -> str:
+    """Let each product take so many rows at once as keep a row's bits; what still changes them, or ""."""
+    weights = lean.weights
+    fits: dict[torch.Size, int] = {}
+    for product in weights.products():
+        if product.shape not in fits:
+            operators = Operators.find() if weights.packed else None
+            fits[product.shape] = invariant_rows(product.shape, weights.embedding.dtype, operators)
+        product.rows = fits[product.shape]
+    heads = weights.query_heads // weights.key_heads
+    if not all(fits.values()):
+        return "products round by the number of rows on this machine"
+    if not sums_in_order(min(weights.key_heads, 4), heads, weights.head_size):
+        return "sums of attention are not made in order on this machine"
+    if not _layer_is_exact(lean, context):
+        return "a layer rounds by the number of rows on this machine"
+    return ""
+
+
+def _layer_is_exact(lean: LeanForward, context: int) -> bool:
+    """Whether nodes of trees get the bits of their tokens alone from the first layer, last norm and LM head.
 
     All layers have the same shapes. The trees lie across the border of a chunk of ``exact_attention``.
     """
@@ -85,31 +106,29 @@ def is_exact(lean: LeanForward, context: int) -> bool:
             tree.tokens, torch.tensor(tree.depths), tree.mask, cache, 0, LAST_HIDDEN.layers
         )
         for leaf in range(size - 1, max(size - 1 - _PATHS, 0), -1):
-            path = [leaf]
-            while parents[path[0]] >= 0:
-                path.insert(0, parents[path[0]])
-            for node in path:
-                alone = _read(first, cache, [tokens[node]])
-                same = torch.equal(alone[0][0], logits[node]) and torch.equal(alone[1][0], states[0][node])
-                if not same:
+            for node in _path_to(parents, leaf):
+                alone_logits, alone_state = _read(first, cache, [tokens[node]])
+                if not (
+                    torch.equal(alone_logits[0], logits[node])
+                    and torch.equal(alone_state[0], states[0][node])
+                ):
                     return False
             cache.truncate(length)
     return True
+
+
+def _path_to(parents: list[int], node: int) -> list[int]:
+    return ([] if parents[node] < 0 else _path_to(parents, parents[node])) + [node]
 
 
 def _tree(parents: list[int], tokens: list[int]) -> TokenTree:
     return TokenTree.from_lists(tokens, parents, [ROOT] * len(parents))
 
 
-def _read(lean: LeanForward, cache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def _read(lean: LeanForward, cache: LeanCache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Read and commit tokens: logits of the last row, hidden states of all."""
     count = len(tokens)
     allowed = torch.ones(count, count, dtype=torch.bool).tril()
     logits, states = lean(torch.tensor(tokens), torch.arange(count), allowed, cache, 1, LAST_HIDDEN.layers)
     cache.commit(range(count))
     return logits, states[0]
-
-
-def _why_not_exact(target: Target) -> str:
-    kind = str(target.dtype).removeprefix("torch.")
-    return f"products in {kind} round by the number of rows on this machine"

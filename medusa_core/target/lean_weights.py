@@ -12,7 +12,7 @@ d hidden size · H query heads · G key-value heads · D head size · m inner si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,6 @@ from medusa_core.target.products import (
     Linear,
     Operators,
     PackedLinear,
-    Product,
     packing_that_wins,
 )
 
@@ -62,14 +61,14 @@ class Layer:
     """One decoder layer."""
 
     before_attention: Norm
-    qkv: Product  # d → (H + 2 G) · D
+    qkv: Linear  # d → (H + 2 G) · D
     query_norm: Norm | None
     key_norm: Norm | None
-    out: Product  # H · D → d
+    out: Linear  # H · D → d
     before_mlp: Norm
-    gate_up: Product  # d → 2 m
+    gate_up: Linear  # d → 2 m
     activation: Callable[[torch.Tensor], torch.Tensor]
-    down: Product  # m → d
+    down: Linear  # m → d
     rotates: bool
     slides: bool
 
@@ -81,13 +80,19 @@ class LeanWeights:
     embedding: torch.Tensor  # [V, d]
     layers: list[Layer]
     last_norm: Norm
-    head: Product  # d → V
+    head: Linear  # d → V
     rotary: nn.Module  # positions → cos, sin
     query_heads: int
     key_heads: int
     head_size: int
     scale: float
     packed: bool
+
+    def products(self) -> Iterator[Linear]:
+        """All products with a weight."""
+        for layer in self.layers:
+            yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
+        yield self.head
 
 
 def read_weights(model: PreTrainedModel, *, pack: bool | None = None) -> LeanWeights:
@@ -99,7 +104,7 @@ def read_weights(model: PreTrainedModel, *, pack: bool | None = None) -> LeanWei
     operators = _operators(model, pack)
     layers = [
         _layer(module, kind == SLIDING, operators)
-        for module, kind in zip(inner.layers, layer_kinds(config), strict=True)
+        for module, kind in zip(inner.layers, layer_kinds(config, config.num_hidden_layers), strict=True)
     ]
     return LeanWeights(
         embedding=inner.embed_tokens.weight.detach(),
@@ -178,7 +183,7 @@ def _layer(module: nn.Module, slides: bool, operators: Operators | None) -> Laye
     )
 
 
-def _product(linear: Linear, operators: Operators | None) -> Product:
+def _product(linear: Linear, operators: Operators | None) -> Linear:
     return linear if operators is None else PackedLinear(linear, operators)
 
 

@@ -40,7 +40,7 @@ class LayerMasks:
                 'attn_implementation="sdpa" or "eager"'
             )
         window = _known(config, "sliding_window") or None  # Qwen2-MoE writes 0 where it has none
-        kinds = frozenset(layer_kinds(config))
+        kinds = frozenset(layer_kinds(config, 1))
         if other := kinds - {FULL, SLIDING}:
             raise MedusaError(
                 f"{config.model_type} has layers of kind {', '.join(sorted(other))}, whose state cannot hold "
@@ -77,11 +77,10 @@ class LayerMasks:
         return full & (positions[None, :] > (depths + length)[:, None] - self.window)
 
 
-def layer_kinds(config: Any) -> list[str]:
-    """What each layer attends to; where all are of one kind the config names none."""
+def layer_kinds(config: Any, layers: int) -> list[str]:
+    """What each of ``layers`` layers attends to; where all are of one kind the config names none."""
     window = _known(config, "sliding_window") or None
-    alike = [SLIDING if window else FULL] * config.num_hidden_layers
-    return list(_known(config, "layer_types") or alike)
+    return list(_known(config, "layer_types") or [SLIDING if window else FULL] * layers)
 
 
 def _known(config: Any, name: str) -> Any:
