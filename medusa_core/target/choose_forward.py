@@ -1,8 +1,8 @@
 """Gives a target the lean forward where its model qualifies and the two agree, and measures what it keeps.
 
-Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives
-transformers' logits, that packing the weights is faster, and in half precision that a node of a tree gets the
-bits that its token gets alone. The last is put together from its parts: products, attention and a whole layer.
+Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
+of transformers' forward, that packing the weights is faster, and in half precision that a node of a tree gets
+the bits that its token gets alone: by products, by attention, and by a whole layer.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def why_not_exact(lean: LeanForward, context: int) -> str:
         if product.shape not in fits:
             operators = Operators.find() if weights.packed else None
             fits[product.shape] = invariant_rows(product.shape, weights.embedding.dtype, operators)
-        product.rows = fits[product.shape]
+        product.rows = fits[product.shape] or None  # which nothing would gain from cutting
     heads = weights.query_heads // weights.key_heads
     if not all(fits.values()):
         return "products round by the number of rows on this machine"

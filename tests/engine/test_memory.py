@@ -235,6 +235,5 @@ def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     took = json.loads(result.stdout.splitlines()[-1])
-    # The allocator keeps some of the matrices that were fused into others.
-    assert took["after"] == pytest.approx(took["weights"], rel=0.25)
+    assert took["after"] == pytest.approx(took["weights"], rel=0.15)
     assert 0.9 * took["weights"] < took["peak"] < took["total"]
