@@ -45,7 +45,7 @@ class LeanForward:
         self.masks = masks
         self._context = context
         self._dtype = weights.embedding.dtype
-        self._cos = self._sin = torch.empty(0)
+        self._rotations = torch.empty(0), torch.empty(0)  # cos and sin, one row a position
 
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""
@@ -124,8 +124,7 @@ class LeanForward:
 
     def _rows(self, depths: torch.Tensor, allowed: torch.Tensor, start: int) -> _Rows:
         count = len(depths)
-        self._grow_rotations(start + int(depths.max()) + 1)
-        positions = depths + start
+        cos, sin = self._rotations_for(depths + start, start + int(depths.max()))
         visible, hidden, chunks = {}, {}, []
         windowed = SLIDING in self.masks.kinds
         if count > MOST_ROWS or windowed:
@@ -135,25 +134,31 @@ class LeanForward:
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
             hidden[FULL] = self._additive(allowed) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
-        return _Rows(start, count, self._cos[positions], self._sin[positions], visible, hidden, chunks)
+        return _Rows(start, count, cos, sin, visible, hidden, chunks)
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:
         """0 where a row sees a key and −∞ elsewhere, for each query head of a group: [N · H / G, …]."""
         mask = torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
         return mask.repeat_interleave(self.weights.query_heads // self.weights.key_heads, dim=0)
 
-    def _grow_rotations(self, positions: int) -> None:
-        """Have rotations for so many positions, by transformers' own module, which knows every scaling."""
-        if positions <= len(self._cos):
-            return
-        device = self.weights.embedding.device
-        wanted = min(max(2 * len(self._cos), positions, MOST_ROWS), max(self._context, positions))
-        cos, sin = self.weights.rotary(
-            torch.empty(0, device=device), torch.arange(wanted, device=device)[None]
-        )
-        cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
-        half = sin.shape[-1] // 2
-        self._cos, self._sin = cos, torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+    def _rotations_for(self, positions: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos, and sin with its first half negated: [N, 1, rotated] each; no position is beyond ``most``.
+
+        From a table made by transformers' own module, which knows every scaling. It grows as it is needed, by
+        one assignment, since runs in other threads read it.
+        """
+        cos, sin = self._rotations
+        if most >= len(cos):
+            device = self.weights.embedding.device
+            rows = min(max(2 * len(cos), most + 1, MOST_ROWS), max(self._context, most + 1))
+            cos, sin = self.weights.rotary(
+                torch.empty(0, device=device), torch.arange(rows, device=device)[None]
+            )
+            cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
+            half = sin.shape[-1] // 2
+            sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+            self._rotations = cos, sin
+        return cos[positions], sin[positions]
 
 
 def _mlp(layer: Layer, x: torch.Tensor) -> torch.Tensor:
