@@ -73,21 +73,26 @@ def attend(
     rows = query.shape[1]
     if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
         query = query.repeat(1, 4 // rows, 1)
-    weights = torch.bmm(query, keys).mul_(scale)
+    weights = torch.baddbmm(query.new_zeros(1), query, keys, beta=0, alpha=scale)
     if mask is not None:
-        weights[:, :rows, weights.shape[2] - mask.shape[1] :] += mask
-    weights -= weights.amax(dim=-1, keepdim=True)
-    weights.exp_()
+        weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
+    weights.sub_(weights.amax(dim=-1, keepdim=True)).exp_()
     total = None
     for chunk in chunks:
-        part, value = weights[:, :, chunk.start : chunk.end], values[:, chunk.start : chunk.end]
-        if chunk.skip or chunk.keep is not None:
-            part = part.clone()
-            part[:, :, : chunk.skip] = 0
-            if chunk.keep is not None:
-                part[:, :, part.shape[2] - len(chunk.keep) :] *= chunk.keep
+        part, value = _part(weights, chunk), values[:, chunk.start : chunk.end]
         total = torch.bmm(part, value) if total is None else total.baddbmm_(part, value)
-    return total[:, :rows]
+    return total[:, :rows] if rows < 3 else total
+
+
+def _part(weights: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """The weights [G, M, end − start] of a chunk's keys, 0 where a key counts in another chunk."""
+    part = weights[:, :, chunk.start : chunk.end]
+    if chunk.skip or chunk.keep is not None:
+        part = part.clone()
+        part[:, :, : chunk.skip] = 0
+        if chunk.keep is not None:
+            part[:, :, part.shape[2] - len(chunk.keep) :].mul_(chunk.keep)
+    return part
 
 
 def sums_in_order(groups: int, heads: int, size: int) -> bool:

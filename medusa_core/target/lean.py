@@ -12,6 +12,7 @@ N rows of a forward · d hidden size · H query heads · G key-value heads · D 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,15 +26,19 @@ from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 
 @dataclass(frozen=True)
 class _Rows:
-    """What all layers share in one forward: where its rows stand and what they see."""
+    """What all layers share in one forward: where its rows stand, are written, and what they see."""
 
-    start: int  # committed rows
     count: int
     cos: torch.Tensor  # [N, 1, rotated]
     sin: torch.Tensor  # the same with its first half negated
     visible: dict[str, torch.Tensor]  # by kind of layer: bool [N, L + N]
     hidden: dict[str, torch.Tensor | None]  # 0 or −∞ for the last keys [N · H / G, …]
     chunks: list[Chunk]
+    # Of each layer: the columns and rows of this forward, and all up to them.
+    new_keys: Sequence[torch.Tensor]  # [G, D, N]
+    new_values: Sequence[torch.Tensor]  # [G, N, D]
+    keys: Sequence[torch.Tensor]  # [G, D, L + N]
+    values: Sequence[torch.Tensor]  # [G, L + N, D + ONES]
 
 
 class LeanForward:
@@ -66,49 +71,46 @@ class LeanForward:
         ``tokens`` [N] stand ``depths`` [N] behind the committed rows; ``allowed`` bool [N, N] says which see
         which. Commits nothing.
         """
-        rows = self._rows(depths, allowed, cache.length)
-        x = F.embedding(tokens, self.weights.embedding)  # [N, d]
+        rows = self._rows(depths, allowed, cache)
+        # The sum that layers add to stays in float32: each norm would widen it anyway.
+        x = F.embedding(tokens, self.weights.embedding).float()  # [N, d]
         states = {0: x}
         for number, layer in enumerate(self.weights.layers):
-            x = x + self._attention(layer, number, layer.before_attention(x, self._dtype), rows, cache)
+            x = x + self._attention(layer, number, layer.before_attention(x, self._dtype), rows)  # [N, d]
             x = x + _mlp(layer, layer.before_mlp(x, self._dtype))
             if layers:
                 states[number + 1] = x
         # As transformers counts them, the last hidden state is the one after the norm.
         x = states[-1] = states[len(self.weights.layers)] = self.weights.last_norm(x, self._dtype)
-        return self.weights.head(x[-rows_kept:] if rows_kept else x), [states[layer] for layer in layers]
+        logits = self.weights.head(x[-rows_kept:] if rows_kept else x)
+        return logits, [states[layer].to(self._dtype) for layer in layers]
 
-    def _attention(
-        self, layer: Layer, number: int, x: torch.Tensor, rows: _Rows, cache: LeanCache
-    ) -> torch.Tensor:
+    def _attention(self, layer: Layer, number: int, x: torch.Tensor, rows: _Rows) -> torch.Tensor:
         """Write the rows' keys and values behind the committed ones and attend to both: [N, d] → [N, d]."""
         w, count = self.weights, rows.count
-        start, end = rows.start, rows.start + count
-        qkv = layer.qkv(x).float().view(count, w.query_heads + 2 * w.key_heads, w.head_size)
-        query, key, value = qkv.split([w.query_heads, w.key_heads, w.key_heads], dim=1)
+        qkv = layer.qkv(x).float().view(count, -1, w.head_size)  # [N, H + 2 G, D]
+        both = qkv[:, : w.query_heads + w.key_heads]
         if layer.query_norm is not None:
-            query, key = layer.query_norm(query, torch.float32), layer.key_norm(key, torch.float32)
-            if layer.rotates:
-                query, key = _rotated(query, rows), _rotated(key, rows)
-        elif layer.rotates:
-            both = _rotated(qkv[:, : w.query_heads + w.key_heads], rows)
             query, key = both.split([w.query_heads, w.key_heads], dim=1)
-        cache.keys[number, :, :, start:end] = key.permute(1, 2, 0)
-        cache.values[number, :, start:end, : w.head_size] = value.transpose(0, 1)
-        keys, values = cache.keys[number, :, :, :end], cache.values[number, :, :end]
+            both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
+        if layer.rotates:
+            both = _rotated(both, rows)
+        query, key = both.split([w.query_heads, w.key_heads], dim=1)
+        rows.new_keys[number].copy_(key.permute(1, 2, 0))
+        rows.new_values[number].copy_(qkv[:, w.query_heads + w.key_heads :].transpose(0, 1))
+        keys, values = rows.keys[number], rows.values[number]
         kind = SLIDING if layer.slides else FULL
         if count > MOST_ROWS:
             return layer.out(self._long(query, keys, values, rows.visible[kind]))
         # Query heads that read the same keys are rows of one product: [G, N · H / G, D].
-        grouped = (
-            query.view(count, w.key_heads, -1, w.head_size)
-            .transpose(0, 1)
-            .reshape(w.key_heads, -1, w.head_size)
+        query = query.view(count, w.key_heads, -1, w.head_size).transpose(0, 1)
+        sums = attend(
+            query.reshape(w.key_heads, -1, w.head_size), keys, values, rows.hidden[kind], rows.chunks, w.scale
         )
-        sums = attend(grouped, keys, values, rows.hidden[kind], rows.chunks, w.scale)
         sums = sums.view(w.key_heads, count, -1, sums.shape[-1])
         mixed = sums[..., : w.head_size] / sums[..., w.head_size : w.head_size + 1]
-        return layer.out(mixed.transpose(0, 1).reshape(count, -1).to(self._dtype))
+        mixed = mixed.transpose(0, 1).to(self._dtype, memory_format=torch.contiguous_format)
+        return layer.out(mixed.reshape(count, -1))
 
     def _long(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor
@@ -122,8 +124,9 @@ class LeanForward:
         )
         return mixed[0].transpose(0, 1).flatten(1)
 
-    def _rows(self, depths: torch.Tensor, allowed: torch.Tensor, start: int) -> _Rows:
-        count = len(depths)
+    def _rows(self, depths: torch.Tensor, allowed: torch.Tensor, cache: LeanCache) -> _Rows:
+        count, start = len(depths), cache.length
+        end, size = start + count, self.weights.head_size
         cos, sin = self._rotations_for(depths + start, start + int(depths.max()))
         visible, hidden, chunks = {}, {}, []
         windowed = SLIDING in self.masks.kinds
@@ -132,9 +135,20 @@ class LeanForward:
         if count <= MOST_ROWS:
             chunks = chunks_of(start, depths)
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
-            hidden[FULL] = self._additive(allowed) if count > 1 else None
+            hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
-        return _Rows(start, count, cos, sin, visible, hidden, chunks)
+        return _Rows(
+            count,
+            cos,
+            sin,
+            visible,
+            hidden,
+            chunks,
+            new_keys=cache.keys[..., start:end].unbind(0),
+            new_values=cache.values[:, :, start:end, :size].unbind(0),
+            keys=cache.keys[..., :end].unbind(0),
+            values=cache.values[:, :, :end].unbind(0),
+        )
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:
         """0 where a row sees a key and −∞ elsewhere, for each query head of a group: [N · H / G, …]."""

@@ -8,7 +8,7 @@ L layers · G key-value heads · D head size · S slots
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,13 @@ class LeanCache(TreeCache):
     def __init__(self, layers: int, heads: int, size: int, slots: int, device: torch.device) -> None:
         super().__init__(layers, slots)
         self._allocate(layers, heads, size, slots, device)
+        self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """What ``make`` makes of a tree's mask, which is the same tensor in most steps of a run."""
+        if self._kept is None or self._kept[0] is not given:
+            self._kept = given, make(given)
+        return self._kept[1]
 
     @property
     def nbytes(self) -> int:

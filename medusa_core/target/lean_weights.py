@@ -54,8 +54,9 @@ class Norm:
         return cls(module.weight.detach().float() * math.sqrt(size), floor)
 
     def __call__(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        return (x / torch.hypot(length, self.floor)).mul_(self.weight).to(dtype)
+        """``x`` in float32, the result in ``dtype``."""
+        length = torch.linalg.vector_norm(x, 2, -1, True)
+        return (x / length.hypot_(self.floor)).mul_(self.weight).to(dtype)
 
 
 @dataclass(frozen=True)

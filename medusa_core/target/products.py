@@ -25,32 +25,8 @@ _ROWS = 16  # a pack made for so many rows serves any number
 _TIMED_CALLS = 5
 # Rows of a verified tree. Kernels change with full and cut tiles of 8, 16 or 32 rows.
 _TRIED_ROWS = (
-    2,
-    3,
-    5,
-    7,
-    8,
-    9,
-    13,
-    15,
-    16,
-    17,
-    23,
-    24,
-    25,
-    31,
-    32,
-    33,
-    40,
-    48,
-    63,
-    64,
-    65,
-    127,
-    128,
-    129,
-    256,
-)
+    2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 48, 63, 64, 65, 127, 128, 129, 256,
+)  # fmt: skip
 _BLOCKS = (8, 16, 32, 64, 128, MOST_ROWS)
 
 
@@ -66,7 +42,7 @@ class Linear:
         self.rows = rows
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self.rows is None or not self.rows < len(x) <= MOST_ROWS:
+        if self.rows is None or not self.rows < x.shape[0] <= MOST_ROWS:
             return self._multiply(x)
         return torch.cat([self._multiply(part) for part in x.split(self.rows)])
 
