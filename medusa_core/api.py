@@ -10,7 +10,7 @@ Settings are the fields of ``GenerationConfig`` and the settings of drafters and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -53,7 +53,7 @@ def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
     return load_engine(_load_config({"model": str(model), "heads": str(heads), **options}))
 
 
-def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Iterator[Step]:
+def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Generator[Step, None, None]:
     """Decode after ``prompt``, text or token ids: a generator of ``Step`` records.
 
     ``settings`` are those of the command line by name: ``method``, ``acceptance``, ``temperature``, ``tree``,

@@ -8,9 +8,10 @@ continues a text instead, and ``notice`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import cast
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
@@ -41,14 +42,14 @@ class TurnEnd:
 
 
 @dataclass
-class ReadText:
+class PromptCache:
     """What has been read of one conversation: ``state`` belongs to the tokens ``rows``."""
 
     state: RunState
     rows: list[int] = field(default_factory=list)
 
     @classmethod
-    def nothing(cls, target: Target) -> ReadText:
+    def nothing(cls, target: Target) -> PromptCache:
         """Before the first message."""
         return cls(RunState(target.new_cache(0)))
 
@@ -79,7 +80,7 @@ class Reply:
         self.summary = conversation.engine.summary(config)  # its text ends before the end of the turn
         self._conversation = conversation
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Generator[Step, None, None]:
         """Decode. Raises MedusaError when the run cannot start."""
         yield from self._conversation.decode(self)
 
@@ -92,7 +93,7 @@ class Conversation:
         engine: Engine,
         system: str = "",
         messages: Iterable[Message] = (),
-        read: ReadText | None = None,
+        read: PromptCache | None = None,
     ) -> None:
         """Go on after ``messages``, with what the same target has ``read`` of them where that was kept.
 
@@ -106,7 +107,7 @@ class Conversation:
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
         self._system = ""
         self.system = system
-        self._read = read or ReadText.nothing(engine.target)
+        self._read = read or PromptCache.nothing(engine.target)
 
     @property
     def notice(self) -> str | None:
@@ -138,7 +139,7 @@ class Conversation:
     def reset(self) -> None:
         """Forget the messages and what was read of them; the system prompt stays."""
         self.messages.clear()
-        self._read = ReadText.nothing(self.engine.target)
+        self._read = PromptCache.nothing(self.engine.target)
 
     def reply(self, text: str, config: GenerationConfig) -> Reply:
         """A reply to ``text``, to be iterated; the oldest messages go when the context has no room for them.
@@ -167,7 +168,7 @@ class Conversation:
             return self.engine.tokenize(self._system + "".join(_continued(messages, bool(self._system))))
         return _encode(self.engine, _render(self.engine, self._system, messages, answer_next))
 
-    def decode(self, reply: Reply) -> Iterator[Step]:
+    def decode(self, reply: Reply) -> Generator[Step, None, None]:
         """The steps of ``reply``, kept in it and in the conversation as they come."""
         summary = reply.summary
         if summary.steps:
@@ -209,10 +210,11 @@ def turn_end(engine: Engine) -> TurnEnd:
     messages = [Message("user", "a"), Message("assistant", _MARK), Message("user", _NEXT)]
     text = _render(engine, "", messages, False)
     between = _encode(engine, text.partition(_MARK)[2].partition(_NEXT)[0])
-    added = engine.tokenizer.added_tokens_decoder
+    added = engine.require_tokenizer().added_tokens_decoder
     first = next((place for place, token in enumerate(between) if token in added), len(between))
     # Spaces at the end of a header, "\nUser: ", belong to the question.
-    header = engine.tokenizer.decode(between[:first], clean_up_tokenization_spaces=False).rstrip()
+    header = engine.require_tokenizer().decode(between[:first], clean_up_tokenization_spaces=False)
+    header = cast("str", header).rstrip()
     if header:
         return TurnEnd(stop=(header,))
     return TurnEnd(tokens=frozenset(between[first : first + 1]))
@@ -223,7 +225,7 @@ def _render(engine: Engine, system: str, messages: list[Message], answer_next: b
     if system:
         entries.insert(0, {"role": "system", "content": system})
     try:
-        return render_chat(engine.tokenizer, entries, answer_next=answer_next)
+        return render_chat(engine.require_tokenizer(), entries, answer_next=answer_next)
     except ChatTemplateError as error:
         raise MedusaError(
             f"the chat template of {engine.info.base} cannot write this ({error}): write it another way, or "

@@ -1,7 +1,7 @@
 """Every default once, as dataclasses whose fields carry their range and help text.
 
-The command line turns the fields into flags and the app turns them into sliders, so a default, a range or
-a sentence of help is written here and nowhere else. Knows nothing about models.
+The command line turns the fields into flags and the app turns them into sliders, so a default, a range or a
+sentence of help is written here and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1
-Settings = TypeVar("Settings")
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
 def setting(

@@ -8,8 +8,9 @@ its drafts and emits the accepted path, root included; the bonus token is the ne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -19,7 +20,6 @@ from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
-from medusa_core.text.stopping import Stopper
 from medusa_core.trees.token_tree import TokenTree
 
 
@@ -48,15 +48,23 @@ class Step:
     finish_reason: str | None
 
 
+class StopCheck(Protocol):
+    """Where a run ends."""
+
+    def cut(self, tokens: Sequence[int]) -> tuple[list[int], str | None]:
+        """The tokens of a step that may be emitted, and the finish reason if they are the last."""
+        ...
+
+
 def decode(
     target: Target,
     drafter: Drafter,
     rule: AcceptanceRule,
     prompt: Sequence[int],
-    stopper: Stopper,
+    stopper: StopCheck,
     budget: int,
     cache: TreeCache | None = None,
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     """Decode after ``prompt`` (token ids) until the stopper or the context ends the run.
 
     A ``cache`` of an earlier run is continued, by the same drafter or a fresh one: its rows must be those of
@@ -147,4 +155,5 @@ class _Clock:
         self._last = now
 
     def times(self) -> PhaseTimes:
-        return PhaseTimes(*self._laps, total=(time.perf_counter() - self._start) * 1000)
+        propose, verify, accept, commit = self._laps
+        return PhaseTimes(propose, verify, accept, commit, (time.perf_counter() - self._start) * 1000)

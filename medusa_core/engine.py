@@ -6,8 +6,9 @@ the generator that ``stream`` returns, or in the ``RunState`` of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -75,18 +76,19 @@ class Engine:
         self.require_tokenizer()
         return self.tokenize(check_text(text))
 
-    def require_tokenizer(self) -> None:
-        """Raise MedusaError when there is no tokenizer."""
+    def require_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer. Raises MedusaError when there is none."""
         if self.tokenizer is None:
             raise MedusaError(
                 f"{self.info.base} has no tokenizer: put its files beside the weights, or give token ids "
                 "with --prompt-ids"
             )
+        return self.tokenizer
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         """Token ids of any text, with the tokens that begin one where ``special``. Raises MedusaError."""
         # Too long a prompt is our error to report, with the cause and the fix.
-        ids = self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+        ids = self.require_tokenizer()(text, add_special_tokens=special, verbose=False)["input_ids"]
         if ids and max(ids) >= (rows := self.target.vocab_size):
             raise MedusaError(
                 f"the tokenizer makes token {max(ids)} of this text, {self.info.base} has {rows}: "
@@ -98,15 +100,16 @@ class Engine:
         """Text of token ids, special tokens left out."""
         if self.tokenizer is None:
             return " ".join(map(str, tokens))
-        return self.tokenizer.decode(
+        text = self.tokenizer.decode(
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+        return cast("str", text)  # of several lists it would be several
 
     def token_text(self, token: int) -> str:
         """Text of one token, special tokens by their name."""
         if self.tokenizer is None:
             return str(token)
-        return self.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+        return cast("str", self.tokenizer.decode([token], clean_up_tokenization_spaces=False))
 
     def end_tokens(self) -> frozenset[int]:
         """Ids that end a text, by the model's generation config and the tokenizer."""
@@ -127,7 +130,7 @@ class Engine:
         *,
         state: RunState | None = None,
         end_tokens: frozenset[int] = frozenset(),
-    ) -> Iterator[Step]:
+    ) -> Generator[Step, None, None]:
         """Decode after ``prompt``: a generator of steps.
 
         ``state`` holds what was read of the prompt's first tokens in a run before, ``end_tokens`` end the

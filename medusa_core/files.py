@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from medusa_core.errors import MedusaError
 
@@ -37,7 +37,7 @@ def require_file(path: Path) -> None:
         raise OSError(errno.EINVAL, f"It is {kind} and no file", str(path))
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """The file, opened for reading its bytes. Raises OSError, also for a pipe, a device or a socket."""
     require_file(path)
     return path.open("rb")

@@ -146,7 +146,7 @@ class StepTrace(_Record):
                 )
             if not place and node.parent is not None:
                 raise ValueError(f"the root of step {self.index} has parent {node.parent}: it must have none")
-            depth = self.nodes[node.parent].depth + 1 if place else 0
+            depth = 0 if node.parent is None else self.nodes[node.parent].depth + 1
             if node.depth != depth:
                 raise ValueError(
                     f"node {place} of step {self.index} has depth {node.depth}, its parents make it {depth}"

@@ -17,7 +17,7 @@ from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.serving.connections import limit_connections
 from ui.serving.http_guard import HttpGuard
-from ui.serving.policy import Policy, Reach, announcement, policy_of
+from ui.serving.policy import Exposure, Policy, announcement, policy_of
 from ui.serving.routes import Names
 from ui.serving.zero_gpu import claim
 from ui.session import Session
@@ -29,7 +29,9 @@ BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 MOST_PAGES = 400
 
 
-def launch_options(page: gr.Blocks, policy: Policy, reach: Reach, port: int | None = None) -> dict[str, Any]:
+def launch_options(
+    page: gr.Blocks, policy: Policy, reach: Exposure, port: int | None = None
+) -> dict[str, Any]:
     """How gradio is to serve the page: nothing of its own on top, and no more than it has to take."""
     file = TRAINING_FILE if policy.training else TREE_FILE
     guard = Middleware(
@@ -73,7 +75,7 @@ def require_address(host: str) -> None:
 def start(flags: argparse.Namespace) -> None:
     """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
     gpu = claim(os.environ)  # first of all: it has to be there before torch meets CUDA
-    reach = Reach.of(os.environ, share=flags.share, host=flags.host)
+    reach = Exposure.of(os.environ, share=flags.share, host=flags.host)
     if reach.host is not None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)

@@ -7,7 +7,7 @@ from pathlib import Path
 import gradio as gr
 
 from ui.components.race_view import race_css
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
 from ui.session import Session
@@ -40,18 +40,20 @@ def build_page(session: Session) -> gr.Blocks:
         session.channel, title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning
     ) as page:
         gr.HTML(HEADER, apply_default_css=False)
-        chosen = gr.State(Chosen())  # one visitor's model, and heads and tree made in one tab, used in others
-        model_bar.build(session, chosen)
+        selection = gr.State(
+            Selection()
+        )  # one visitor's model, and heads and tree made in one tab, used in others
+        model_bar.build(session, selection)
         with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
             with gr.Tab("Decode", id="decode"):
-                decode.build(session, chosen)
+                decode.build(session, selection)
             with gr.Tab("Side by side", id="side-by-side"):
-                side_by_side.build(session, chosen)
+                side_by_side.build(session, selection)
             with gr.Tab("Trees", id="trees") as tab:
-                trees.build(session, chosen, tabs, tab)
+                trees.build(session, selection, tabs, tab)
             if session.policy.training:
                 with gr.Tab("Train", id="train") as tab:
-                    train.build(session, chosen, tabs, tab)
+                    train.build(session, selection, tabs, tab)
             with gr.Tab("Experiments", id="experiments"):
                 experiments.build(session.assets)
         page.load(None, None, None, js=FOLD_ON_PHONES)

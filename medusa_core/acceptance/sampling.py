@@ -1,6 +1,6 @@
 """Logits to probabilities, entropies and choices.
 
-Temperature 0 means the argmax; it is never reached as the limit of a softmax. Knows nothing about trees.
+Temperature 0 means the argmax; it is never reached as the limit of a softmax.
 
 V vocabulary · N rows
 """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from safetensors import SafetensorError
 
 from medusa_core.checkpoints.files import file_fault, read_json
@@ -18,11 +18,14 @@ from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.errors import MedusaError
 from medusa_core.library_messages import quiet_bitsandbytes
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 # Imported by name when it is needed: peft takes seconds, and prints for bitsandbytes.
 _BY_PEFT = "medusa_core.checkpoints.peft_adapters"
 
 
-def apply_adapter(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """The model with the adapter in ``folder`` merged into its weights.
 
     Raises MedusaError when the adapter cannot be read or belongs to another model.

@@ -1,7 +1,7 @@
 """A base model out of its folder, through transformers: a fault is said with the file and the way out.
 
 transformers checks little of a config and speaks to developers. So files are looked at first, which costs
-their headers, and what it stumbles over all the same becomes one line. Knows nothing about devices.
+their headers, and what it stumbles over all the same becomes one line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import is_zipfile
 
 import torch
+import transformers  # which reads its parts only when they are named
 from safetensors import safe_open
 
 from medusa_core.checkpoints.files import AGAIN, file_fault, pickle_fault, read_config, read_json, shards
@@ -60,14 +61,12 @@ _TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 
 def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The config of a causal language model. Raises MedusaError when it is damaged or of another kind."""
-    from transformers import AutoConfig  # noqa: PLC0415 - slow, and heads can be read without it
-
     said = read_config(folder)
     if (count := next(_too_many(said), None)) is not None:
         raise _cannot_load(folder, f"its {CONFIG_NAME} names {count}: {AGAIN}")
     _check_end_tokens(folder)
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # a wrong value in the file can raise anything
         raise _cannot_load(folder, _config_fault(folder, said, error)) from error
     _require_language_model(config, trust_remote_code)
@@ -195,7 +194,8 @@ def load_base(folder: Path, **options: Any) -> PreTrainedModel:
     kind = model_class(read_base_config(folder))
     check_weights(folder)
     with reading_base(folder):
-        model, report = kind.from_pretrained(folder, **STRICT, **options)
+        loaded: Any = kind.from_pretrained(folder, **STRICT, **options)  # a pair, as STRICT asks for
+    model, report = loaded
     require_all_tensors(folder, report)
     return model
 
@@ -209,29 +209,20 @@ def empty_base(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
 
 def model_class(config: PreTrainedConfig) -> type[AutoModelForCausalLM | AutoModelForMultimodalLM]:
     """Whose ``from_pretrained`` loads it: a model that also reads pictures or sound goes by another class."""
-    from transformers import (  # noqa: PLC0415 - as above
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_MULTIMODAL_LM_MAPPING,
-        AutoModelForCausalLM,
-        AutoModelForMultimodalLM,
-    )
-
-    kind = type(config)
-    both = kind in MODEL_FOR_MULTIMODAL_LM_MAPPING and kind not in MODEL_FOR_CAUSAL_LM_MAPPING
-    return AutoModelForMultimodalLM if both else AutoModelForCausalLM
+    if _reads_text_alone(config) or type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForMultimodalLM
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model, None where there is none. Raises MedusaError when it cannot be read."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - as above
-
     if not any((folder / name).is_file() for name in _TOKENIZER_JSON[:2]):
         return None
     try:
         for name in _TOKENIZER_JSON:
             if (folder / name).is_file():
                 read_json(folder / name)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         tokenizer.decode(tokenizer("a", verbose=False)["input_ids"])  # some settings show their faults here
         if tokenizer.vocab_size == 0:
             raise MedusaError(f"its vocabulary is empty: {AGAIN}")
@@ -249,12 +240,10 @@ def _cannot_load(folder: Path, why: str) -> MedusaError:
 
 
 def _config_fault(folder: Path, said: dict[str, Any], error: Exception) -> str:
-    from transformers import CONFIG_MAPPING, __version__  # noqa: PLC0415 - as above
-
     kind = said.get("model_type")
     if kind is None:
         return f"its {CONFIG_NAME} names no model_type: {AGAIN}"
-    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+    if isinstance(kind, str) and kind in transformers.CONFIG_MAPPING:
         return f"its {CONFIG_NAME} makes no sense ({reason_of(error)}): {AGAIN}"
     if "auto_map" in said:
         return (
@@ -262,25 +251,24 @@ def _config_fault(folder: Path, said: dict[str, Any], error: Exception) -> str:
             "use --trust-remote-code, or a model that transformers knows"
         )
     return (
-        f"its {CONFIG_NAME} has model_type {kind!r}, which transformers {__version__} does not know: "
-        f"upgrade transformers, or {_USE}"
+        f"its {CONFIG_NAME} has model_type {kind!r}, which transformers {transformers.__version__} does not "
+        f"know: upgrade transformers, or {_USE}"
     )
 
 
 def _require_language_model(config: PreTrainedConfig, trust_remote_code: bool) -> None:
-    from transformers import (  # noqa: PLC0415 - as above
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_MULTIMODAL_LM_MAPPING,
-    )
-
     brought = trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
-    if brought or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if brought or _reads_text_alone(config):
         return
     kind = config.model_type
     if config.is_encoder_decoder:
         raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
-    if type(config) not in MODEL_FOR_MULTIMODAL_LM_MAPPING:
+    if type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
         raise MedusaError(f"{kind} is no causal language model, so it cannot continue a text: {_USE}")
+
+
+def _reads_text_alone(config: PreTrainedConfig) -> bool:
+    return type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
 
 
 def _tokenizer_fault(folder: Path, error: Exception) -> str:

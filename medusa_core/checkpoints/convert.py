@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -54,7 +55,7 @@ _OURS = [CONFIG_NAME, f"{HEADS_NAME}*", f"{WEIGHTS_NAME}*", serving.CHOICES_NAME
 
 
 @dataclass(frozen=True)
-class Request:
+class ConversionRequest:
     """What is to be converted, into what, and what may be done for it."""
 
     source: str  # folder or hub name
@@ -68,10 +69,10 @@ class Request:
 
 
 @dataclass
-class Work:
+class Conversion:
     """A conversion under way: the heads, where they lie, their base, and what the user has to be told."""
 
-    request: Request
+    request: ConversionRequest
     folder: Path
     tensors: HeadTensors
     base: str
@@ -121,7 +122,7 @@ class Work:
         return replace(self.tensors, lm_weight=None)
 
 
-def convert(request: Request) -> Work:
+def convert(request: ConversionRequest) -> Conversion:
     """Convert; return what was done, with ``base`` as the target's config names it.
 
     Raises MedusaError for heads, a base or a target that cannot be used; the target is then left as it was.
@@ -132,34 +133,34 @@ def convert(request: Request) -> Work:
     folder = locate_heads(source)
     check_target(request.target, folder, request.force)
     tensors = read_heads(folder)
-    work = Work(request, folder, tensors, _base_name(request, folder), [*tensors.notes])
+    work = Conversion(request, folder, tensors, _base_name(request, folder), [*tensors.notes])
     _settle_base(work)
     with staged(request.target) as staging:
         FORMATS[request.to](work, staging)
     return work
 
 
-def _to_v1(work: Work, out: Path) -> None:
+def _to_v1(work: Conversion, out: Path) -> None:
     write_config(out, public_config(tensors := work.with_lm_head(), work.base))
     suffix = "pt" if work.request.pickled else "safetensors"
     write_file(to_public(tensors), out / f"{HEADS_NAME}.{suffix}")
 
 
-def _to_v2(work: Work, out: Path) -> None:
+def _to_v2(work: Conversion, out: Path) -> None:
     write_config(out, public_config(tensors := work.without_lm_head(), work.base))
     write_file(to_public(tensors), out / f"{HEADS_NAME}.safetensors")
 
 
-def _to_native(work: Work, out: Path) -> None:
+def _to_native(work: Conversion, out: Path) -> None:
     write_heads(work.tensors, out, work.base)
     for name in BESIDE_HEADS:
         if file := beside_heads(work.folder, name):
             shutil.copyfile(file, out / name)
 
 
-def _to_vllm(work: Work, out: Path) -> None:
+def _to_vllm(work: Conversion, out: Path) -> None:
     tensors = work.with_lm_head()
-    vocabulary = tensors.lm_weight.shape[-2]
+    vocabulary = cast("torch.Tensor", tensors.lm_weight).shape[-2]  # which they have now
     if tensors.token_map is not None:
         vocabulary = read_config(work.folder).get("vocab_size") or len(work.lm_head())
     base = _servable(work)
@@ -169,7 +170,7 @@ def _to_vllm(work: Work, out: Path) -> None:
     work.commands += serving.vllm_commands(base, str(work.request.target.resolve()), tensors.count)
 
 
-def _to_tgi(work: Work, out: Path) -> None:
+def _to_tgi(work: Conversion, out: Path) -> None:
     # TGI reads heads without last layers only when they have one layer.
     tensors = work.tensors if work.tensors.layers == 1 else work.with_lm_head()
     base = _servable(work)
@@ -187,7 +188,7 @@ def _to_tgi(work: Work, out: Path) -> None:
     work.commands += serving.tgi_commands(str(work.request.target.resolve()), tensors.count)
 
 
-def _to_trtllm(work: Work, out: Path) -> None:
+def _to_trtllm(work: Conversion, out: Path) -> None:
     tensors = work.with_lm_head()
     tree = _tree_for(work)
     base = _servable(work)
@@ -202,7 +203,7 @@ def _to_trtllm(work: Work, out: Path) -> None:
     work.commands += serving.trtllm_commands(base, str(work.request.target.resolve()), tensors, tree.size - 1)
 
 
-FORMATS: dict[str, Callable[[Work, Path], None]] = {
+FORMATS: dict[str, Callable[[Conversion, Path], None]] = {
     "v1": _to_v1,
     "v2": _to_v2,
     "vllm": _to_vllm,
@@ -212,7 +213,7 @@ FORMATS: dict[str, Callable[[Work, Path], None]] = {
 }
 
 
-def _base_name(request: Request, folder: Path) -> str:
+def _base_name(request: ConversionRequest, folder: Path) -> str:
     """What the heads' config calls their base, or what the request says it is."""
     if request.model:
         return request.model
@@ -231,7 +232,7 @@ def _folder_of(base: str, heads: Path) -> Path:
     return locate_model(str(beside) if beside and not as_folder(base) else base)
 
 
-def _settle_base(work: Work) -> None:
+def _settle_base(work: Conversion) -> None:
     """Merge the base where it was trained with its heads, or say what has to be done."""
     request = work.request
     adapter = has_adapter(work.folder)
@@ -253,7 +254,7 @@ def _settle_base(work: Work) -> None:
         )
 
 
-def _write_base(work: Work, out: Path, adapter: bool) -> None:
+def _write_base(work: Conversion, out: Path, adapter: bool) -> None:
     base = work.base_folder()
     check_target(out, base, work.request.force, what="--merge-base")
     if out.resolve() == work.request.target.resolve():
@@ -271,7 +272,7 @@ def _write_base(work: Work, out: Path, adapter: bool) -> None:
     work.notes.append(f"the base as these heads know it was written to {out}")
 
 
-def _tree_for(work: Work) -> Topology:
+def _tree_for(work: Conversion) -> Topology:
     """The tree asked for, the one made for these heads, or a published one; as deep as there are heads."""
     beside = tree_beside(work.folder, torch.device("cuda"))
     name = work.request.tree or (str(beside) if beside else DEFAULT_TREE)
@@ -283,7 +284,7 @@ def _tree_for(work: Work) -> Topology:
     return tree.limited(work.tensors.count)
 
 
-def _servable(work: Work) -> str:
+def _servable(work: Conversion) -> str:
     """The base as another program finds it from anywhere: a whole path, or a hub name."""
     if work.base == EMBEDDED or as_folder(work.base) or as_folder(str(work.folder / work.base)):
         work.base = str(_folder_of(work.base, work.folder).resolve())

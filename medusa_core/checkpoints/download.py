@@ -1,7 +1,7 @@
 """Downloads from the hub that say how far they are and can be given up, also while the network is silent.
 
 huggingface_hub downloads in threads of its own; one more waits for it here, so that the caller hears of the
-progress in its own thread and may leave from there. Knows nothing about what the files hold.
+progress in its own thread and may leave from there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ class Wanted:
     unwanted: Sequence[str]
 
     def missing_bytes(self) -> int | None:
-        """Bytes of those that are not in the cache; None while the hub's list of files is not there."""
+        """Bytes of those that are not in the cache; None while the hub's list of files is not there.
+
+        Read from what the download under way has stored. A dry run of ``snapshot_download`` would ask the hub
+        again, for the list and for each file, and raise one error for all reasons where it cannot.
+        """
         try:
             files = get_cached_repo_tree(self.repository, revision=self.revision)
         except CachedRepoTreeNotFoundError:
@@ -147,6 +151,6 @@ def _size(count: int) -> str:
 def _abort_xet() -> None:
     """End transfers of hf_xet, which asks no bar: what huggingface_hub itself does at Ctrl-C."""
     with suppress(ImportError):  # there is no public way, so a newer huggingface_hub may have none
-        from huggingface_hub.utils._xet import abort_xet_session  # noqa: PLC0415
+        from huggingface_hub.utils._xet import abort_xet_session  # noqa: PLC0415 - may be gone
 
         abort_xet_session()

@@ -182,10 +182,9 @@ def read_json(file: Path, fix: str = AGAIN) -> dict[str, Any]:
     """The JSON object in a file. Raises MedusaError that ends in ``fix``."""
     try:
         content = json.loads(read_text(file))
-    except FileNotFoundError as error:
-        raise MedusaError(f"cannot read {file} ({reason_of(error)}): {fix}") from error
     except OSError as error:
-        raise MedusaError(f"cannot read {file}: {reason_of(error)}: check its permissions") from error
+        way_out = "check its permissions" if isinstance(error, PermissionError) else fix
+        raise MedusaError(f"cannot read {file} ({reason_of(error)}): {way_out}") from error
     except (ValueError, RecursionError) as error:
         raise MedusaError(f"{file} is not JSON ({reason_of(error)}): {fix}") from error
     if not isinstance(content, dict):

@@ -1,4 +1,7 @@
-"""Names, shapes and kinds of the tensors in a safetensors file, from its header alone."""
+"""Names, shapes and kinds of the tensors in a safetensors file, from its header alone.
+
+safetensors refuses a file that was cut short; huggingface_hub's parser of local headers does not see it.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 i = head, j = layer, L = number of layers. v1: ``{i}.{j}.linear.weight/bias`` and ``{i}.{L}.weight``; v2
 leaves the last one out and uses the base's LM head. vLLM: ``blocks.{i}.layers.{j}.weight/bias``,
-``lm_heads.{i}.weight`` or one shared ``lm_head.weight``, and perhaps a ``token_map`` of the tokens that
-the heads know. Number and depth come from the tensors, never from a config. Knows nothing about files.
+``lm_heads.{i}.weight`` or one shared ``lm_head.weight``, and perhaps a ``token_map`` of the tokens that the
+heads know. Number and depth come from the tensors, never from a config.
 
 K heads · L layers · V vocabulary · d hidden size
 """
@@ -27,6 +27,8 @@ SHARED_LAST = "lm_head.weight"
 _AGAIN = "fetch or convert the heads again"
 
 State = dict[str, torch.Tensor]
+_Blocks = dict[tuple[int, int, str], torch.Tensor]
+_Last = dict[tuple[int, int | None], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,16 @@ class _Found:
     """Tensors of a file by number, and how that file would call them."""
 
     source: str
-    blocks: dict[tuple[int, int, str], torch.Tensor]
-    last: dict[tuple[int, int | None], torch.Tensor]  # of vLLM without the number of layers
+    blocks: _Blocks
+    last: _Last  # of vLLM without the number of layers
     block_name: Callable[[int, int, str], str]
     last_name: Callable[[int, int | None], str]
 
 
 def from_public(state: State, source: str) -> HeadTensors:
     """Tensors under the names of v1 or v2. Raises MedusaError that names the first fault."""
-    blocks, last = {}, {}
+    blocks: _Blocks = {}
+    last: _Last = {}
     for name, tensor in state.items():
         if match := _BLOCK.fullmatch(str(name)):
             blocks[int(match[1]), int(match[2]), match[3]] = tensor
@@ -85,7 +88,10 @@ def from_public(state: State, source: str) -> HeadTensors:
 
 def from_vllm(state: State, source: str) -> HeadTensors:
     """Tensors under vLLM's names. Raises MedusaError that names the first fault."""
-    blocks, last, shared, token_map = {}, {}, None, None
+    blocks: _Blocks = {}
+    last: _Last = {}
+    shared: torch.Tensor | None = None
+    token_map: torch.Tensor | None = None
     for given, tensor in state.items():
         name = str(given).removeprefix("medusa_heads.")
         if match := _VLLM_BLOCK.fullmatch(name):
@@ -125,7 +131,7 @@ def to_public(tensors: HeadTensors) -> State:
         )
     state = _named(tensors, "{}.{}.linear.{}")
     if tensors.lm_weight is not None:
-        for i, last in enumerate(_each_last(tensors)):
+        for i, last in enumerate(_each_last(tensors.lm_weight, tensors.count)):
             state[f"{i}.{tensors.layers}.weight"] = last.clone()
     return state
 
@@ -154,9 +160,8 @@ def _named(tensors: HeadTensors, name: str) -> State:
     return state
 
 
-def _each_last(tensors: HeadTensors) -> torch.Tensor:
-    last = tensors.lm_weight
-    return last if last.ndim == 3 else last.expand(tensors.count, -1, -1)
+def _each_last(last: torch.Tensor, count: int) -> torch.Tensor:
+    return last if last.ndim == 3 else last.expand(count, -1, -1)
 
 
 def _stranger(source: str, name: object) -> MedusaError:
@@ -199,7 +204,7 @@ def _assemble(
         token_map=token_map,
     )
     _check_widths(source, tensors)
-    return tensors if token_map is None else _with_token_map(source, tensors)
+    return tensors if token_map is None else _with_token_map(source, tensors, token_map)
 
 
 def _stack(source: str, tensors: list[torch.Tensor], count: int) -> torch.Tensor:
@@ -226,9 +231,8 @@ def _check_widths(source: str, tensors: HeadTensors) -> None:
         )
 
 
-def _with_token_map(source: str, tensors: HeadTensors) -> HeadTensors:
+def _with_token_map(source: str, tensors: HeadTensors, tokens: torch.Tensor) -> HeadTensors:
     """The heads of a shortened vocabulary checked; whole ones without the map, whose rows they all have."""
-    tokens = tensors.token_map
     rows = 0 if tensors.lm_weight is None else tensors.lm_weight.shape[-2]
     whole = tokens.ndim == 1 and not tokens.is_floating_point() and tokens.dtype != torch.bool
     if not whole or rows < len(tokens) or len(tokens.unique()) != len(tokens) or int(tokens.min()) < 0:

@@ -5,6 +5,7 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ def read_lm_head(folder: Path) -> torch.Tensor:
     tied = model.config.get_text_config(decoder=True).tie_word_embeddings
     for module in (head, embedding) if tied else (head,):
         name = next(name for name, other in model.named_modules() if other is module) + ".weight"
-        found = read_tensors(folder, WEIGHTS_NAME, lambda key, name=name: _same(key, name), "LM head")
+        found = read_tensors(folder, WEIGHTS_NAME, partial(_same, name), "LM head")
         for tensor in found.values():
             if tensor.shape == head.weight.shape and tensor.is_floating_point():
                 return tensor
@@ -38,11 +39,11 @@ def _by_loading(folder: Path) -> torch.Tensor:
     weight = load_base(folder, dtype="auto").get_output_embeddings().weight.detach()
     if not weight.is_floating_point():
         raise MedusaError(
-            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantised"
+            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantized"
         )
     return weight
 
 
-def _same(key: str, name: str) -> bool:
+def _same(name: str, key: str) -> bool:
     # A base saved without its LM head calls everything by a shorter name.
     return key == name or name.endswith(f".{key}") or key.endswith(f".{name}")

@@ -6,6 +6,7 @@ peft's layers are known by what they are called: they carry ``lora_A`` by the na
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,9 +27,10 @@ def has_loaded(model: torch.nn.Module, folder: Path) -> bool:
     def is_in_model(adapter: str, name: str, tensor: torch.Tensor) -> bool:
         # In the model each tensor's name has that of its adapter in it.
         found = own.get(name.removeprefix(_PREFIX).removesuffix("weight") + f"{adapter}.weight")
-        same = found is not None and found.shape == tensor.shape
-        return same and torch.equal(found.detach().cpu(), tensor.to(found.dtype))
+        if found is None or found.shape != tensor.shape:
+            return False
+        return torch.equal(found.detach().cpu(), tensor.to(found.dtype))
 
-    layers = [module for module in model.modules() if hasattr(module, "lora_A")]
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
     adapters = {name for layer in layers if not layer.disable_adapters for name in layer.active_adapters}
     return bool(wanted) and any(all(is_in_model(name, *item) for item in wanted.items()) for name in adapters)

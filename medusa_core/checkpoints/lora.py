@@ -12,10 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from safetensors.torch import load_file
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of the names in peft's files
@@ -41,7 +44,7 @@ class PlainLora:
     def of(cls, config: dict[str, Any]) -> PlainLora | None:
         """From what an adapter's config file says; None unless all of it is that of a plain adapter."""
         targets, rank, alpha = (config.get(name) for name in ("target_modules", "r", "lora_alpha"))
-        plain = (
+        if not (
             config.get("peft_type") == "LORA"
             and config.get("task_type") in (None, "CAUSAL_LM")
             and config.get("bias", "none") == "none"
@@ -51,11 +54,11 @@ class PlainLora:
             and all(isinstance(name, str) and name for name in targets)
             and type(rank) is int
             and rank > 0
-            and type(alpha) in (int, float)
+            and isinstance(alpha, int | float)
+            and not isinstance(alpha, bool)
             # An unknown setting may change the result, unless it is switched off.
             and not any(config[name] for name in config.keys() - _WITHOUT_EFFECT - _READ_HERE)
-        )
-        if not plain:
+        ):
             return None
         return cls(tuple(targets), rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
@@ -116,7 +119,7 @@ def plain_updates(model: torch.nn.Module, config: dict[str, Any], file: Path) ->
     ]
 
 
-def merge(model: torch.nn.Module, updates: list[LoraUpdate]) -> bool:
+def merge(model: PreTrainedModel, updates: list[LoraUpdate]) -> bool:
     """Add the updates to the model's weights; whether all came out finite: if not, nothing is changed."""
     if not all(update.merged().isfinite().all() for update in updates):
         return False
@@ -127,9 +130,10 @@ def merge(model: torch.nn.Module, updates: list[LoraUpdate]) -> bool:
     return True
 
 
-def untie(model: torch.nn.Module) -> None:
+def untie(model: PreTrainedModel) -> None:
     """Give the LM head weights of its own, when it shares the embedding's: only it is to change."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head.weight is embedding.weight:
-        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+    weight = cast("torch.Tensor", head.weight)
+    if weight is embedding.weight:
+        head.weight = torch.nn.Parameter(weight.detach().clone(), requires_grad=False)
         model.config.tie_word_embeddings = False

@@ -9,10 +9,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
-import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.adapter_patterns import check_patterns
 from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
@@ -23,7 +24,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 _OTHER = "give --model the base these heads were trained with"
 
 
-def apply_with_peft(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+def apply_with_peft(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """The model with the adapter in ``folder`` merged into its weights.
 
     Raises MedusaError when the adapter cannot be read or belongs to another model.
@@ -47,7 +48,7 @@ def apply_with_peft(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
             _require_all(
                 set(get_peft_model_state_dict(adapted, save_embedding_layers=False)), brought, folder
             )
-            return adapted.merge_and_unload(safe_merge=True)
+            return cast("PreTrainedModel", adapted.merge_and_unload(safe_merge=True))
     except (OSError, ValueError, LookupError, RuntimeError, TypeError, AttributeError, ImportError) as error:
         if isinstance(error, MedusaError) or is_out_of_memory(error):
             raise
@@ -61,7 +62,7 @@ def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
         check_patterns(read_json(folder / ADAPTER_CONFIG), modules, str(folder / ADAPTER_CONFIG))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
-            return LoraConfig.from_pretrained(folder)
+            return LoraConfig.from_pretrained(str(folder))
     except MedusaError:
         raise
     except Exception as error:  # peft checks little of what the file says

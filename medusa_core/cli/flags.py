@@ -9,14 +9,17 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import special_kind
 from medusa_core.options import check_options, option_kinds, option_names
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def add_settings(parser: argparse.ArgumentParser, config: type, leave_out: Iterable[str] = ()) -> None:

@@ -1,8 +1,6 @@
 """The command line; bad input ends in one line and exit code 2.
 
 Each subcommand is a file in ``commands/``, its flags are one in ``commands/flags``.
-
-Knows the commands only by their modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A load on the terminal: one line that says what is done and how far it is, gone when it is over.
 
-Nothing is written where standard error is no terminal. Knows nothing about how a model is loaded.
+Nothing is written where standard error is no terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
-from medusa_core.loading.load import LoadStage, Watch, load_engine
+from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
 
 _SOON = 0.7  # seconds within which a load needs no line
 _WITH_SHARE, _WITHOUT = "{desc} {percentage:3.0f}% |{bar:24}|", "{desc} …"
@@ -27,13 +27,13 @@ def load_with_line(config: LoadConfig) -> Engine:
 
 
 @contextmanager
-def load_line(out: TextIO) -> Iterator[Watch]:
+def load_line(out: TextIO) -> Iterator[OnProgress]:
     """A watcher that writes its stages to ``out``, and takes the line away at the end."""
     with tqdm(total=1.0, file=out, disable=not out.isatty(), leave=False, delay=_SOON) as bar:
 
-        def show(stage: LoadStage) -> None:
+        def show(stage: LoadProgress) -> None:
             bar.bar_format = _WITHOUT if stage.done is None else _WITH_SHARE
             bar.n = stage.done or 0.0
-            bar.set_description_str(stage.words)  # draws it anew
+            bar.set_description_str(stage.message)  # draws it anew
 
         yield show

@@ -103,12 +103,15 @@ def _modules(entry: str) -> dict[str, str]:
         name = waiting.pop()
         if name in found:
             continue
-        found[name] = _file(name).read_text(encoding="utf-8")
+        if (file := _file(name)) is None:
+            raise ModuleNotFoundError(f"{name} is no module of the project")
+        found[name] = file.read_text(encoding="utf-8")
         for node in ast.parse(found[name]).body:  # what is imported for annotations alone is left out
-            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == _PACKAGE:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            if isinstance(node, ast.ImportFrom) and module.partition(".")[0] == _PACKAGE:
+                names = [f"{module}.{alias.name}" for alias in node.names]
                 inside = [full for full in names if _file(full) is not None]
-                waiting += inside or [node.module]
+                waiting += inside or [module]
     return found
 
 

@@ -2,8 +2,8 @@
 
 transformers prepares inputs, settings, logits processors and stopping criteria as for its own decoding and
 calls ``medusa_generate`` instead of its loop, which here is ``decode``, the one there is. Greedy output is
-the same; sampled output is too, given the seed, because ``processed_rules`` draws as transformers does.
-What cannot be honoured is refused. Knows nothing about engines, so that it can be exported (``hub_export``).
+the same; sampled output is too, given the seed, because ``processed_rules`` draws as transformers does. What
+cannot be honoured is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig as TransformersConfig
@@ -144,6 +144,7 @@ def medusa_generate(
             raise MedusaError(
                 f"medusa_acceptance is {medusa_acceptance!r}: use one of {', '.join(_ACCEPTANCE)}"
             )
+        rule: ProcessedTypical | ProcessedMatch
         if typical:
             rule = ProcessedTypical(logits_processor, input_ids, medusa_epsilon, medusa_delta)
         else:
@@ -166,7 +167,7 @@ def medusa_generate(
             streamer.end()
     sequences = torch.cat([input_ids, input_ids.new_tensor([tokens])], dim=1)
     if generation_config.return_dict_in_generate:
-        return MedusaGenerateOutput(sequences=sequences, medusa_steps=steps)
+        return MedusaGenerateOutput(sequences=cast("torch.LongTensor", sequences), medusa_steps=steps)
     return sequences
 
 
@@ -182,7 +183,8 @@ def generate(
     They go back to transformers' ``generate`` with ``medusa_generate`` as the loop.
     """
     # Of the class: the attribute of a model that was loaded from such a folder is this function.
-    return type(model).generate(
+    kind: type[Any] = type(model)
+    return kind.generate(
         model,
         inputs,
         generation_config=generation_config,
@@ -197,7 +199,9 @@ def _arguments_of_generate() -> dict[str, Any]:
     ``streamer`` is one of them (transformers 5.23): it is given the prompt and then forgotten. To ignore it
     without a word would be worse than to look.
     """
-    frame = inspect.currentframe().f_back.f_back
+    own = inspect.currentframe()
+    loop = own.f_back if own else None
+    frame = loop.f_back if loop else None
     if frame is None or frame.f_code is not inspect.unwrap(GenerationMixin.generate).__code__:
         return {}
     return {name: frame.f_locals.get(name) for name in ("streamer", "assistant_model")}

@@ -10,6 +10,8 @@ N nodes · V vocabulary · L tokens so far
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process
@@ -106,4 +108,5 @@ class ProcessedTypical:
 
 def _processed(processors: LogitsProcessorList, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Scores [1, V] after ``ids`` [1, L], made from a copy as transformers makes them."""
-    return processors(ids, logits[None].to(copy=True, dtype=torch.float32, device=ids.device))
+    scores = logits[None].to(copy=True, dtype=torch.float32, device=ids.device)
+    return processors(cast("torch.LongTensor", ids), cast("torch.FloatTensor", scores))

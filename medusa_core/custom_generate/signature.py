@@ -8,7 +8,8 @@ and fails. In between it asks for the function's parameters, and then what it to
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from transformers import GenerationMixin
@@ -19,7 +20,7 @@ _TOKENIZER = "tokenizer"
 
 def given_tokenizer(loop: Loop) -> Loop:
     """A decorator for a decoding loop with a parameter ``tokenizer``, to which ``generate`` gives its own."""
-    loop.__signature__ = _Asked.from_callable(loop)
+    vars(loop)["__signature__"] = _Asked.from_callable(loop)
     return loop
 
 
@@ -27,10 +28,14 @@ class _Asked(inspect.Signature):
     """The signature of a loop; to be asked for its parameters by ``generate`` is the moment to act."""
 
     @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
+    def parameters(self) -> MappingProxyType[str, inspect.Parameter]:
         """The parameters, as of any signature."""
-        asking = inspect.currentframe().f_back
-        if asking.f_code is inspect.unwrap(GenerationMixin._extract_generation_mode_kwargs).__code__:
+        own = inspect.currentframe()
+        asking = own.f_back if own else None
+        if (
+            asking
+            and asking.f_code is inspect.unwrap(GenerationMixin._extract_generation_mode_kwargs).__code__
+        ):
             taken, arguments = asking.f_locals.get("generation_mode_kwargs"), asking.f_locals.get("kwargs")
             if isinstance(taken, dict) and isinstance(arguments, dict) and _TOKENIZER in taken:
                 arguments[_TOKENIZER] = taken[_TOKENIZER]

@@ -70,8 +70,15 @@ class DraftSize:
 class Draft(Protocol):
     """Weights of a drafter, loaded for one target and shared by all runs on it."""
 
-    label: str  # for the badge: "5 Medusa heads"
-    notes: tuple[str, ...]  # what its files say otherwise than its tensors
+    @property
+    def label(self) -> str:
+        """For the badge: "5 Medusa heads"."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its files say otherwise than its tensors."""
+        ...
 
     def tensors(self) -> Iterable[torch.Tensor]:
         """Everything that takes memory."""

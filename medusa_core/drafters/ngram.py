@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from medusa_core.target.model import Target
     from medusa_core.trees.token_tree import TokenTree
 
+_Followers = dict[tuple[int, ...], list[int]]  # n-grams after a token, with the places where each was
 _NAME = __name__.rpartition(".")[2]
 
 
@@ -55,9 +56,7 @@ class NgramDrafter:
         self._settings = settings
         self._tokens: list[int] = []
         # Per first token, the tokens that followed it and the places where they did, in rising order.
-        self._places: defaultdict[int, defaultdict[tuple[int, ...], list[int]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        self._places: defaultdict[int, _Followers] = defaultdict(lambda: defaultdict(list))
 
     @classmethod
     def build(cls, target: Target, draft: Draft | None, settings: Settings) -> NgramDrafter:
@@ -75,7 +74,7 @@ class NgramDrafter:
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The most frequent n-grams that start with ``root``, merged where they begin alike."""
-        followers = self._places.get(root, {})
+        followers: _Followers = self._places.get(root, {})
         depth = min(depth, self._settings.draft_depth)
         # Of equally frequent ones the latest comes first.
         best = heapq.nlargest(

@@ -23,6 +23,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.summary import PHASES
 
 BASELINE = "none"
@@ -59,11 +60,28 @@ class MethodLog:
             1000 * sum(len(m.tokens) for m in r) / sum(m.phase_ms["total"] for m in r) for r in self.rounds
         ]
 
+    def tokens_per_step(self) -> float:
+        """Over all rounds."""
+        runs = [m for r in self.rounds for m in r]
+        return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
+
     def mean_step(self, phase: str) -> float:
         """Median over rounds of the mean milliseconds of a step in a phase."""
         return statistics.median(
             sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
         )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """After each run: whose it was, how many of how many, on which prompt, and all measurements so far."""
+
+    name: str
+    done: int
+    total: int
+    prompt: int  # its number in the round, from 1
+    last: bool  # whether all have had their turn on this prompt
+    logs: Mapping[str, MethodLog]
 
 
 def run_bench(
@@ -78,6 +96,14 @@ def run_bench(
     _require_methods(engine, methods)
     runners = {name: _runner(engine, name, config) for name in methods}
     logs = interleave(runners, prompts, rounds, progress)
+    return bench_record(engine, logs, methods, config)
+
+
+def bench_record(
+    engine: Engine, logs: Mapping[str, MethodLog], methods: Sequence[str], config: GenerationConfig
+) -> dict:
+    """The record of methods that were measured in turn."""
+    rounds = logs[methods[0]].rounds
     return {
         "machine": machine_record(engine),
         "model": {
@@ -88,8 +114,8 @@ def run_bench(
             "forward": engine.info.forward,
         },
         "settings": {
-            "prompts": len(prompts),
-            "runs": rounds,
+            "prompts": len(rounds[0]),
+            "runs": len(rounds),
             "max_new_tokens": config.max_new_tokens,
             "acceptance": config.acceptance,
             "temperature": config.temperature,
@@ -114,22 +140,48 @@ def interleave(
     rounds: int,
     progress: Callable[[str], None] = lambda name: None,
 ) -> dict[str, MethodLog]:
-    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name.
+    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name."""
+    logs: Mapping[str, MethodLog] = {name: MethodLog() for name in runners}
+    for turn in take_turns(runners, prompts, rounds):
+        logs = turn.logs
+        progress(turn.name)
+    return dict(logs)
+
+
+def take_turns(
+    runners: Mapping[str, Runner],
+    prompts: Sequence[list[int]],
+    rounds: int,
+    limit: Limit = NO_LIMIT,
+    once: Sequence[str] = (),
+    *,
+    warm_up: bool = True,
+) -> Iterator[Turn]:
+    """Run every runner on every prompt, ``rounds`` times over; those named in ``once`` in the first round.
 
     The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
-    beforehand, unmeasured.
+    beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.
     """
-    for run in runners.values():  # first calls pay for allocation and kernel selection
+    # First calls pay for allocation and kernel selection.
+    for run in runners.values() if warm_up else ():
+        if limit.stopped:
+            return
         run(prompts[0])
     logs = {name: MethodLog() for name in runners}
+    done, total = 0, len(prompts) * (len(once) + rounds * (len(runners) - len(once)))
     for round_number in range(rounds):
-        for log in logs.values():
-            log.rounds.append([])
+        names = [name for name in runners if round_number == 0 or name not in once]
+        for name in names:
+            logs[name].rounds.append([])
         for number, prompt in enumerate(prompts):
-            for name in _rotated(list(runners), round_number + number):
+            for turn, name in enumerate(_rotated(names, round_number + number), start=1):
+                if limit.stopped:
+                    return
                 logs[name].rounds[-1].append(runners[name](prompt))
-                progress(name)
-    return logs
+                done += 1
+                yield Turn(name, done, total, number + 1, turn == len(names), logs)
+            if limit.reached():
+                return
 
 
 def machine_record(engine: Engine) -> dict:
@@ -194,18 +246,17 @@ def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationC
     return Measurement(tokens, time.perf_counter() - start, len(tokens), {})
 
 
-def _record(name: str, logs: dict[str, MethodLog]) -> dict:
+def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
     log = logs[name]
-    measured = [m for r in log.rounds for m in r]
     rates = log.rates()
     record: dict = {
         "tokens_per_second": round(statistics.median(rates), 2),  # end to end
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
-        "tokens_per_step": round(sum(len(m.tokens) for m in measured) / sum(m.steps for m in measured), 3),
+        "tokens_per_step": round(log.tokens_per_step(), 3),
     }
     if name != TRANSFORMERS:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
-        record["tree_nodes"] = max(m.nodes for m in measured)
+        record["tree_nodes"] = max(m.nodes for r in log.rounds for m in r)
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES[:-1]}
     if BASELINE in logs:

@@ -8,7 +8,7 @@ K heads · R ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,20 +26,6 @@ class Accuracies:
 
     shares: list[list[float]]
     positions: int
-
-
-def calibrate_heads(
-    engine: Engine,
-    prompts: Iterable[Sequence[int]],
-    new_tokens: int,
-    top_k: int = TOP_K,
-    progress: Callable[[], None] = lambda: None,
-) -> Accuracies:
-    """Accuracies of the engine's heads on its greedy continuations of ``prompts``."""
-    found = Accuracies([[0.0] * top_k for _ in range(medusa_draft(engine).heads.count)], 0)
-    for found in count_heads(engine, prompts, new_tokens, top_k):  # noqa: B007 - the last one counts
-        progress()
-    return found
 
 
 def count_heads(

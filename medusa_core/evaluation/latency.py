@@ -8,7 +8,7 @@ accuracies, since its depth says how many heads are asked. One node is plain dec
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
@@ -16,10 +16,10 @@ from medusa_core.decoding import PhaseTimes
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import ROUND_TOKENS
 from medusa_core.trees.budget import PLAIN, LatencyPoint
 from medusa_core.trees.tree import MAX_NODES
 
-ROUND_TOKENS = 48
 PHASES = ("propose", "verify", "accept", "commit")
 _FIRST_STEPS = 1  # not counted: the first step of a run pays for what the prompt left in the caches
 
@@ -57,7 +57,7 @@ def measure_latency(
     sizes: Sequence[int] = TIMED_SIZES,
     rounds: int = TIMED_ROUNDS,
     new_tokens: int = ROUND_TOKENS,
-) -> Iterator[LatencyProgress]:
+) -> Generator[LatencyProgress, None, None]:
     """Run every size once a round, prompt by prompt; the last record holds the whole curve.
 
     ``sizes`` count the root. A size for which the heads have too few guesses is left out. Raises MedusaError

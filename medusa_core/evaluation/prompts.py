@@ -1,7 +1,4 @@
-"""Prompts from files, as token ids.
-
-Knows the common JSONL shapes of prompt sets and nothing about runs.
-"""
+"""Prompts from files, as token ids."""
 
 from __future__ import annotations
 
@@ -113,7 +110,7 @@ def _string(entry: dict, name: str) -> str:
 def _in_template(turn: str, engine: Engine) -> str:
     message = {"role": "user", "content": turn}
     try:
-        return render_chat(engine.tokenizer, [message], answer_next=True)
+        return render_chat(engine.require_tokenizer(), [message], answer_next=True)
     except ChatTemplateError as error:
         raise MedusaError(
             f"the chat template of {engine.info.base} cannot write this ({error}): "

@@ -1,7 +1,7 @@
 """The record of an experiment: what was measured, with what, on which machine, and the paper's own figures.
 
 A record is written by ``reproduce`` and read by the page; it holds everything a reader needs to judge a
-number or to measure it again. The format is versioned by ``schema_version``. Knows nothing about models.
+number or to measure it again. The format is versioned by ``schema_version``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 
 class _Record(BaseModel):

@@ -1,16 +1,13 @@
-"""What every experiment is given: the loaded engine, prompts by kind of text, rounds; and what it returns.
-
-Knows nothing about any single experiment.
-"""
+"""What every experiment is given: the loaded engine, prompts by kind of text, rounds; and what it returns."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -26,6 +23,10 @@ if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
 
+def _last(records: Iterable[Progress]) -> Progress:
+    return deque(records, maxlen=1).pop()
+
+
 @dataclass(frozen=True)
 class Setup:
     """The common ground of a measurement. ``load`` is how the engine was loaded, for variants of it.
@@ -38,7 +39,7 @@ class Setup:
     prompts: dict[str, list[list[int]]]  # token ids by kind of text
     run: RunSettings
     data_root: Path = Path()
-    watch: Callable[[Iterator[Progress]], Progress] = lambda records: deque(records, maxlen=1).pop()
+    watch: Callable[[Generator[Progress, None, None]], Progress] = _last
 
     def files(self, names: str) -> list[Path]:
         """Files of a comma-separated setting, relative to the data root."""
@@ -61,7 +62,7 @@ class Setup:
         """Generation settings of a run: greedy Medusa on the default tree unless changed."""
         return GenerationConfig(max_new_tokens=self.run.max_new_tokens).changed(**changes)
 
-    def runner(self, engine: Engine, tree: Topology | None = None, **changes: object) -> Runner:
+    def runner(self, engine: Engine, tree: Topology | None = None, **changes: Any) -> Runner:
         """A timed run on an engine, with another tree than its default one where one is given."""
         config = self.config(**changes, **({} if tree is None else {"tree": tree}))
         return lambda prompt: measure_run(engine, prompt, config)

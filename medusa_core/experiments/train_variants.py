@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2, VariantSettings
@@ -57,7 +58,7 @@ def variant_config(
     """The recipe of a variant: the paper's settings, and as many tokens as every other variant."""
     half = max(1, settings.tokens // 2)
     tokens = half if name == MEDUSA2 else settings.tokens
-    common = {
+    common: dict[str, Any] = {
         "model": model,
         "data": data,
         "out": str(Path(settings.runs) / name),

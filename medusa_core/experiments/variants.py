@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.head_accuracy import calibrate_heads
+from medusa_core.evaluation.head_accuracy import count_heads
 from medusa_core.evaluation.prompts import read_prompts, shipped_prompts
 from medusa_core.experiments.settings import VariantSettings
 from medusa_core.experiments.setup import Setup
@@ -50,7 +51,7 @@ def read_folders(text: str, names: list[str]) -> dict[str, Path]:
 def load_variant(setup: Setup, folder: Path) -> Engine:
     """The engine of a folder of heads on the setup's base, or of a whole model with its heads."""
     whole = any(folder.glob("model*.safetensors"))  # merged: a model with its heads in a folder below
-    changes = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
+    changes: dict[str, Any] = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
     engine = load_engine(replace(setup.load, **changes))
     if not engine.drafts:
         raise MedusaError(
@@ -61,8 +62,8 @@ def load_variant(setup: Setup, folder: Path) -> Engine:
 
 def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
     """The engine with accuracies of its heads on its own greedy text after ``prompts``."""
-    shares = calibrate_heads(engine, prompts, CALIBRATION_TOKENS).shares
-    return with_heads(engine, accuracies=shares)
+    *_, counted = count_heads(engine, prompts, CALIBRATION_TOKENS)
+    return with_heads(engine, accuracies=counted.shares)
 
 
 def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:

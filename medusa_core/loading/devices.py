@@ -1,4 +1,4 @@
-"""Where a model goes and in which dtype, and how much room there is. Knows nothing about what the model does.
+"""Where a model goes and in which dtype, and how much room there is.
 
 ``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it natively, float32
 elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU.
@@ -52,7 +52,7 @@ def place(device: str, dtype: str) -> Placement:
 def spread(placement: Placement, needed: int, beside_layers: int, packed: bool) -> Placement:
     """The placement for ``needed`` bytes: over all GPUs and the CPU where its own GPU has too little room.
 
-    ``beside_layers`` of them are no weights of layers, and may be needed on any device. ``packed``, quantised
+    ``beside_layers`` of them are no weights of layers, and may be needed on any device. ``packed``, quantized
     layers stay on GPUs, since they do not run from the CPU.
     """
     if placement.device.type != "cuda" or needed <= free_memory(placement.device):

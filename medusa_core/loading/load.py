@@ -32,74 +32,74 @@ from medusa_core.target.quantization import packing_of
 
 
 @dataclass(frozen=True)
-class LoadStage:
+class LoadProgress:
     """Where a load is: "files", "memory", "weights", "heads" or "check", and how far in that stage."""
 
     name: str
-    words: str  # for a person
+    message: str  # for a person
     done: float | None = None  # share of this stage, None where it is not known
     estimate: MemoryEstimate | None = None  # from "memory" on, where one could be made
 
 
-Watch = Callable[[LoadStage], None]
+OnProgress = Callable[[LoadProgress], None]
 
 
-def _unwatched(_: LoadStage) -> None:
-    """Nobody looks on."""
+def _ignore_progress(_: LoadProgress) -> None:
+    """The default: progress is ignored."""
 
 
-def load_engine(config: LoadConfig, watch: Watch = _unwatched) -> Engine:
-    """Load model, heads and tokenizer; ``watch`` hears of each stage and of its progress.
+def load_engine(config: LoadConfig, on_progress: OnProgress = _ignore_progress) -> Engine:
+    """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
 
-    What ``watch`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
+    What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
     missing, does not fit the rest or does not fit into memory.
     """
-    told = _Told(watch)
+    report = _ProgressReporter(on_progress)
     try:
-        return _load(config, told)
+        return _load(config, report)
     except BaseException as error:
-        # Whoever keeps the error would keep the half-loaded model alive, by the variables of its frames.
+        # A kept error would keep the half-loaded model alive by the variables of its frames.
         traceback.clear_frames(error.__traceback__)
         _give_memory_back()
-        if told.refused is not None:
-            raise told.refused  # noqa: B904 - whatever the libraries made of it on its way
+        if report.refused is not None:
+            raise report.refused  # noqa: B904 - the callback's own exception, which libraries may have wrapped
         if isinstance(error, Exception) and is_out_of_memory(error) and not isinstance(error, MedusaError):
-            raise MedusaError(_no_memory(told.estimate)) from error
+            raise MedusaError(_no_memory(report.estimate)) from error
         raise
 
 
-class _Told:
-    """Passes the stages on, and remembers what the last one knew and what the listener raised."""
+class _ProgressReporter:
+    """Calls ``on_progress``, and keeps the newest estimate and the exception that the callback raised."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
         self.estimate: MemoryEstimate | None = None
         self.refused: BaseException | None = None
 
-    def __call__(self, name: str, words: str, done: float | None = None) -> None:
+    def __call__(self, name: str, message: str, done: float | None = None) -> None:
         try:
-            self._watch(LoadStage(name, words, done, self.estimate))
+            self._on_progress(LoadProgress(name, message, done, self.estimate))
         except BaseException as error:
             self.refused = error
             raise
 
     def within(self, stage: str) -> Progress:
         """Progress of one stage."""
-        return lambda words, done: self(stage, words, done)
+        return lambda message, done: self(stage, message, done)
 
 
-def _load(config: LoadConfig, told: _Told) -> Engine:
+def _load(config: LoadConfig, report: _ProgressReporter) -> Engine:
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
-    told("files", "Looking for the files")
-    told.estimate = _estimate(config, placement, told)
-    if told.estimate is None:
-        told("memory", "Nobody can tell beforehand how much memory the model needs")
+    report("files", "Looking for the files")
+    report.estimate = _estimate(config, placement, report)
+    if report.estimate is None:
+        report("memory", "Nobody can tell beforehand how much memory the model needs")
     else:
-        told("memory", f"The model {told.estimate.sentence()}")
-        placement = _with_room(placement, told.estimate)
-    sources = find_sources(config.model, config.heads, Fetch(told.within("files"), code=code))
-    reading = told.within("weights")
+        report("memory", f"The model {report.estimate.sentence()}")
+        placement = _with_room(placement, report.estimate)
+    sources = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
+    reading = report.within("weights")
     reading("Reading the weights", 0.0)
     model = read_model(
         sources.base, placement, config.quantize, code, lambda done: reading("Reading the weights", done)
@@ -107,26 +107,26 @@ def _load(config: LoadConfig, told: _Told) -> Engine:
     if sources.heads is not None and has_adapter(sources.heads):
         # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
         model = apply_adapter(model, sources.heads)
-    told("check", "Trying whether the model can verify a tree")
+    report("check", "Trying whether the model can verify a tree")
     target = Target(model)
     choose_forward(target)
-    told("heads", "Reading the heads" if sources.heads else "There are no heads to read")
+    report("heads", "Reading the heads" if sources.heads else "There are no heads to read")
     drafts = _load_drafts(sources, target)
     return Engine(
         target=target,
         drafts=drafts,
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
-        info=_describe(sources, target, drafts, placement, told.estimate),
+        info=_describe(sources, target, drafts, placement, report.estimate),
     )
 
 
-def _estimate(config: LoadConfig, placement: Placement, told: _Told) -> MemoryEstimate | None:
+def _estimate(config: LoadConfig, placement: Placement, report: _ProgressReporter) -> MemoryEstimate | None:
     """What it will take, by the small files alone; None where that cannot be told."""
-    small = Fetch(told.within("files"), weights=False, code=config.trust_remote_code)
+    small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
         return estimate_for(find_sources(config.model, config.heads, small), config, placement)
     except MedusaError:
-        if told.refused is not None:
+        if report.refused is not None:
             raise
         return None  # what is wrong with the files is said once all of them are here
 

@@ -1,7 +1,6 @@
 """How much memory a load will take, told from configs before anything large is fetched or read.
 
-Compares it with what is free, and knows which settings would need less. Knows nothing about how a model is
-loaded then.
+Compares it with what is free, and knows which settings would need less.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,7 +27,6 @@ USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could
 _TREE = 64  # rows of a tree behind them
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
-_FEWER_BITS = {"none": ("8bit", "4bit"), "8bit": ("4bit",), "4bit": ()}
 _MARGIN = 0.1  # fragments, buffers of kernels
 
 
@@ -234,7 +233,7 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
     return found
 
 
-def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, str]) -> Alternative:
+def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, Any]) -> Alternative:
     changed = replace(config, **change)
     needs = counted.needs(changed, place(changed.device, changed.dtype))
     return Alternative(flags, needs.total, needs.free + needs.spare)

@@ -1,14 +1,17 @@
 """The sizes of a base, counted without reading their weights.
 
-The model is built on torch's meta device, where numbers have shapes and no values.
+The model is built on torch's meta device, where numbers have shapes and no values. accelerate's
+``compute_module_sizes`` adds buffers to the parameters, and cannot tell linear layers from others.
 
 V vocabulary · d hidden size
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -17,6 +20,9 @@ from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.errors import MedusaError
 from medusa_core.target.lean_cache import lean_cache_row
 from medusa_core.target.quantization import Packing, packing_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,8 @@ class ModelSize:
     intermediate: int
     key_value_width: int
     context: int | None
-    packing: Packing | None  # of a checkpoint that was saved quantised
-    lean_cache_row: (
-        int | None
-    )  # bytes of a row of the lean forward's cache; None in families it does not take
+    packing: Packing | None  # of a checkpoint that was saved quantized
+    lean_cache_row: int | None  # bytes in the lean forward's cache; None in families it does not take
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:
@@ -64,7 +68,7 @@ def saved_bytes(folder: Path, bytes_each: int) -> int:
     return round(sum(tensor.count * (bytes_each if tensor.is_plain else tensor.width) for tensor in tensors))
 
 
-def _shape_of(model: torch.nn.Module) -> ModelSize:
+def _shape_of(model: PreTrainedModel) -> ModelSize:
     text = model.config.get_text_config(decoder=True)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     query_heads = getattr(text, "num_attention_heads", None)
@@ -77,7 +81,7 @@ def _shape_of(model: torch.nn.Module) -> ModelSize:
     key_value_width = (getattr(text, "num_key_value_heads", None) or query_heads) * head_dim
     if latent := getattr(text, "kv_lora_rank", None):  # DeepSeek keeps what both are made from
         key_value_width = (latent + text.qk_rope_head_dim) // 2
-    linear = [module.weight for module in model.modules() if _is_linear(module)]
+    linear = list(_linear_weights(model))
     inside = [weight.numel() for weight in linear if weight is not head.weight]
     return ModelSize(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -96,6 +100,8 @@ def _shape_of(model: torch.nn.Module) -> ModelSize:
     )
 
 
-def _is_linear(module: torch.nn.Module) -> bool:
-    # GPT-2 calls its linear layers Conv1D.
-    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+def _linear_weights(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for module in model.modules():
+        # GPT-2 calls its linear layers Conv1D.
+        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D":
+            yield cast("torch.Tensor", module.weight)

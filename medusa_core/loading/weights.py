@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from medusa_core.checkpoints.base import (
@@ -34,7 +34,7 @@ Share = Callable[[float], None]  # hears how much of the weights is there
 
 def read_model(
     folder: Path, placement: Placement, quantize: str, code: bool, progress: Share
-) -> torch.nn.Module:
+) -> PreTrainedModel:
     """The causal language model in ``folder``; ``code`` lets Python that lies there run.
 
     Raises MedusaError, and the errors of an allocation that failed.
@@ -53,7 +53,9 @@ def read_model(
     with reading_base(folder), _needing_packages(folder), weights_watched(progress):
         model, report = _read(model_class(config), folder, options)
     require_all_tensors(folder, report)
-    return model if options["device_map"] else model.to(placement.device)
+    if not options["device_map"]:
+        model.to(placement.device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
+    return model
 
 
 @contextmanager
@@ -95,7 +97,7 @@ def _options(placement: Placement, packed: bool) -> dict[str, Any]:
     }
 
 
-def _read(kind: type, folder: Path, options: dict[str, Any]) -> tuple[torch.nn.Module, dict]:
+def _read(kind: Any, folder: Path, options: dict[str, Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model and transformers' report on its tensors; sdpa where the model has it, eager elsewhere."""
     try:
         return kind.from_pretrained(folder, attn_implementation="sdpa", **options)

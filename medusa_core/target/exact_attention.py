@@ -77,10 +77,10 @@ def attend(
     if mask is not None:
         weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
     weights.sub_(weights.amax(dim=-1, keepdim=True)).exp_()
-    total = None
-    for chunk in chunks:
-        part, value = _part(weights, chunk), values[:, chunk.start : chunk.end]
-        total = torch.bmm(part, value) if total is None else total.baddbmm_(part, value)
+    first, *others = chunks
+    total = torch.bmm(_part(weights, first), values[:, first.start : first.end])
+    for chunk in others:
+        total.baddbmm_(_part(weights, chunk), values[:, chunk.start : chunk.end])
     return total[:, :rows] if rows < 3 else total
 
 

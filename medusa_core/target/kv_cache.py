@@ -23,6 +23,8 @@ class TreeLayer(CacheLayerMixin):
 
     is_compileable = False
     is_sliding = False
+    keys: torch.Tensor
+    values: torch.Tensor
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -89,13 +91,14 @@ class TreeCache(Cache):
     """The cache of one run: ``layers`` layers of ``slots`` rows."""
 
     def __init__(self, layers: int, slots: int) -> None:
-        super().__init__(layers=[TreeLayer(slots) for _ in range(layers)])
+        self._layers = [TreeLayer(slots) for _ in range(layers)]
+        super().__init__(layers=list(self._layers))
         self.slots = slots
 
     @property
     def length(self) -> int:
         """Committed rows, the same in every layer."""
-        return self.layers[0].length
+        return self._layers[0].length
 
     @property
     def room(self) -> int:
@@ -105,8 +108,8 @@ class TreeCache(Cache):
     @property
     def nbytes(self) -> int:
         """Bytes that its rows take."""
-        layers = [layer for layer in self.layers if layer.is_initialized]
-        return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values))
+        tensors = [tensor for layer in self._layers for tensor in (layer.keys, layer.values)]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
     def require(self, rows: int) -> None:
         """Raise MedusaError when ``rows`` more rows do not fit."""
@@ -121,16 +124,16 @@ class TreeCache(Cache):
         count = len(path)
         in_place = list(path) == list(range(count))
         rows = None if in_place else torch.tensor(path)
-        for layer in self.layers:
+        for layer in self._layers:
             layer.keep(rows, count)
 
     def truncate(self, length: int) -> None:
         """Forget the rows from ``length`` on, for a text that goes on differently; the memory stays."""
-        for layer in self.layers:
+        for layer in self._layers:
             layer.length = min(layer.length, length)
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; committed rows stay."""
-        for layer in self.layers:
+        for layer in self._layers:
             layer.reserve(slots)
         self.slots = max(slots, self.slots)

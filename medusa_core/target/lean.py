@@ -18,7 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
+from medusa_core.errors import MedusaError
 from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_of
+from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import Layer, LeanWeights
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
@@ -62,15 +64,17 @@ class LeanForward:
         tokens: torch.Tensor,
         depths: torch.Tensor,
         allowed: torch.Tensor,
-        cache: LeanCache,
+        cache: TreeCache,
         rows_kept: int,
         layers: tuple[int, ...],
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Logits of the last ``rows_kept`` rows (0: of all), and the hidden states [N, d] of ``layers``.
 
         ``tokens`` [N] stand ``depths`` [N] behind the committed rows; ``allowed`` bool [N, N] says which see
-        which. Commits nothing.
+        which. Commits nothing. Raises MedusaError for a cache that ``new_cache`` has not made.
         """
+        if not isinstance(cache, LeanCache):
+            raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
         rows = self._rows(depths, allowed, cache)
         # The sum that layers add to stays in float32: each norm would widen it anyway.
         x = F.embedding(tokens, self.weights.embedding).float()  # [N, d]
@@ -90,7 +94,7 @@ class LeanForward:
         w, count = self.weights, rows.count
         qkv = layer.qkv(x).float().view(count, -1, w.head_size)  # [N, H + 2 G, D]
         both = qkv[:, : w.query_heads + w.key_heads]
-        if layer.query_norm is not None:
+        if layer.query_norm is not None and layer.key_norm is not None:
             query, key = both.split([w.query_heads, w.key_heads], dim=1)
             both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
         if layer.rotates:

@@ -58,7 +58,7 @@ class LeanCache(TreeCache):
             # Indexing copies before it is assigned, so overlapping source and target are safe.
             self.keys[..., start : start + count] = self.keys[..., rows]
             self.values[:, :, start : start + count] = self.values[:, :, rows]
-        for layer in self.layers:
+        for layer in self._layers:
             layer.length = start + count
 
     def reserve(self, slots: int) -> None:
@@ -66,7 +66,8 @@ class LeanCache(TreeCache):
         if slots <= self.slots:
             return
         keys, values, length = self.keys, self.values, self.length
-        self._allocate(*keys.shape[:3], slots, keys.device)
+        layers, heads, size, _ = keys.shape
+        self._allocate(layers, heads, size, slots, keys.device)
         self.keys[..., :length] = keys[..., :length]
         self.values[:, :, :length] = values[:, :, :length]
 
@@ -75,7 +76,7 @@ class LeanCache(TreeCache):
         self.keys = torch.zeros(layers, heads, size, slots, device=device)
         self.values = torch.zeros(layers, heads, slots, size + ONES, device=device)
         self.values[..., size] = 1
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(self._layers):
             layer.slots = slots
             layer.keys = self.keys[None, number].transpose(2, 3)
             layer.values = self.values[None, number, :, :, :size]

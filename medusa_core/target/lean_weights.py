@@ -45,7 +45,7 @@ class Norm:
     floor: torch.Tensor  # √(n ε): x / √(mean x² + ε) = √n · x / √(‖x‖² + n ε)
 
     @classmethod
-    def of(cls, module: nn.Module) -> Norm:
+    def of(cls, module: Any) -> Norm:
         """Read transformers' module. Raises NotLeanError for a norm of another kind."""
         if not type(module).__name__.endswith("RMSNorm") or len(list(module.parameters())) != 1:
             raise NotLeanError(f"its norm is {type(module).__name__}")
@@ -167,7 +167,7 @@ def _packed_bytes(model: PreTrainedModel) -> int:
     return sum(weight.numel() * weight.itemsize for weight in linear)
 
 
-def _layer(module: nn.Module, slides: bool, operators: Operators | None) -> Layer:
+def _layer(module: Any, slides: bool, operators: Operators | None) -> Layer:
     attention, mlp = module.self_attn, module.mlp
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     replace = operators is None  # packed copies need no fused original
@@ -192,7 +192,7 @@ def _product(linear: Linear, operators: Operators | None) -> Linear:
     return linear if operators is None else PackedLinear(linear, operators)
 
 
-def _fused(owner: nn.Module, names: Sequence[str], whole: str, replace: bool) -> Linear:
+def _fused(owner: Any, names: Sequence[str], whole: str, replace: bool) -> Linear:
     """One product for several linear layers on the same input; ``replace`` makes their weights its views."""
     if (already := getattr(owner, whole, None)) is not None:  # Phi-3's
         return _plain(already)

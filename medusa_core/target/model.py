@@ -280,9 +280,9 @@ def _require_causal(config: Any) -> None:
         )
 
 
-def _runs_on(module: torch.nn.Module) -> torch.device:
+def _runs_on(module: Any) -> torch.device:
     """The device a module computes on, also when accelerate keeps its weights elsewhere."""
-    device = module.weight.device
+    device: torch.device = module.weight.device
     return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import torch
-from transformers import BitsAndBytesConfig
+from transformers import BitsAndBytesConfig, PreTrainedModel
 
 from medusa_core.errors import MedusaError
 
@@ -69,26 +69,32 @@ def bitsandbytes_config(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig
     )
 
 
-def lm_head_weight(model: torch.nn.Module) -> torch.Tensor:
+def lm_head_weight(model: PreTrainedModel) -> torch.Tensor:
     """The LM head [V, d] in the model's dtype, on the device it runs on, packed or offloaded as it may be."""
     head = model.get_output_embeddings()
     weight = getattr(head, "weight", None)
     if _is_plain(weight):
         return weight.detach()
-    hook = getattr(head, "_hf_hook", None)
     held = next((tensor for tensor in head.state_dict().values() if not tensor.is_meta), None)
-    device = torch.device(hook.execution_device) if held is None else held.device
+    device = _where_it_runs(head) if held is None else held.device
     # However the numbers are held, what comes out for each unit vector is a column of them.
-    units = torch.eye(model.get_input_embeddings().embedding_dim, dtype=model.dtype, device=device)
+    width = cast("int", model.get_input_embeddings().embedding_dim)
+    units = torch.eye(width, dtype=model.dtype, device=device)
     with torch.no_grad():
         columns = head(units) - head(torch.zeros_like(units[:1]))
     return columns.T.contiguous()
 
 
-def _is_plain(weight: torch.Tensor | None) -> bool:
+def _where_it_runs(module: Any) -> torch.device:
+    """The device that accelerate computes on, while it keeps the module's weights elsewhere."""
+    return torch.device(module._hf_hook.execution_device)
+
+
+def _is_plain(weight: object) -> TypeGuard[torch.Tensor]:
     """Whether a weight is numbers that lie here, and no packed or absent ones in their guise."""
     return (
-        type(weight) in (torch.Tensor, torch.nn.Parameter)
+        isinstance(weight, torch.Tensor)
+        and type(weight) in (torch.Tensor, torch.nn.Parameter)
         and not weight.is_meta
         and weight.dtype in (torch.float32, torch.bfloat16, torch.float16)
     )

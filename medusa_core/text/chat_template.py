@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -69,6 +69,7 @@ class Renderer:
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
         self._reset()
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
@@ -86,11 +87,12 @@ class Renderer:
 
     def _ask(self, request: bytes) -> dict[str, str]:
         process = self._process = self._process or self._start()
+        stdin, stdout = _pipes(process)
         started = monotonic()
         try:
-            process.stdin.write(request)
-            process.stdin.flush()
-            line = process.stdout.readline()
+            stdin.write(request)
+            stdin.flush()
+            line = stdout.readline()
         except BrokenPipeError:
             line = b""
         except BaseException:  # interrupted: its answer would be taken for that to the next request
@@ -103,7 +105,7 @@ class Renderer:
             return {"fault": f"it takes longer than {self._seconds:g} seconds"}
         return {"fault": "Python ends while it is rendered"}
 
-    def _start(self) -> subprocess.Popen:
+    def _start(self) -> subprocess.Popen[bytes]:
         try:
             process = subprocess.Popen(
                 # -P: the folder of the worker holds modules that are called as some of Python's own.
@@ -126,7 +128,7 @@ class Renderer:
     def _reset(self) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen | None = None
+        self._process = None
 
 
 @cache
@@ -135,13 +137,18 @@ def _renderer() -> Renderer:
     return Renderer()
 
 
-def _close(process: subprocess.Popen, owner: int) -> None:
+def _close(process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() == owner:  # and not in a fork that ends
         process.kill()
         process.wait()
-    for pipe in (process.stdin, process.stdout):
+    for pipe in _pipes(process):
         with suppress(OSError):  # the worker has ended: what was not written yet is of no use
             pipe.close()
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """What it was started with: its standard input and output."""
+    return cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
 
 
 def _plain(value: object) -> Any:

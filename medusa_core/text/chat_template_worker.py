@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -23,6 +24,9 @@ from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+if sys.platform != "win32":
+    import resource
 
 _MEMORY = 2**30  # bytes of address space, of which Python and jinja2 take some 50 MB
 
@@ -121,12 +125,9 @@ def answer(line: bytes) -> bytes:
 def main(seconds: float) -> None:
     """Answer until standard input ends; ends itself where one answer takes longer than ``seconds``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for who asks
-    try:
-        import resource  # noqa: PLC0415 - not on Windows
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    except (ImportError, ValueError, OSError):
-        pass
+    if sys.platform != "win32":
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         for line in sys.stdin.buffer:
             faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)

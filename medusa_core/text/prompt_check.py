@@ -1,4 +1,4 @@
-"""What a prompt may hold: text that a person could have written. Knows no tokenizer and no model."""
+"""What a prompt may hold: text that a person could have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run ends: end-of-text, stop strings, the token budget. Knows nothing about models or trees."""
+"""Where a run ends: end-of-text, stop strings, the token budget."""
 
 from __future__ import annotations
 

@@ -12,10 +12,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.acceptance.sampling import COLDEST, refusing_nan
 from medusa_core.errors import MedusaError
@@ -55,7 +56,10 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
     if not _has_corpus(config):
         return [Seeds(INVENTED, [], 1.0)]
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
-    return [Seeds(source.kind, _some(source.examples(heldout=False)), source.weight) for source in sources]
+    return [
+        Seeds(source.kind, _some(source.examples(heldout=False)), cast("float", source.weight))
+        for source in sources  # of a recipe, so that each has a weight
+    ]
 
 
 class Writer:
@@ -64,7 +68,7 @@ class Writer:
     def __init__(
         self,
         config: SelfDistillConfig,
-        model: torch.nn.Module,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         folder: Path,
     ) -> None:
@@ -112,7 +116,8 @@ class Writer:
         chosen = [seeds.examples[i] for i in rng.integers(len(seeds.examples), size=count)]
         texts = [example.text for example in chosen if example.text is not None]
         chats = [list(example.user_turns) for example in chosen if example.text is None]
-        records, tokens = [], 0
+        records: list[dict] = []
+        tokens = 0
         if texts:
             length = int(rng.integers(SHORTEST, LONGEST + 1))
             openings = [self._ids(text)[:length] for text in texts]
@@ -177,8 +182,9 @@ class Writer:
             mask[number, width - len(kept) :] = 1
         device = self._model.device
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
+        generate: Any = self._model.generate  # of a mixin that every model has, and the type does not name
         with refusing_nan():
-            output = self._model.generate(
+            output = generate(
                 ids.to(device),
                 attention_mask=mask.to(device),
                 max_new_tokens=limit,
@@ -188,8 +194,8 @@ class Writer:
         return [self._until_end(new) for new in output[:, width:].tolist()]
 
     def _until_end(self, tokens: list[int]) -> list[int]:
-        ends = self._model.generation_config.eos_token_id
-        ends = {self._end, *(ends if isinstance(ends, list) else [ends])}
+        named = self._model.generation_config.eos_token_id
+        ends = {self._end, *(named if isinstance(named, list) else [named])}
         return next((tokens[:i] for i, token in enumerate(tokens) if token in ends), tokens)
 
     def _ids(self, text: str) -> list[int]:
@@ -197,7 +203,8 @@ class Writer:
         return self._tokenizer(text[: LONGEST * 16], add_special_tokens=False, verbose=False)["input_ids"]
 
     def _text(self, tokens: list[int]) -> str:
-        return self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return cast("str", text)  # of several lists it would be several
 
     # --- the files
 

@@ -1,7 +1,7 @@
 """The base model as the recipes need it: loaded for training, with or without a low-rank adapter.
 
 The adapter is peft's. One model is both student and teacher: the teacher is the same model with its adapter
-switched off, so that no second copy is held. Knows nothing about heads. Paper §2.2.2, §2.3.2, appendix B.2.
+switched off, so that no second copy is held. Paper §2.2.2, §2.3.2, appendix B.2.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import BitsAndBytesConfig, PreTrainedTokenizerBase
+from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.checkpoints import base as base_files
 from medusa_core.checkpoints.base import load_base, read_base_config
@@ -51,7 +52,7 @@ def uses_bf16(config: Medusa1Config, device: torch.device) -> bool:
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bf16()
 
 
-def load_frozen(config: Medusa1Config, device: torch.device) -> torch.nn.Module:
+def load_frozen(config: Medusa1Config, device: torch.device) -> PreTrainedModel:
     """The base for Medusa-1: no gradients, in bfloat16 or 4 bits where that is possible or asked for.
 
     Raises MedusaError when 4 bits are asked for and cannot be had.
@@ -61,11 +62,11 @@ def load_frozen(config: Medusa1Config, device: torch.device) -> torch.nn.Module:
         options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
     model = load_base(base_folder(config), **options)
     if not config.base_4bit:
-        model.to(device)
+        model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     return model.eval().requires_grad_(False)
 
 
-def load_trainable(config: Medusa2Config, device: torch.device) -> torch.nn.Module:
+def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedModel | PeftModel:
     """The base for joint training: with a fresh adapter on all linear layers, or all weights trainable.
 
     Raises MedusaError for settings that exclude each other.
@@ -78,13 +79,14 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> torch.nn.Modu
         )
     whole = not config.lora or not uses_bf16(config, device)
     dtype = torch.float32 if whole else torch.bfloat16
-    model = load_base(base_folder(config), dtype=dtype).to(device)
+    model = load_base(base_folder(config), dtype=dtype)
+    model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     return add_adapter(model, config) if config.lora else model
 
 
-def add_adapter(model: torch.nn.Module, config: Medusa2Config) -> PeftModel:
+def add_adapter(model: PreTrainedModel, config: Medusa2Config) -> PeftModel:
     """The model with a fresh adapter: its weights frozen, the adapter's in float32 and trainable."""
     head = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
     linear = [n for n, m in model.named_modules() if _is_linear(m) and n != head]
@@ -98,15 +100,16 @@ def add_adapter(model: torch.nn.Module, config: Medusa2Config) -> PeftModel:
         task_type="CAUSAL_LM",
     )
     with without_deprecations():
-        return get_peft_model(model, adapter, autocast_adapter_dtype=True)
+        return cast("PeftModel", get_peft_model(model, adapter, autocast_adapter_dtype=True))
 
 
-def causal_model(model: torch.nn.Module) -> torch.nn.Module:
+def causal_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     """transformers' own model inside, adapter layers included."""
-    return model.get_base_model() if isinstance(model, PeftModel) else model
+    inside = model.get_base_model() if isinstance(model, PeftModel) else model
+    return cast("PreTrainedModel", inside)
 
 
-def compile_base(model: torch.nn.Module, device: torch.device) -> None:
+def compile_base(model: PreTrainedModel | PeftModel, device: torch.device) -> None:
     """Compile the forward pass of the base's layers, in place; saving and adapters are not touched."""
     causal = causal_model(model)
     if device.type == "cpu":

@@ -15,11 +15,15 @@ from medusa_core.training.run_folder import RESULT, read_record
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
+def _title(config: RunConfig) -> str:
+    return (type(config).__doc__ or "").partition("\n")[0]
+
+
 def write_card(folder: Path, config: RunConfig) -> None:
     """Write ``README.md`` into the run folder, from the settings and ``result.json``."""
     result = read_record(folder / RESULT)
     lines = [
-        f"# {type(config).__doc__.splitlines()[0]}",
+        f"# {_title(config)}",
         "",
         f"{result['tokens']:,} training tokens in {result['step']:,} steps.",
         "",

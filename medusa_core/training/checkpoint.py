@@ -2,7 +2,7 @@
 
 torch writes a CRC-32 of every record into the file and does not look at it when it reads, so a flipped bit
 would go on training unseen; here it is looked at. A file that passes still may belong to something else:
-names, shapes and numbers are compared with what is to be trained before anything is changed. Knows no recipe.
+names, shapes and numbers are compared with what is to be trained before anything is changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from medusa_core.checkpoints.files import pickle_fault
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import special_kind
-from medusa_core.training.divergence import Course
+from medusa_core.training.divergence import LossTracker
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 _PARTIAL, _DAMAGED = "checkpoint.partial", "checkpoint.damaged"
@@ -35,7 +35,7 @@ class Checkpoint:
     """Where a run was: the step, the trained weights, the optimizers and the course of the watched loss."""
 
     step: int
-    course: Course | None
+    course: LossTracker | None
     weights: dict[str, torch.Tensor]
     optimizers: list[dict[str, Any]]  # of each the state by number of the parameter
 
@@ -57,7 +57,7 @@ def exists(folder: Path) -> bool:
 def save(
     folder: Path,
     step: int,
-    course: Course | None,
+    course: LossTracker | None,
     module: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> None:
@@ -140,11 +140,11 @@ def _parsed(state: object) -> Checkpoint:
     course = state.get("course")
     if course is not None and not _is_course(course):
         raise _UnusableError("has no course of the loss")
-    return Checkpoint(step, Course.restored(course), weights, [saved["state"] for saved in optimizers])
+    return Checkpoint(step, LossTracker.restored(course), weights, [saved["state"] for saved in optimizers])
 
 
 def _is_course(saved: object) -> bool:
-    names = {item.name for item in fields(Course)}
+    names = {item.name for item in fields(LossTracker)}
     return (
         isinstance(saved, dict)
         and saved.keys() == names

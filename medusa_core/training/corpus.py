@@ -2,7 +2,7 @@
 
 A recipe names the kinds of text, their files and their share of the training tokens; without one, each file
 is a kind. A kind's examples are encoded once into flat arrays, one to train on and one that is held out, and
-cached under a name that changes with the files, the tokenizer and the split. Knows nothing about models.
+cached under a name that changes with the files, the tokenizer and the split.
 """
 
 from __future__ import annotations

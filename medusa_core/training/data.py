@@ -1,7 +1,7 @@
 """Batches of token windows: what the recipes train on and are measured by.
 
 Arrays are cut into windows of equal length. Their order is a function of the settings and the seed alone, so
-a run that is killed and resumed sees the same batches. Knows nothing about models or losses.
+a run that is killed and resumed sees the same batches.
 """
 
 from __future__ import annotations

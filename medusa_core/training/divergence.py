@@ -15,7 +15,7 @@ _LEARNED = 0.75  # times chance: below, the run had learned something
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class DivergenceLimit:
     """The loss to watch, and what guessing at random gives for it, in nats."""
 
     name: str
@@ -23,7 +23,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Course:
+class LossTracker:
     """The way of the watched loss so far: where it began, its running mean and the lowest that mean was."""
 
     first: float
@@ -31,7 +31,7 @@ class Course:
     lowest: float
 
     @classmethod
-    def after(cls, course: Course | None, loss: float) -> Course:
+    def after(cls, course: LossTracker | None, loss: float) -> LossTracker:
         """The course with one more step; None is a run's beginning."""
         if course is None:
             return cls(loss, loss, loss)
@@ -39,7 +39,7 @@ class Course:
         return cls(course.first, mean, min(course.lowest, mean))
 
     @classmethod
-    def restored(cls, saved: Mapping[str, float] | None) -> Course | None:
+    def restored(cls, saved: Mapping[str, float] | None) -> LossTracker | None:
         """From a checkpoint; None where it has none."""
         return cls(**saved) if saved else None
 
@@ -47,7 +47,7 @@ class Course:
         """For a checkpoint."""
         return asdict(self)
 
-    def fault(self, watch: Ceiling) -> str | None:
+    def fault(self, watch: DivergenceLimit) -> str | None:
         """What is wrong with it, None while nothing is."""
         chance = f"guessing at random gives {watch.chance:.2f}"
         if self.mean > _FAR_ABOVE * max(watch.chance, self.first):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
+from transformers import LlamaForCausalLM
 
 
 class Dropout:
     """One rate for all decoder layers of a model; nothing is dropped in eval mode or at rate 0."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: LlamaForCausalLM) -> None:
         self.rate = 0.0
         for layer in model.model.layers:
             layer.self_attn.o_proj.register_forward_hook(self._drop)

@@ -2,7 +2,7 @@
 
 In a plain text every token counts, in a conversation those of the assistant's turns with the token that ends
 them. The turns are found by rendering the tokenizer's chat template up to each answer and up to its end, so
-the template needs no marks of its own. Knows nothing about files, windows or losses.
+the template needs no marks of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -182,7 +182,7 @@ class Encoder:
         return stop if stop > begin and ids[stop - 1] in self._special else end
 
     def _is_blank(self, token: int) -> bool:
-        return self._tokenizer.decode([token]).isspace()
+        return cast("str", self._tokenizer.decode([token])).isspace()
 
     def _rendered(self, example: Example) -> list[_Rendered]:
         """The conversation up to its last answer as one text or, when its turns do not add up, as several."""

@@ -2,7 +2,7 @@
 
 A JSON line is ``{"text"}``, ``{"prompt", "response"}`` or ``{"messages": [{"role", "content"}, ...]}``, in
 any mixture; a plain text holds documents separated by a line ``<|endoftext|>``. Files may be xz-compressed
-and are read piece by piece. Errors name file, line, cause and fix. Knows nothing about tokens or models.
+and are read piece by piece. Errors name file, line, cause and fix.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import lzma
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from medusa_core.errors import MedusaError
 from medusa_core.files import require_file, special_kind
@@ -125,7 +126,7 @@ def _lines(file: Path, limit: int) -> Iterator[bytes]:
         raise MedusaError(f"cannot read {file}: {error}: check that the file is whole") from error
 
 
-def _open(file: Path) -> BinaryIO:
+def _open(file: Path) -> BufferedIOBase:
     require_file(file)
     return lzma.open(file, "rb") if file.suffix.lower() == ".xz" else file.open("rb")
 

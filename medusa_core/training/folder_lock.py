@@ -12,16 +12,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
 from medusa_core.errors import MedusaError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
+fcntl = import_module("fcntl") if find_spec("fcntl") else None  # Windows has none
 LOCK_NAME = ".lock"
 _TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 _BYTE = 2**30  # behind the text: on Windows a locked byte cannot be read
@@ -58,8 +56,7 @@ def _lock(file: TextIO) -> None:
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
-    import msvcrt  # noqa: PLC0415 - on Windows alone
-
+    msvcrt = import_module("msvcrt")  # on Windows alone
     os.lseek(file.fileno(), _BYTE, os.SEEK_SET)
     msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 

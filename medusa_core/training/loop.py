@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ from accelerate import Accelerator
 from medusa_core.errors import MedusaError
 from medusa_core.training import checkpoint
 from medusa_core.training.config import RunConfig
-from medusa_core.training.divergence import Ceiling, Course
+from medusa_core.training.divergence import DivergenceLimit, LossTracker
 from medusa_core.training.run_folder import (
     CONFIG,
     METRICS,
@@ -69,7 +69,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero."""
+    """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero.
+
+    A function of the step alone, so that a resumed run may be longer. transformers' schedules start at a
+    rate of zero and let the cosine begin behind the warm-up: other rates for runs that were begun with these.
+    """
 
     steps: int
     warmup: int
@@ -99,7 +103,7 @@ class TrainRun:
     ) -> None:
         self.folder = folder or Path(config.out)
         self.step = 0
-        self._course: Course | None = None  # of the watched loss
+        self._course: LossTracker | None = None  # of the watched loss
         self.accelerator = accelerator
         self._config = config
         self._module = module
@@ -116,11 +120,11 @@ class TrainRun:
         losses_of: Callable[[int, int], Losses],
         evaluate: Callable[[], Metrics],
         stage: str,
-        watch: Ceiling,
+        watch: DivergenceLimit,
         accumulate: int = 1,
         clip: float = 1.0,
         end: End = never,
-    ) -> Iterator[Progress]:
+    ) -> Generator[Progress, None, None]:
         """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
 
         ``end`` makes another step the last one; all processes must be told the same.
@@ -190,8 +194,8 @@ class TrainRun:
         self.step += 1
         return metrics
 
-    def _stop_if_diverged(self, metrics: Metrics, watch: Ceiling) -> None:
-        self._course = Course.after(self._course, metrics[watch.name])
+    def _stop_if_diverged(self, metrics: Metrics, watch: DivergenceLimit) -> None:
+        self._course = LossTracker.after(self._course, metrics[watch.name])
         if self.step > self._schedule.warmup and (fault := self._course.fault(watch)):
             raise MedusaError(f"at step {self.step} {fault}: the run has diverged; {self._advice()}")
 
@@ -224,6 +228,8 @@ class TrainRun:
             return
         self._require_same_config()
         found = checkpoint.load(self.folder, self._module, self._optimizers, main=main)
+        if found is None:
+            return
         self.step, self._course = found.step, found.course
         if main:
             cut_metrics(self.folder, self.step)
@@ -234,8 +240,7 @@ class TrainRun:
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
         # A pretraining run can be lengthened, since its order of text does not depend on its length.
         free = _FREE_TO_CHANGE | ({"tokens"} if "max_tokens" in now else set())
-        if changed := sorted(changed - free):
-            name = changed[0]
+        if name := min(changed - free, default=""):
             raise MedusaError(
                 f"{self.folder} holds a run with {name} {before[name]!r}, now it is {now[name]!r}: "
                 "choose another --out, or the old settings to go on"

@@ -1,4 +1,4 @@
-"""Pure loss functions over hidden states, logits and tokens. Knows nothing about models, files or optimizers.
+"""Pure loss functions over hidden states, logits and tokens.
 
 B windows · T tokens of a window · K heads · V vocabulary · d hidden size. ``trained`` [B, T] marks the tokens
 whose prediction counts: the answers of a dialogue, all tokens of plain text.

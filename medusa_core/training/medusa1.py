@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
+from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.read import read_heads
@@ -30,7 +32,7 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa1Config
-from medusa_core.training.divergence import Ceiling
+from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import Batches, heldout_scores
 from medusa_core.training.loop import (
     End,
@@ -59,7 +61,7 @@ class HeadLosses(torch.nn.Module):
         return head_losses(self.heads, hidden, tokens, trained)
 
 
-def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Iterator[Progress]:
+def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
 
     Raises MedusaError for settings, data or a base that cannot be used.
@@ -91,7 +93,7 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> It
     optimizer = make_optimizer(config, [{"params": list(heads.parameters()), "lr": config.learning_rate}])
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, HeadLosses(heads), [optimizer], schedule, accelerator)
-    watch = Ceiling("loss/1", math.log(model.config.get_text_config().vocab_size))
+    watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
@@ -101,13 +103,13 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> It
     yield finished(run, config, stage, folder)
 
 
-def start_heads(config: Medusa1Config, model: torch.nn.Module, *, own_last: bool = False) -> MedusaHeads:
+def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool = False) -> MedusaHeads:
     """Fresh heads for the model, or those the settings go on from; in float32, trainable.
 
     ``own_last`` gives heads that share the base's LM head one of their own, for a base that will change.
     Raises MedusaError when those do not fit the model or the settings.
     """
-    lm_head = model.get_output_embeddings().weight.detach().float()
+    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
     if not config.start:
         return MedusaHeads.fresh(lm_head, config.heads, config.head_layers)
     folder = locate_heads(config.start)

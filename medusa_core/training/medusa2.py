@@ -9,11 +9,14 @@ the backbone learns to stay what it was: L_LM is the KL divergence from itself w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
+from peft import PeftModel
+from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.checkpoints.write import disk_errors
@@ -31,7 +34,7 @@ from medusa_core.training.base_model import (
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa2Config
-from medusa_core.training.divergence import Ceiling
+from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import Batches, heldout_scores
 from medusa_core.training.loop import (
     End,
@@ -66,9 +69,9 @@ MERGED = "model"  # the merged model's folder inside the run folder
 class JointLosses(torch.nn.Module):
     """Backbone and heads as one module whose forward pass is the backbone's loss and the heads' losses."""
 
-    def __init__(self, model: torch.nn.Module, heads: MedusaHeads, own_teacher: bool) -> None:
+    def __init__(self, model: PreTrainedModel | PeftModel, heads: MedusaHeads, own_teacher: bool) -> None:
         super().__init__()
-        self.model = model
+        self.model: PreTrainedModel | PeftModel = model
         self.heads = heads
         self._own_teacher = own_teacher
 
@@ -76,7 +79,7 @@ class JointLosses(torch.nn.Module):
         """Backbone's loss [] and mean loss of every head [K] on tokens [B, T]."""
         hidden, logits = read_base(self.model, tokens)
         if self._own_teacher:
-            with as_teacher(self.model):
+            with as_teacher(cast("PeftModel", self.model)):  # base_model refuses the setting for others
                 _, wanted = read_base(self.model, tokens)
             backbone = distillation_loss(logits, wanted, trained)
         else:
@@ -84,13 +87,13 @@ class JointLosses(torch.nn.Module):
         return backbone, head_losses(self.heads, hidden, tokens, trained)
 
 
-def read_base(model: torch.nn.Module, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def read_base(model: PreTrainedModel | PeftModel, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Last hidden states [B, T, d] and logits [B, T, V] of tokens [B, T]."""
     output = causal_model(model)(tokens, use_cache=False, output_hidden_states=True)
     return output.hidden_states[-1], output.logits
 
 
-def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Iterator[Progress]:
+def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
 
     Raises MedusaError for settings, data or a base that cannot be used.
@@ -104,7 +107,7 @@ def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> It
     yield from _joint(config, stage, end)
 
 
-def _joint(config: Medusa2Config, stage: str, end: End) -> Iterator[Progress]:
+def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, None, None]:
     accelerator = make_accelerator(config)
     device = accelerator.device
     torch.manual_seed(config.seed)  # the adapter's first half starts random
@@ -143,7 +146,7 @@ def _joint(config: Medusa2Config, stage: str, end: End) -> Iterator[Progress]:
     )
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, joint.train(), [optimizer], schedule, accelerator)
-    watch = Ceiling("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
+    watch = DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
     if accelerator.is_main_process:
@@ -154,15 +157,18 @@ def _joint(config: Medusa2Config, stage: str, end: End) -> Iterator[Progress]:
 
 
 @disk_errors()
-def _save(model: torch.nn.Module, heads: MedusaHeads, folder: Path, config: Medusa2Config) -> None:
+def _save(
+    model: PreTrainedModel | PeftModel, heads: MedusaHeads, folder: Path, config: Medusa2Config
+) -> None:
     """Heads with the adapter beside them, or a whole model with the heads in its folder."""
-    if folder.name == RESULT:
+    if folder.name == RESULT and isinstance(model, PeftModel):
         save_heads(heads, folder, base=base_name(config))
         model.peft_config["default"].base_model_name_or_path = base_name(config)
-        model.save_pretrained(folder, save_embedding_layers=False)
+        model.save_pretrained(str(folder), save_embedding_layers=False)
         (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours is in the run folder
         return
-    merged = model.merge_and_unload(safe_merge=True) if config.lora else model
-    merged.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    merged = model.merge_and_unload(safe_merge=True) if isinstance(model, PeftModel) else model
+    merged.to(torch.bfloat16)  # type: ignore[arg-type]  # transformers wraps `to` without its self
+    merged.save_pretrained(folder, max_shard_size="9MB")
     load_tokenizer(base_folder(config)).save_pretrained(folder)
     save_heads(heads, folder / HEADS_FOLDER, base=base_name(config))

@@ -1,7 +1,7 @@
 """The order of a pretraining run's text: phases, each with its own mixture, window length and dropout.
 
 A recipe may list ``"phases"``; without them a run has two, short windows and then windows of the whole
-context, both with the recipe's shares of text. Knows nothing about models.
+context, both with the recipe's shares of text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import PretrainConfig
@@ -56,7 +56,8 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
 
 
 def _default_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
-    weights = {source.kind: source.weight for source in sources}
+    # A source of a recipe has a weight; without one are those of --data.
+    weights = {source.kind: cast("float", source.weight) for source in sources}
     shares = ((1 - config.long_share, config.sequence_length), (config.long_share, config.context))
     return [Phase(share, window, weights, config.dropout) for share, window in shares if share > 0]
 

@@ -7,7 +7,7 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from statistics import mean
 
@@ -22,7 +22,7 @@ from medusa_core.files import read_text
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
-from medusa_core.training.divergence import Ceiling
+from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.dropout import Dropout
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import (
@@ -43,7 +43,7 @@ PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
-def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
+def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
     Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
@@ -106,7 +106,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Iterator[Progress]:
 
     schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
     run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
-    watch = Ceiling("loss", math.log(tokenizer.get_vocab_size()))
+    watch = DivergenceLimit("loss", math.log(tokenizer.get_vocab_size()))
     yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
     folder = out / "model"
     with disk_errors():

@@ -5,9 +5,9 @@ Whoever trains (command line, app, experiments) reads the same stream of ``Progr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from medusa_core.config import LoadConfig
 from medusa_core.library_messages import quiet_bitsandbytes
@@ -33,7 +33,7 @@ RECIPES: dict[str, type[RunConfig]] = {
 }
 
 
-def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[Progress]:
+def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator[Progress, None, None]:
     """Run the recipe the settings belong to; the last record's ``folder`` is the result.
 
     ``end`` is asked before the first step and after each: where it says yes, the result is what was learned
@@ -42,17 +42,27 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Iterator[
     process has the folder.
     """
     quiet_bitsandbytes()
-    # Imported when needed: peft and the data pipeline take a second.
-    if isinstance(config, SelfDistillConfig):
-        from medusa_core.training.self_distill import self_distill as recipe  # noqa: PLC0415
-    elif isinstance(config, Medusa2Config):
-        from medusa_core.training.medusa2 import medusa2 as recipe  # noqa: PLC0415
-    elif isinstance(config, Medusa1Config):
-        from medusa_core.training.medusa1 import medusa1 as recipe  # noqa: PLC0415
-    else:
-        from medusa_core.training.pretrain import pretrain as recipe  # noqa: PLC0415
     with locked_folder(Path(config.out)):
-        yield from recipe(config) if end is None else recipe(config, end=end)
+        yield from _recipe(config, end or (lambda: False))
+
+
+def _recipe(config: RunConfig, end: Callable[[], bool]) -> Generator[Progress, None, None]:
+    """Imports what it runs, since peft and the data pipeline take seconds."""
+    if isinstance(config, SelfDistillConfig):
+        from medusa_core.training.self_distill import self_distill  # noqa: PLC0415
+
+        return self_distill(config, end)
+    if isinstance(config, Medusa2Config):
+        from medusa_core.training.medusa2 import medusa2  # noqa: PLC0415
+
+        return medusa2(config, end=end)
+    if isinstance(config, Medusa1Config):
+        from medusa_core.training.medusa1 import medusa1  # noqa: PLC0415
+
+        return medusa1(config, end=end)
+    from medusa_core.training.pretrain import pretrain  # noqa: PLC0415
+
+    return pretrain(cast("PretrainConfig", config), end)
 
 
 def result_of(config: Medusa1Config, folder: Path) -> LoadConfig:

@@ -107,4 +107,4 @@ def replace_file(file: Path, content: bytes) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and not math.isinf(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isinf(value)

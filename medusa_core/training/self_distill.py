@@ -7,9 +7,10 @@ the KL divergence from itself as the backbone's loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,10 +22,11 @@ from medusa_core.training.loop import End, Progress, make_accelerator, never
 from medusa_core.training.medusa1 import medusa1
 from medusa_core.training.medusa2 import medusa2
 
+Config = TypeVar("Config", Medusa1Config, Medusa2Config)
 ANSWERS = "answers"  # folder of the answers inside the run folder
 
 
-def self_distill(config: SelfDistillConfig, end: End = never) -> Iterator[Progress]:
+def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` holds what was trained, or the answers.
 
     Raises MedusaError for settings, prompts or a base that cannot be used.
@@ -33,13 +35,21 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Iterator[Progre
     yield from write_answers(config, answers, end)
     if config.train == "nothing":
         return
-    recipe, settings = (medusa1, Medusa1Config) if config.train == "medusa1" else (medusa2, Medusa2Config)
-    own = {field.name: getattr(config, field.name) for field in fields(settings)}
-    own |= {"data": str(answers), "out": str(Path(config.out) / config.train)}
-    yield from recipe(settings(**own), end=end)
+    places: dict[str, Any] = {"data": str(answers), "out": str(Path(config.out) / config.train)}
+    if config.train == "medusa1":
+        yield from medusa1(replace(_as(Medusa1Config, config), **places), end=end)
+    else:
+        yield from medusa2(replace(_as(Medusa2Config, config), **places), end=end)
 
 
-def write_answers(config: SelfDistillConfig, folder: Path, end: End = never) -> Iterator[Progress]:
+def _as(kind: type[Config], config: SelfDistillConfig) -> Config:
+    """The settings of another recipe that are among these."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+
+
+def write_answers(
+    config: SelfDistillConfig, folder: Path, end: End = never
+) -> Generator[Progress, None, None]:
     """Write the answers that are missing; the last record's ``folder`` is theirs."""
     accelerator = make_accelerator(replace(config, track="none"))
     if accelerator.is_main_process:

@@ -1,7 +1,7 @@
 """The size of a tree that pays most on a machine: expected tokens per step over the time of a step.
 
 A larger tree keeps more tokens but takes longer to verify, and how much longer is the machine's affair, so
-the time comes from a measurement (`latency`). Knows nothing about models. Paper §2.3.3 and figure 4b.
+the time comes from a measurement (`latency`). Paper §2.3.3 and figure 4b.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import MAX_NODES, Choice
 
 UNSTEADY = 1.5  # slowest over fastest round, from where on a measurement says little
+USUAL_NODES = 8  # of a tree where no size was timed, the root included
 PLAIN = 1  # nodes of a step of plain decoding: the root alone, and no head is asked
 
 
@@ -52,6 +53,15 @@ class Budget:
     expected_length: float
     step_ms: float
     tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class BestTree:
+    """The tree that promises most; ``tokens_per_second`` is None where no tree was timed."""
+
+    choices: list[Choice]
+    expected_length: float
+    tokens_per_second: float | None = None
 
 
 def parse_latency(data: object) -> list[LatencyPoint]:
@@ -127,6 +137,16 @@ def best_budget(found: Sequence[Budget]) -> Budget:
     if not trees:
         raise MedusaError("no tree size was measured: calibrate with sizes of 2 nodes and more")
     return min(trees, key=lambda budget: (-budget.tokens_per_second, budget.nodes))
+
+
+def best_tree(accuracies: Sequence[Sequence[float]], latency: Sequence[LatencyPoint]) -> BestTree:
+    """The tree of the size with the most expected tokens per second, or of USUAL_NODES if none was timed."""
+    nodes, rate = USUAL_NODES, None
+    if latency and latency[-1].nodes > PLAIN:
+        best = best_budget(budgets(accuracies, latency))
+        nodes, rate = best.nodes, best.tokens_per_second
+    tree = search_tree(accuracies, nodes - 1)
+    return BestTree(tree.choices, tree.expected_length, rate)
 
 
 def plain_budget(found: Sequence[Budget]) -> Budget | None:

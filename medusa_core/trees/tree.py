@@ -3,8 +3,7 @@
 A tree is written as rank tuples: ``(0, 2, 1)`` is rank 0 of head 1, then rank 2 of head 2, then rank 1 of
 head 3; every prefix of a node must be in the tree. Node 0 is the root, the token the base model has already
 chosen; nodes are sorted by (depth, ranks), so ``parents[i] < i`` and any first n nodes are a tree again.
-Knows nothing about models and needs no tensors. Source: Medusa paper §2.1.2 (tree attention) and §2.3.3
-(optimised trees).
+Source: Medusa paper §2.1.2 (tree attention) and §2.3.3 (optimised trees).
 
 N nodes with the root
 """
@@ -45,7 +44,7 @@ class Topology:
     def from_choices(cls, choices: Iterable[Sequence[int]]) -> Topology:
         """Sort and check rank tuples. Raises MedusaError that names the first fault."""
         nodes = [_as_choice(choice) for choice in choices]
-        known = {()}
+        known: set[tuple[int, ...]] = {()}
         for node in sorted(nodes, key=lambda c: (len(c), c)):
             if node in known:
                 raise MedusaError(f"tree has {list(node)} twice: remove one")

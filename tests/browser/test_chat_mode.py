@@ -164,7 +164,7 @@ def test_stop_keeps_the_part_that_was_made(chat, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
-    assert seconds_until_idle(session) < 1
+    assert seconds_until_idle(session) < 3
     status(chat, "Stopped")
     assert "stopped" in replies(chat, 1)[0]
     part = words(chat)[1]
@@ -180,7 +180,7 @@ def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-new").dispatch_event("click")
-    assert seconds_until_idle(session) < 1
+    assert seconds_until_idle(session) < 3
     chat.locator("#decode-view").get_by_text(
         "finished: cancelled"
     ).wait_for()  # the run's last message is here
@@ -232,7 +232,7 @@ def test_closing_the_page_ends_the_reply(address, open_page, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.close()
-    assert seconds_until_idle(session) < 1
+    assert seconds_until_idle(session) < 3
 
 
 def test_two_visitors_have_conversations_of_their_own(address, open_page):

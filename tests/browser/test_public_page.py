@@ -10,7 +10,7 @@ from served import engine_taken
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
 from ui.layout import build_page
-from ui.serving.policy import Policy, Reach, policy_of
+from ui.serving.policy import Exposure, Policy, policy_of
 from ui.session import Session
 
 pytestmark = pytest.mark.browser
@@ -36,7 +36,7 @@ def open_to_all(serve, load, offers=()):
     policy = policy_of(SPACE, offers=offers)
     session = Session(load, policy=policy)
     page = build_page(session)
-    options = launch_options(page, policy, Reach(None, share=False, hosted=True))
+    options = launch_options(page, policy, Exposure(None, share=False, hosted=True))
     fixed = ("server_name", "server_port", "ssr_mode")
     return serve(page, **{name: value for name, value in options.items() if name not in fixed}), session
 

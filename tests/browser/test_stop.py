@@ -11,7 +11,7 @@ from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa.save import save_heads
 from ui.layout import build_page
-from ui.serving.paced import MOST_UNDRAWN, Receipts
+from ui.serving.update_stream import MOST_UNDRAWN, Receipts
 from ui.session import Session
 
 pytestmark = pytest.mark.browser
@@ -28,9 +28,9 @@ SLOW_DRAWING = """() => {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny model with a long context, so that a run lasts."""
+    """A small model with a long context and many layers, so that a run lasts longer than a click."""
     path = tmp_path_factory.mktemp("long")
-    model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=1024), seed=1)
+    model = tiny.build_model(tiny.tiny_config(2, num_hidden_layers=12, max_position_embeddings=1024), seed=1)
     model.save_pretrained(path)
     tiny.tiny_tokenizer().save_pretrained(path)
     save_heads(tiny.random_heads(model), path / HEADS_FOLDER, "tiny")
@@ -57,7 +57,7 @@ def under_way(monkeypatch):
         return label(receipts, message)
 
     monkeypatch.setattr(Receipts, "labelled", counting)
-    monkeypatch.setattr("ui.serving.paced.SILENT_SECONDS", 60)  # no more for a page that is only slow
+    monkeypatch.setattr("ui.serving.update_stream.SILENT_SECONDS", 60)  # no more for a page that is only slow
     return noted
 
 
@@ -67,10 +67,14 @@ def page(address, open_page):
     page.wait_for_selector("#decode-view .mdv", timeout=PATIENCE)
     page.wait_for_function(SAYS, arg=["#model-line", "Medusa heads"], timeout=PATIENCE)
     page.locator("#decode-prompt textarea").fill("abcabc")
-    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    field.fill("512")
-    field.press("Tab")
+    ask_for(page, 512)
     return page
+
+
+def ask_for(page, tokens):
+    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    field.fill(str(tokens))
+    field.press("Tab")
 
 
 def stop_once_it_runs(page):
@@ -102,6 +106,7 @@ def test_stop_has_a_way_of_its_own_and_ends_the_run_that_streams(page):
     )  # what came before the run, and nothing for Stop
     page.wait_for_function("!document.querySelector('#decode-view').innerText.includes('decoding now')")
     # The next run is not stopped by the click before it.
+    ask_for(page, 20)
     page.locator("#decode-run").click()
     status_after(page, "the token budget is used up")
 
@@ -114,6 +119,7 @@ def test_stop_reaches_a_page_that_can_hardly_draw(page, under_way):
 
 
 def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
+    ask_for(page, 160)
     page.evaluate(SLOW_DRAWING)
     page.locator("#decode-run").click()
     words = status_after(page, "tokens in")
@@ -125,6 +131,7 @@ def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
 
 
 def test_a_run_stays_on_screen_when_another_tab_was_looked_at(page):
+    ask_for(page, 20)
     page.locator("#decode-run").click()
     status_after(page, "tokens in")
     page.get_by_role("tab", name="Trees").click()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
+from page_runs import run_decode
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
@@ -13,7 +15,7 @@ from ui.layout import build_page
 from ui.records.updates import StopFlag
 from ui.serving.policy import Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
+from ui.tabs.train import run as train_run
 
 pytestmark = pytest.mark.browser
 
@@ -37,8 +39,7 @@ def address(session, serve_session):
 
 @pytest.fixture(autouse=True)
 def short_measuring(monkeypatch):
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_the_heads_are_downloaded_and_work_at_home(train_tab, session, tmp_path)
         "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
         "tree": "default", "budget": 6, "seed": 0,
     }  # fmt: skip
-    updates = list(home.decode("The cat saw a", settings, StopFlag()))
+    updates = list(run_decode(home, "The cat saw a", settings, StopFlag()))
     assert updates[-1].trace["output"]["new_tokens"] == 8
 
 

@@ -12,7 +12,7 @@ import tiny
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.trees.tree import Topology
 from ui.layout import ASSETS
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.serving.page import Page
 from ui.tabs import decode
 
@@ -207,10 +207,10 @@ def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, o
     )
     name = session.add_engine("my <b>heads</b>", engine)
     with Page(session.channel) as demo:
-        chosen = gr.State(Chosen())
+        selection = gr.State(Selection())
         take = gr.Button("take", elem_id="take")
-        decode.build(session, chosen)
-        take.click(lambda own: own.with_engine(name, "my <b>heads</b>"), chosen, chosen)
+        decode.build(session, selection)
+        take.click(lambda own: own.with_engine(name, "my <b>heads</b>"), selection, selection)
         demo.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     page = open_page(serve(demo))
     heads = page.locator("#decode-settings").get_by_label("Heads")

@@ -27,7 +27,7 @@ from head_files import (
 from huggingface_hub import constants
 from safetensors.torch import load_file
 
-from medusa_core.checkpoints.convert import FORMATS, Request, convert
+from medusa_core.checkpoints.convert import FORMATS, ConversionRequest, convert
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
@@ -169,16 +169,16 @@ def test_v1_as_the_public_code_reads_it(tmp_path, model, base):
 
 def test_the_commands_that_serve(tmp_path, model, base):
     folder = named_heads(tmp_path / "a b", "v1", heads_of(model, "own"), base)
-    (vllm,) = convert(Request(str(folder), tmp_path / "v", "vllm")).commands
+    (vllm,) = convert(ConversionRequest(str(folder), tmp_path / "v", "vllm")).commands
     words = shlex.split(vllm)
     assert words[:4] == ["vllm", "serve", str(base), "--speculative-config"]
     settings = {"method": "medusa", "model": str(tmp_path / "v"), "num_speculative_tokens": 3}
     assert json.loads(words[4]) == settings
-    (tgi,) = convert(Request(str(folder), tmp_path / "t t", "tgi")).commands
+    (tgi,) = convert(ConversionRequest(str(folder), tmp_path / "t t", "tgi")).commands
     assert shlex.split(tgi) == [
         "text-generation-launcher", "--model-id", str(tmp_path / "t t"), "--speculate", "3"
     ]  # fmt: skip
-    work = convert(Request(str(folder), tmp_path / "x", "trtllm", tree="cartesian-2x1"))
+    work = convert(ConversionRequest(str(folder), tmp_path / "x", "trtllm", tree="cartesian-2x1"))
     first, second, third = (shlex.split(command) for command in work.commands)
     flags = dict(zip(first[2::2], first[3::2], strict=True))
     assert flags["--model_dir"] == str(base)
@@ -239,7 +239,7 @@ def test_what_cannot_be_done_is_refused(tmp_path, model, base, fault, monkeypatc
     before = sorted(file.name for file in tmp_path.iterdir())
     changes = changes | {"target": tmp_path / changes.get("target", "b")}
     with pytest.raises(MedusaError, match=message):
-        convert(replace(Request("a", tmp_path / "b", "v1"), **changes))
+        convert(replace(ConversionRequest("a", tmp_path / "b", "v1"), **changes))
     assert sorted(file.name for file in tmp_path.iterdir()) == before
 
 

@@ -21,7 +21,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.checkpoints.convert import ConversionRequest, convert
 from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
@@ -72,7 +72,7 @@ def test_an_lm_head_of_another_dtype(tmp_path, model, base):
     """Heads in half precision of a base in float32: equal once rounded, and that is said."""
     heads = heads_of(model, "copies", torch.bfloat16)
     out = to(named_heads(tmp_path / "a", "v1", heads, base), tmp_path / "b", "v2")
-    work = convert(Request(str(out), tmp_path / "c", "v1"))
+    work = convert(ConversionRequest(str(out), tmp_path / "c", "v1"))
     assert same(tensors_in(tmp_path / "c"), public_state(heads))
     assert any("rounded from torch.float32 to torch.bfloat16" in note for note in work.notes)
 
@@ -103,7 +103,7 @@ def test_an_adapter_is_merged_for_engines_that_know_none(tmp_path, adapted, mode
     with pytest.raises(MedusaError, match=f"for which {kind} has no place: give --merge-base DIR"):
         to(folder, tmp_path / "out", kind)
     merged = tmp_path / "merged"
-    work = convert(Request(str(folder), tmp_path / "out", kind, merge_base=str(merged)))
+    work = convert(ConversionRequest(str(folder), tmp_path / "out", kind, merge_base=str(merged)))
     engine = load_engine(LoadConfig(heads=str(tmp_path / "out"), dtype="float32", device="cpu"))
     assert engine.info.base == "merged"
     assert torch.allclose(engine.target.model(ids).logits, logits, atol=1e-4)
@@ -136,7 +136,7 @@ def test_native_heads_keep_their_adapter(tmp_path, adapted):
 
 def test_the_base_of_a_full_model_without_its_heads(tmp_path, base, model):
     full = named_heads(tmp_path / "full", "full", heads_of(model, "own"), base)
-    work = convert(Request(str(full), tmp_path / "a", "vllm"))
+    work = convert(ConversionRequest(str(full), tmp_path / "a", "vllm"))
     assert config_of(tmp_path / "a")[BASE_KEY] == str(full)
     assert any("--merge-base DIR writes the base without them" in note for note in work.notes)
     out = to(full, tmp_path / "b", "vllm", merge_base=str(tmp_path / "plain"))

@@ -18,7 +18,7 @@ from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from ui import launch
 from ui.layout import build_page
-from ui.serving.policy import Reach, policy_of
+from ui.serving.policy import Exposure, policy_of
 from ui.session import Session
 
 PATIENCE = 120
@@ -109,7 +109,7 @@ def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
 def test_the_page_is_served_with_nothing_beside_it(public):
     policy = policy_of({"SPACE_ID": "me/space"} if public else {})
     page = build_page(Session(LoadConfig(), policy=policy))
-    options = launch.launch_options(page, policy, Reach(None, share=False, hosted=public))
+    options = launch.launch_options(page, policy, Exposure(None, share=False, hosted=public))
     for closed in ("show_error", "enable_monitoring", "mcp_server", "ssr_mode", "run_history", "share"):
         assert options[closed] is False
     assert not {"allowed_paths", "auth", "strict_cors"} & options.keys()  # gradio's defaults, the safe ones

@@ -15,12 +15,13 @@ from bad_answers import CPU, refused, says, told, training
 from bad_input import Workshop, cut, larger_tokenizer
 from bad_tables import BASES, HEAD_ROWS, Row
 from bad_texts import FLAGS, PROMPTS, BadText
+from page_runs import run_chat, run_decode
 
 from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.chat import Message
 from medusa_core.config import GenerationConfig, LoadConfig
-from ui.records.conversation import Talk
-from ui.records.selection import DEFAULT, Chosen
+from ui.records.conversation import ChatState
+from ui.records.selection import DEFAULT, Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
 
@@ -58,7 +59,7 @@ def problem_of(updates):
 
 
 def decode(session, prompt, chosen=None):
-    return list(session.decode(prompt, SETTINGS | {"chosen": chosen or Chosen()}, StopFlag()))
+    return list(run_decode(session, prompt, SETTINGS | {"selection": chosen or Selection()}, StopFlag()))
 
 
 def new_tokens(updates):
@@ -160,10 +161,10 @@ def test_a_bad_choice_of_a_model_leaves_the_one_in_use(good_session, shop, name)
     row: Row = LOADS[name]
     named = row.build(shop)
     wish = LoadConfig(named.model, named.heads, dtype="float32")
-    *_, last = good_session.choose_model(wish, Chosen(), StopFlag())
+    *_, last = good_session.choose_model(wish, Selection(), StopFlag())
     if row.only_runs_fail:
         assert not last.problem
-        says(problem_of(decode(good_session, "abc", last.chosen)), row)
+        says(problem_of(decode(good_session, "abc", last.selection)), row)
     else:
         assert last.problem
         assert last.status.endswith("Still using engine.")
@@ -239,11 +240,11 @@ def test_a_bad_prompt_is_an_error_of_ours_in_python(engine_of_wide, name):
 @pytest.mark.parametrize("name", [_row(name) for name in PROMPTS])
 def test_a_bad_prompt_is_told_in_the_app(session, name):
     row = PROMPTS[name]
-    settings = SETTINGS | {"chosen": Chosen()}
+    settings = SETTINGS | {"selection": Selection()}
     says(problem_of(decode(session, row.text)), row)
     assert new_tokens(decode(session, "abc")) == 8
-    says(problem_of(list(session.chat(row.text, Talk(), settings, StopFlag()))), row)
-    assert new_tokens(list(session.chat("abc", Talk(), settings, StopFlag()))) == 8
+    says(problem_of(list(run_chat(session, row.text, ChatState(), settings, StopFlag()))), row)
+    assert new_tokens(list(run_chat(session, "abc", ChatState(), settings, StopFlag()))) == 8
 
 
 def test_other_texts_are_prompts(command, wide_engine):

@@ -28,11 +28,12 @@ from bad_input import (
     text,
 )
 from bad_tables import AGAIN, Row
+from page_runs import run_decode
 
 from medusa_core import MedusaError, generate, load
 from medusa_core.checkpoints.base import check_weights
 from medusa_core.config import LoadConfig
-from ui.records.selection import DEFAULT, Chosen
+from ui.records.selection import DEFAULT, Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
 
@@ -161,7 +162,7 @@ def test_settings_nobody_checks_end_in_one_line(command, shop, name):
         load(named.model, heads=named.heads, dtype="float32", device="cpu")
     says(str(caught.value), row)
     session = Session(LoadConfig(named.model, named.heads, dtype="float32", device="cpu"))
-    *_, last = session.decode("abc", SETTINGS | {"chosen": Chosen()}, StopFlag())
+    *_, last = run_decode(session, "abc", SETTINGS | {"selection": Selection()}, StopFlag())
     assert last.problem
     says(last.status, row)
 

@@ -12,7 +12,7 @@ import torch
 from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
 from medusa_core import Conversation, MedusaError
-from medusa_core.chat import Message, ReadText, turn_end
+from medusa_core.chat import Message, PromptCache, turn_end
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
@@ -87,7 +87,7 @@ def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
 def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
     """Keys and values after several turns against one plain forward over the same tokens."""
     engine = engine_for(VICUNA)
-    read = ReadText.nothing(engine.target)
+    read = PromptCache.nothing(engine.target)
     conversation = Conversation(engine, read=read)
     for question in QUESTIONS[:3]:
         ask(conversation, question)
@@ -294,7 +294,7 @@ def test_conversations_on_one_engine_do_not_meet(engine_for):
 def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
     engine = engine_for(CHATML)
     whole = Conversation(engine)
-    read, messages = ReadText.nothing(engine.target), []
+    read, messages = PromptCache.nothing(engine.target), []
     for question in QUESTIONS:
         expected = ask(whole, question)
         part = Conversation(engine, "", messages, read)

@@ -65,6 +65,16 @@ def test_fresh_heads_own_their_weights(model):
     assert torch.equal(heads.lm_weight[1], before)
 
 
+def test_fresh_heads_can_stand_on_the_lm_head_itself(model):
+    lm_head = model.get_output_embeddings()
+    heads = MedusaHeads.fresh(lm_head.weight, heads=3, layers=2, shared=True)
+    assert heads.shares_lm_head
+    assert heads.lm_weight.data_ptr() == lm_head.weight.data_ptr()
+    assert (heads.count, heads.layers) == (3, 2)
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(heads(hidden), lm_head(hidden).expand(3, -1, -1), atol=1e-5, rtol=1e-5)
+
+
 def test_a_shared_lm_head_is_neither_trained_nor_saved(model):
     lm_head = model.get_output_embeddings().weight
     own = MedusaHeads.fresh(lm_head, 2, 1)

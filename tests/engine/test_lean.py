@@ -13,10 +13,12 @@ from families import FAMILIES, alone, family_model
 from transformers import AutoModelForCausalLM
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.target import lean_weights
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import LAST_HIDDEN, Features
+from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean_cache import LEAN, lean_cache_row
 from medusa_core.target.model import Target
 from medusa_core.target.products import Operators
@@ -270,3 +272,9 @@ def test_an_engine_says_which_forward_it_runs(engine_folder):
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     assert engine.info.forward == engine.target.forward.words() == "lean forward"
     assert families.FAMILIES["llama"].model_type in LEAN
+
+
+def test_a_cache_of_another_forward_is_refused():
+    target, _ = chosen(llama())
+    with pytest.raises(MedusaError, match="of another forward: make one with new_cache"):
+        target.prefill([1, 2], TreeCache(2, 8))

@@ -72,7 +72,7 @@ def test_a_load_tells_where_it_is(engine_folder, engine):
     assert len(shares) > len(list(engine.target.model.parameters()))
     assert [s.estimate is None for s in stages] == [s.name == "files" for s in stages]
     assert stages[-1].estimate.parameters == loaded.info.parameters
-    assert all(stage.words and "\n" not in stage.words for stage in stages)
+    assert all(stage.message and "\n" not in stage.message for stage in stages)
 
 
 def test_two_loads_at_once_hear_each_of_their_own(engine_folder):
@@ -154,7 +154,7 @@ def test_downloads_are_told_in_bytes(hub, named):
     assert names_of(stages) == ["files", "memory", "files", "weights", "check", "heads"]
     # Small files first; it is told what the memory must hold before anything large is asked for.
     known = next(i for i, stage in enumerate(stages) if stage.name == "memory")
-    assert any("Downloading a/base: " in stage.words for stage in stages[known:])
+    assert any("Downloading a/base: " in stage.message for stage in stages[known:])
     shares = [stage.done for stage in stages[known:] if stage.name == "files" and stage.done]
     assert len(set(shares)) > 3
     assert all(0 < share <= 1 for share in shares)
@@ -164,7 +164,7 @@ def test_downloads_are_told_in_bytes(hub, named):
     again = []
     load_engine(LoadConfig(*named, "float32", "cpu"), again.append)
     assert hub.sent.count("model.safetensors") == 1
-    assert not any("Downloading" in stage.words for stage in again)
+    assert not any("Downloading" in stage.message for stage in again)
 
 
 def test_a_download_can_be_ended_and_taken_up_again(hub):

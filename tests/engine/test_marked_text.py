@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.text.marked_text import MarkedText, Piece
 from medusa_core.text.stopping import text_before_stop
+from medusa_core.text.streamed_text import StreamedText, TextSpan
 from ui.runs.chat import cut_to
 
 LETTERS = "abcé€"  # the last two take several bytes, each a token of its own
@@ -27,7 +27,7 @@ def tokens_of(text):
     stop=st.lists(st.text("abc", min_size=1, max_size=3), max_size=2),
 )
 def test_the_pieces_are_the_text_and_never_run_into_a_stop_string(text, sizes, stop):
-    tokens, marked, shown = tokens_of(text), MarkedText(decode, stop), []
+    tokens, marked, shown = tokens_of(text), StreamedText(decode, stop), []
     whole = text_before_stop(text, stop)
     while tokens:
         size = sizes.pop()
@@ -40,30 +40,30 @@ def test_the_pieces_are_the_text_and_never_run_into_a_stop_string(text, sizes, s
 
 
 def test_a_piece_says_who_proposed_it():
-    marked = MarkedText(decode)
+    marked = StreamedText(decode)
     assert marked.add(tokens_of("abc"), [False, True, True, True]) == [
-        Piece("a"), Piece("b", True), Piece("c", True),
+        TextSpan("a"), TextSpan("b", True), TextSpan("c", True),
     ]  # fmt: skip
 
 
 def test_what_could_be_the_start_of_a_stop_string_waits():
-    marked = MarkedText(decode, ["bc"])
-    assert marked.add(tokens_of("ab"), [False, True]) == [Piece("a")]
-    assert marked.add(tokens_of("a"), [False]) == [Piece("b", True)]
-    assert marked.add(tokens_of("bc"), [False, True]) == [Piece("a")]
+    marked = StreamedText(decode, ["bc"])
+    assert marked.add(tokens_of("ab"), [False, True]) == [TextSpan("a")]
+    assert marked.add(tokens_of("a"), [False]) == [TextSpan("b", True)]
+    assert marked.add(tokens_of("bc"), [False, True]) == [TextSpan("a")]
     assert marked.rest("aba") == []
 
 
 def test_pieces_are_cut_to_the_words_that_are_kept():
     pieces = [
-        Piece("\n"),
-        Piece(" I", True),
-        Piece(" am", True),
-        Piece(""),
-        Piece(" he"),
-        Piece("re. "),
-        Piece("U", True),
+        TextSpan("\n"),
+        TextSpan(" I", True),
+        TextSpan(" am", True),
+        TextSpan(""),
+        TextSpan(" he"),
+        TextSpan("re. "),
+        TextSpan("U", True),
     ]
-    assert cut_to("I am here.", pieces) == (Piece("I am", True), Piece(" here."))
+    assert cut_to("I am here.", pieces) == (TextSpan("I am", True), TextSpan(" here."))
     assert cut_to("", pieces) == ()
-    assert cut_to("something else", pieces) == (Piece("something else"),)
+    assert cut_to("something else", pieces) == (TextSpan("something else"),)

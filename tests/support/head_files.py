@@ -9,7 +9,7 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.checkpoints.convert import ConversionRequest, convert
 from medusa_core.drafters.medusa.heads import MedusaHeads
 
 BASE_KEY = "base_model_name_or_path"
@@ -149,5 +149,5 @@ def tensors_in(folder):
 
 def to(where, target, kind, **settings):
     """Convert, and return the folder that was written."""
-    convert(Request(str(where), target, kind, **settings))
+    convert(ConversionRequest(str(where), target, kind, **settings))
     return target

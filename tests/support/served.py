@@ -18,7 +18,7 @@ from medusa_core.config import LoadConfig
 from ui.launch import launch_options
 from ui.layout import build_page
 from ui.serving.connections import limit_connections
-from ui.serving.policy import Reach, policy_of
+from ui.serving.policy import Exposure, policy_of
 from ui.session import Session
 
 PATIENCE = 60  # seconds until a test gives up waiting
@@ -99,7 +99,7 @@ def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
     session = Session(LoadConfig(str(folder), dtype="float32", device="cpu"), policy=policy)
     page = build_page(session)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    reach = Reach("127.0.0.1", share=False, hosted=policy.public if proxied is None else proxied)
+    reach = Exposure("127.0.0.1", share=False, hosted=policy.public if proxied is None else proxied)
     options = launch_options(page, policy, reach)
     launch(
         page, **{name: value for name, value in options.items() if name not in ("server_port", "ssr_mode")}

@@ -28,9 +28,9 @@ def close_gate(monkeypatch: pytest.MonkeyPatch, stage: str) -> Gate:
     """From now on every load waits at `stage` until the gate is opened."""
     gate, real = Gate(stage), loading.load_engine
 
-    def slow(config, watch=lambda told: None):
+    def slow(config, on_progress=lambda stage: None):
         def pause(told):
-            watch(told)
+            on_progress(told)
             if told.name == gate.stage:
                 gate.wait()
 

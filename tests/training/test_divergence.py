@@ -10,11 +10,11 @@ from training_runs import settings_for
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config
-from medusa_core.training.divergence import Ceiling, Course
+from medusa_core.training.divergence import DivergenceLimit, LossTracker
 from medusa_core.training.recipes import train
 
 CHANCE = math.log(4096)  # 8.3
-WATCH = Ceiling("loss/1", CHANCE)
+WATCH = DivergenceLimit("loss/1", CHANCE)
 
 # Measured on the embedded model with fresh heads and 1024 tokens a step, at these learning rates.
 HEALTHY = {
@@ -37,7 +37,7 @@ LOST = {
 def faults(losses):
     course, found = None, []
     for loss in losses:
-        course = Course.after(course, loss)
+        course = LossTracker.after(course, loss)
         found.append(course.fault(WATCH))
     return [fault for fault in found if fault]
 
@@ -60,9 +60,9 @@ def test_what_is_said():
 
 
 def test_the_course_outlives_a_checkpoint():
-    course = Course.after(Course.after(None, 9.8), 4.0)
-    assert Course.restored(course.to_save()) == course
-    assert Course.restored(None) is None
+    course = LossTracker.after(LossTracker.after(None, 9.8), 4.0)
+    assert LossTracker.restored(course.to_save()) == course
+    assert LossTracker.restored(None) is None
 
 
 def test_a_run_that_goes_on_remembers_its_beginning(trained_base, tmp_path):

@@ -16,7 +16,7 @@ from ui.serving.admission import (
     WAITING_EVENTS_OF_AN_ADDRESS,
     WAITING_RUNS,
     WAITING_RUNS_OF_AN_ADDRESS,
-    Ask,
+    QueuedRequest,
     address_of,
     refusal,
 )
@@ -120,10 +120,11 @@ def test_a_closed_page_ends_its_run(site, run):
 def test_refusals_follow_from_who_is_there():
     def asks(count, run=True, waiting=True, **names):
         return [
-            Ask(names.get("page", f"p{i}"), names.get("address", f"a{i}"), run, waiting) for i in range(count)
+            QueuedRequest(names.get("page", f"p{i}"), names.get("address", f"a{i}"), run, waiting)
+            for i in range(count)
         ]
 
-    me = Ask("me", "home", run=True)
+    me = QueuedRequest("me", "home", run=True)
     assert refusal(me, []) is None
     assert refusal(me, asks(1, page="me", waiting=False)) is None
     assert "2 runs" in refusal(me, asks(1, page="me", waiting=False) + asks(1, page="me"))
@@ -133,7 +134,7 @@ def test_refusals_follow_from_who_is_there():
     assert "your address" in refusal(me, asks(WAITING_RUNS_OF_AN_ADDRESS, address="home"))
     # Small things stand in no run's way, nor runs in theirs.
     assert refusal(me, asks(150, run=False, address="home")) is None
-    small = Ask("me", "home", run=False)
+    small = QueuedRequest("me", "home", run=False)
     assert refusal(small, asks(WAITING_RUNS, page="me", address="home")) is None
     assert refusal(small, asks(WAITING_EVENTS_OF_AN_ADDRESS, run=False, address="home")) is not None
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 import tiny
+from page_runs import run_chat
 
 from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -19,9 +20,9 @@ from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine
 from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
-from medusa_core.text.marked_text import Piece
-from ui.records.conversation import MOST_TURNS, Talk, Turn
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from medusa_core.text.streamed_text import TextSpan
+from ui.records.conversation import MOST_TURNS, ChatState, Turn
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag
 from ui.runs.chat import NOT_SENT, chat_notice
@@ -36,7 +37,7 @@ TEMPLATE = (
 )
 SETTINGS = {
     "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 12, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "chosen": Chosen(),
+    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "selection": Selection(),
 }  # fmt: skip
 CONFIG = GenerationConfig.of(max_new_tokens=12)
 QUESTIONS = ["abc", "hij", "de"]
@@ -67,19 +68,19 @@ def loaded(load):
     return load_engine(load)
 
 
-def say(session, text, talk=Talk(), **settings):  # noqa: B008 - frozen
-    return list(session.chat(text, talk, SETTINGS | settings, StopFlag()))
+def say(session, text, state=ChatState(), **settings):  # noqa: B008 - frozen
+    return list(run_chat(session, text, state, SETTINGS | settings, StopFlag()))
 
 
-def talk_of(updates) -> Talk:
+def talk_of(updates) -> ChatState:
     assert [update.status for update in updates if update.problem] == []
-    return updates[-1].talk
+    return updates[-1].state
 
 
-def converse(session, questions=QUESTIONS, talk=Talk(), **settings) -> Talk:  # noqa: B008 - frozen
+def converse(session, questions=QUESTIONS, state=ChatState(), **settings) -> ChatState:  # noqa: B008 - frozen
     for question in questions:
-        talk = talk_of(say(session, question, talk, **settings))
-    return talk
+        state = talk_of(say(session, question, state, **settings))
+    return state
 
 
 def expected(engine: Engine, questions=QUESTIONS):
@@ -98,16 +99,16 @@ def reused(turn: Turn) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def texts(talk: Talk):
-    return [Message(turn.role, turn.text) for turn in talk.turns]
+def texts(state: ChatState):
+    return [Message(turn.role, turn.text) for turn in state.turns]
 
 
 def test_replies_are_those_of_the_engines_own_conversation(session, loaded):
     conversation, replies = expected(loaded)
-    talk = converse(session)
-    assert texts(talk) == conversation.messages
-    assert any(piece.drafted for turn in talk.turns for piece in turn.pieces)
-    for turn, reply in zip(talk.turns[1::2], replies, strict=True):
+    state = converse(session)
+    assert texts(state) == conversation.messages
+    assert any(piece.drafted for turn in state.turns for piece in turn.pieces)
+    for turn, reply in zip(state.turns[1::2], replies, strict=True):
         assert f"{len(reply.summary.token_ids)} tokens in {reply.summary.steps} steps" in turn.figures
         assert reused(turn) == (reply.reused, len(reply.prompt))
     assert all(reply.reused > 0 for reply in replies[1:])
@@ -133,70 +134,72 @@ def test_everything_that_crosses_can_be_pickled_and_taken_up_elsewhere(session, 
     conversation, _ = expected(loaded)
     updates = say(session, QUESTIONS[0])
     assert pickle.loads(pickle.dumps(updates)) == updates
-    talk = converse(Session(load), QUESTIONS[1:], pickle.loads(pickle.dumps(talk_of(updates))))
-    assert texts(talk) == conversation.messages
-    assert reused(talk.turns[3])[0] == 0
-    assert reused(talk.turns[5])[0] > 0
+    state = converse(Session(load), QUESTIONS[1:], pickle.loads(pickle.dumps(talk_of(updates))))
+    assert texts(state) == conversation.messages
+    assert reused(state.turns[3])[0] == 0
+    assert reused(state.turns[5])[0] > 0
 
 
 def test_stop_keeps_the_words_that_are_there(session, loaded):
     flag, seen = StopFlag(), []
-    for update in session.chat(QUESTIONS[0], Talk(), SETTINGS, flag):
+    for update in run_chat(session, QUESTIONS[0], ChatState(), SETTINGS, flag):
         seen.append(update)
         flag.stopped = sum(bool(u.message) for u in seen) == 3  # begin and two steps
-    talk = talk_of(seen)
+    state = talk_of(seen)
     _, (whole, *_) = expected(loaded)
-    part = talk.turns[1].text
+    part = state.turns[1].text
     assert part
     assert whole.summary.text.strip().startswith(part)
     assert len(part) < len(whole.summary.text.strip())
-    assert "stopped" in talk.turns[1].figures
+    assert "stopped" in state.turns[1].figures
     # And the conversation goes on from there, with what was read.
-    slow = Conversation(loaded, "", texts(talk))
+    slow = Conversation(loaded, "", texts(state))
     reply = slow.reply("hij", CONFIG)
     assert list(reply)
-    talk = talk_of(say(session, "hij", talk))
-    assert texts(talk) == slow.messages
-    assert reused(talk.turns[3])[0] > len(part)
+    state = talk_of(say(session, "hij", state))
+    assert texts(state) == slow.messages
+    assert reused(state.turns[3])[0] > len(part)
 
 
 def test_stop_reaches_a_message_that_still_waits(session):
     session.load()
-    updates = list(session.chat("abc", Talk(), SETTINGS, StopFlag(stopped=True)))
+    updates = list(run_chat(session, "abc", ChatState(), SETTINGS, StopFlag(stopped=True)))
     assert updates[-1].status == NOT_SENT
-    assert not any(getattr(update, "talk", None) or update.message for update in updates)
+    assert not any(getattr(update, "state", None) or update.message for update in updates)
 
 
 def test_other_heads_go_on_with_what_was_read(session, loaded, model):
     _, replies = expected(loaded)
-    talk = converse(session, QUESTIONS[:2])
+    state = converse(session, QUESTIONS[:2])
     shared = []
     list(session.on_engine(lambda engine: iter([shared.append(engine)])))
     other = with_heads(shared[0], heads=tiny.random_heads(model))
-    mine = Chosen().with_engine(session.add_engine("random", other), "random")
-    talk = talk_of(say(session, QUESTIONS[2], talk, heads=YOURS, chosen=mine))
-    assert talk.turns[5].text == replies[2].summary.text.strip()  # greedy: any heads, the same text
-    assert reused(talk.turns[5]) == (replies[2].reused, len(replies[2].prompt))
+    mine = Selection().with_engine(session.add_engine("random", other), "random")
+    state = talk_of(say(session, QUESTIONS[2], state, heads=YOURS, selection=mine))
+    assert state.turns[5].text == replies[2].summary.text.strip()  # greedy: any heads, the same text
+    assert reused(state.turns[5]) == (replies[2].reused, len(replies[2].prompt))
 
 
 def test_another_model_reads_the_messages_again(session, folder, tmp_path):
-    talk = converse(session, QUESTIONS[:1])
+    state = converse(session, QUESTIONS[:1])
     shutil.copytree(folder, tmp_path / "other")
     tiny.build_model(tiny.tiny_config(2), seed=7).save_pretrained(tmp_path / "other")
     wish = LoadConfig(str(tmp_path / "other"), dtype="float32", device="cpu")
-    theirs = list(session.choose_model(wish, Chosen(), StopFlag()))[-1].chosen
-    slow = Conversation(load_engine(wish), "", texts(talk))
+    theirs = list(session.choose_model(wish, Selection(), StopFlag()))[-1].selection
+    slow = Conversation(load_engine(wish), "", texts(state))
     reply = slow.reply("hij", CONFIG)
     assert list(reply)
-    longer = talk_of(say(session, "hij", talk, chosen=theirs))
+    longer = talk_of(say(session, "hij", state, selection=theirs))
     assert texts(longer) == slow.messages
     assert reused(longer.turns[3]) == (0, len(reply.prompt))
     # Back to the model before: it still has what it read.
-    assert reused(converse(session, ["hij"], talk).turns[3])[0] > 0
+    assert reused(converse(session, ["hij"], state).turns[3])[0] > 0
 
 
 def long_talk(count, characters=1):
-    return Talk(turns=(Turn("user", (Piece("a" * characters),)), Turn("assistant", ())) * (count // 2))
+    return ChatState(
+        turns=(Turn("user", (TextSpan("a" * characters),)), Turn("assistant", ())) * (count // 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,22 +219,22 @@ def long_talk(count, characters=1):
 )  # fmt: skip
 def test_what_cannot_be_said_leaves_the_conversation_as_it_was(session, loaded, text, changes, words):
     _, replies = expected(loaded, QUESTIONS[:2])
-    talk = converse(session, QUESTIONS[:1])
+    state = converse(session, QUESTIONS[:1])
     changes = dict(changes)
     settings = changes.pop("settings", {})
-    updates = say(session, text, replace(talk, **changes), **settings)
+    updates = say(session, text, replace(state, **changes), **settings)
     assert updates[-1].problem
     assert words in updates[-1].status
     assert "\n" not in updates[-1].status
-    assert not any(getattr(update, "talk", None) for update in updates)
-    talk = converse(session, QUESTIONS[1:2], talk)
-    assert talk.turns[3].text == replies[1].summary.text.strip()
-    assert reused(talk.turns[3]) == (replies[1].reused, len(replies[1].prompt))
+    assert not any(getattr(update, "state", None) for update in updates)
+    state = converse(session, QUESTIONS[1:2], state)
+    assert state.turns[3].text == replies[1].summary.text.strip()
+    assert reused(state.turns[3]) == (replies[1].reused, len(replies[1].prompt))
 
 
 def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loaded, monkeypatch):
     _, replies = expected(loaded, QUESTIONS[:2])
-    talk = converse(session, QUESTIONS[:1])
+    state = converse(session, QUESTIONS[:1])
     verify, calls = Target.verify, []
 
     def failing(self, *arguments):
@@ -242,18 +245,18 @@ def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loade
 
     with monkeypatch.context() as patch:
         patch.setattr(Target, "verify", failing)
-        updates = say(session, "hij", talk)
+        updates = say(session, "hij", state)
     assert updates[-1].problem
     assert "secret" not in updates[-1].status
     assert any(getattr(update, "transcript", None) for update in updates)  # it had begun
-    talk = converse(session, QUESTIONS[1:2], talk)
-    assert talk.turns[3].text == replies[1].summary.text.strip()
+    state = converse(session, QUESTIONS[1:2], state)
+    assert state.turns[3].text == replies[1].summary.text.strip()
 
 
 def test_two_visitors_never_meet(session, loaded):
     alone, _ = expected(loaded)
     other = QUESTIONS[::-1]
-    one = two = Talk()
+    one = two = ChatState()
     for mine, theirs in zip(QUESTIONS, other, strict=True):
         one, two = converse(session, [mine], one), converse(session, [theirs], two)
     assert one.id != two.id
@@ -263,14 +266,14 @@ def test_two_visitors_never_meet(session, loaded):
 
 
 def test_a_new_conversation_starts_from_nothing_said(session, loaded):
-    talk = converse(session)
-    assert talk.anew() == Talk(talk.id)
-    again = converse(session, QUESTIONS, talk.anew())
-    assert texts(again) == texts(talk)
+    state = converse(session)
+    assert state.anew() == ChatState(state.id)
+    again = converse(session, QUESTIONS, state.anew())
+    assert texts(again) == texts(state)
 
 
 def test_leaving_ends_the_reply(session):
-    run = session.chat("abc", Talk(), SETTINGS, StopFlag())
+    run = run_chat(session, "abc", ChatState(), SETTINGS, StopFlag())
     while not (update := next(run)).message:
         pass
     assert update.message
@@ -279,24 +282,24 @@ def test_leaving_ends_the_reply(session):
 
 
 def test_old_messages_stay_to_be_seen_when_the_context_has_no_room(session, loaded):
-    talk = Talk()
-    while all(turn.read for turn in talk.turns):
-        assert len(talk.turns) < 40
-        talk = converse(session, ["abcdefghijkl"], talk)
-    gone = sum(not turn.read for turn in talk.turns)
-    assert [turn.read for turn in talk.turns] == [False] * gone + [True] * (len(talk.turns) - gone)
-    assert f"the oldest {gone} messages no longer fit" in talk.turns[-1].figures
-    slow = Conversation(loaded, "", [Message(turn.role, turn.text) for turn in talk.read])
+    state = ChatState()
+    while all(turn.read for turn in state.turns):
+        assert len(state.turns) < 40
+        state = converse(session, ["abcdefghijkl"], state)
+    gone = sum(not turn.read for turn in state.turns)
+    assert [turn.read for turn in state.turns] == [False] * gone + [True] * (len(state.turns) - gone)
+    assert f"the oldest {gone} messages no longer fit" in state.turns[-1].figures
+    slow = Conversation(loaded, "", [Message(turn.role, turn.text) for turn in state.read])
     reply = slow.reply("de", CONFIG)
     assert list(reply)
-    talk = converse(session, ["de"], talk)
-    assert talk.turns[-1].text == reply.summary.text.strip()
-    assert sum(not turn.read for turn in talk.turns) == gone + reply.dropped
+    state = converse(session, ["de"], state)
+    assert state.turns[-1].text == reply.summary.text.strip()
+    assert sum(not turn.read for turn in state.turns) == gone + reply.dropped
 
 
 def test_a_model_without_a_template_continues_the_text_and_says_so(engine_folder):
     session = Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
-    assert session.chat_notice(Chosen()).startswith(
+    assert session.chat_notice(Selection()).startswith(
         f"{engine_folder.name} has no chat template: it continues"
     )
     engine = load_engine(session.load_config)
@@ -307,10 +310,10 @@ def test_a_model_without_a_template_continues_the_text_and_says_so(engine_folder
 
 
 def test_the_notice_is_for_those_who_need_one(session, model, tmp_path):
-    assert session.chat_notice(Chosen()) == ""
-    put_away = Chosen(model=LoadConfig(str(tmp_path)))
+    assert session.chat_notice(Selection()) == ""
+    put_away = Selection(model=LoadConfig(str(tmp_path)))
     assert session.chat_notice(put_away) == ""
-    assert "no config.json" in Session(put_away.model).chat_notice(Chosen())
+    assert "no config.json" in Session(put_away.model).chat_notice(Selection())
     assert "no tokenizer" in chat_notice(tiny.build_engine(model, None, tokenizer=False))
 
 
@@ -318,9 +321,9 @@ def test_what_was_read_goes_with_its_model(session, load, loaded):
     """A model that is put away must leave its memory: a conversation on it may not hold it."""
     own = load_engine(load)
     model = weakref.ref(own.target)
-    mine = Chosen().with_engine(session.add_engine("own", own), "own")
+    mine = Selection().with_engine(session.add_engine("own", own), "own")
     del own
-    talk_of(say(session, "abc", heads=YOURS, chosen=mine))
+    talk_of(say(session, "abc", heads=YOURS, selection=mine))
     gc.collect()
     assert model() is not None
     for _ in range(MOST_ENGINES):

@@ -10,7 +10,7 @@ from starlette.datastructures import Address, Headers
 
 from ui.launch import launch_options
 from ui.serving.admission import asker, in_queue
-from ui.serving.policy import Reach
+from ui.serving.policy import Exposure
 from ui.serving.request_body import RequestRefusedError
 from ui.serving.routes import Names
 
@@ -87,11 +87,11 @@ def test_the_served_pages_obey(engine_folder):
 @pytest.mark.parametrize(
     ("reach", "proxied"),
     [
-        (Reach(None, share=False, hosted=False), False),
-        (Reach("0.0.0.0", share=False, hosted=False), False),
-        (Reach("192.168.1.7", share=False, hosted=False), False),
-        (Reach(None, share=True, hosted=False), True),
-        (Reach("0.0.0.0", share=False, hosted=True), True),
+        (Exposure(None, share=False, hosted=False), False),
+        (Exposure("0.0.0.0", share=False, hosted=False), False),
+        (Exposure("192.168.1.7", share=False, hosted=False), False),
+        (Exposure(None, share=True, hosted=False), True),
+        (Exposure("0.0.0.0", share=False, hosted=True), True),
     ],
 )
 def test_a_proxy_is_there_where_the_owner_set_one_up(reach, proxied):
@@ -125,7 +125,7 @@ def test_the_queue_and_the_guard_count_addresses_alike(proxied):
     asks = list(in_queue(SimpleNamespace(_queue=queue), proxied=proxied))
     assert [ask.waiting for ask in asks] == [True, True, False]
     assert len({ask.address for ask in asks}) == (3 if proxied else 1)
-    reach = Reach("0.0.0.0", share=False, hosted=proxied)
+    reach = Exposure("0.0.0.0", share=False, hosted=proxied)
     guard = launch_options(None, PUBLIC, reach)["app_kwargs"]["middleware"][0]
     assert guard.kwargs["proxied"] is proxied
     assert guard.kwargs["names"] == Names(private=False, host="0.0.0.0")

@@ -19,7 +19,7 @@ from medusa_core.loading import devices, memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from ui.records.updates import StopFlag
-from ui.serving.engine_cache import ModelShelf
+from ui.serving.engine_cache import ModelCache
 from ui.serving.model_loader import WAITING, Loading, ModelLoader
 
 
@@ -34,7 +34,7 @@ def sources(engine_folder, tmp_path_factory):
 
 @pytest.fixture
 def shelf():
-    return ModelShelf()
+    return ModelCache()
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_the_estimate_is_that_of_the_command_line(loader, sources):
 
 
 def test_the_shelf_drops_what_was_not_used_for_longest_but_nothing_in_use():
-    shelf, (a, b, c, d) = ModelShelf(most=2), [LoadConfig(name) for name in "abcd"]
+    shelf, (a, b, c, d) = ModelCache(most=2), [LoadConfig(name) for name in "abcd"]
     engines = {source: object() for source in (a, b, c, d)}
     for source in (a, b):
         shelf.add(source, engines[source])
@@ -238,7 +238,7 @@ def test_nothing_is_put_away_for_a_model_that_never_fits(loader, shelf, sources,
 
 def test_the_bytes_of_a_model_are_those_of_its_weights(model):
     engine = tiny.build_engine(model, tiny.random_heads(model))
-    shelf = ModelShelf()
+    shelf = ModelCache()
     shelf.add(LoadConfig("a"), engine)
     assert shelf.droppable_bytes() == weights_of(engine)
     with shelf.in_use(LoadConfig("a")):

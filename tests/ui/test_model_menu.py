@@ -9,7 +9,7 @@ import pytest
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.serving.models import in_page
-from ui.serving.policy import Offer, Policy
+from ui.serving.policy import AllowedModel, Policy
 from ui.session import Session
 from ui.tabs.model_bar.menu import (
     LONGEST_NAME,
@@ -23,7 +23,7 @@ from ui.tabs.model_bar.menu import (
     wish_of,
 )
 
-OFFERS = (Offer("owner/model", "owner/heads"), Offer("/srv/secret place/model", "none"))
+OFFERS = (AllowedModel("owner/model", "owner/heads"), AllowedModel("/srv/secret place/model", "none"))
 USED = LoadConfig("a/b", dtype="float16", quantize="4bit")
 
 
@@ -58,7 +58,7 @@ def test_a_public_page_shows_the_owners_list_alone_and_no_path(public):
 
 def test_each_entry_means_its_model(private, public):
     for label, value in entries(public, [])[1:]:
-        assert Offer(wish_of(public, value).model, wish_of(public, value).heads) in OFFERS, label
+        assert AllowedModel(wish_of(public, value).model, wish_of(public, value).heads) in OFFERS, label
     assert wish_of(private, OWN) == private.load_config
     assert wish_of(private, value_of(USED), "", "", "auto", "none") == USED
     assert wish_of(private, OTHER, "x", "none", "auto", "8bit") == LoadConfig("x", "none", quantize="8bit")

@@ -10,22 +10,22 @@ from dataclasses import replace
 import pytest
 import tiny
 from other_model import other_model
-from page_runs import MINE, SETTINGS, problem_of, trace_of
+from page_runs import MINE, SETTINGS, problem_of, run_compare, run_decode, trace_of
 from slow_loading import close_gate
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.selection import YOURS, Chosen
+from ui.records.selection import YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.serving.model_loader import Loading
 from ui.serving.models import ModelUpdate, name_of
-from ui.serving.policy import Offer, Policy
+from ui.serving.policy import AllowedModel, Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
+from ui.tabs.train import run as train_run
 from ui.tabs.train import tab as train_tab
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads
-from ui.tabs.trees import lab as tree_lab
+from ui.tabs.trees import head_stats
 from ui.tabs.trees.timing import measure
 
 
@@ -55,23 +55,23 @@ def wish(folder, **changes):
     return LoadConfig(str(folder), **({"dtype": "float32"} | changes))
 
 
-def choose(session, wanted, chosen=None):
+def choose(session, wanted, selection=None):
     """All updates, and what is chosen afterwards."""
-    chosen = chosen or Chosen()
-    updates = list(session.choose_model(wanted, chosen, StopFlag()))
-    new = [update.chosen for update in updates if isinstance(update, ModelUpdate)]
-    return updates, (new[-1] if new else chosen)
+    selection = selection or Selection()
+    updates = list(session.choose_model(wanted, selection, StopFlag()))
+    new = [update.selection for update in updates if isinstance(update, ModelUpdate)]
+    return updates, (new[-1] if new else selection)
 
 
-def taken(session, wanted, chosen=None):
-    updates, chosen = choose(session, wanted, chosen)
+def taken(session, wanted, selection=None):
+    updates, selection = choose(session, wanted, selection)
     assert not updates[-1].problem, updates[-1].status
-    return chosen
+    return selection
 
 
-def decode(session, chosen=None, **changes):
-    settings = SETTINGS | {"chosen": chosen or Chosen()} | changes
-    return list(session.decode("abc", settings, StopFlag()))
+def decode(session, selection=None, **changes):
+    settings = SETTINGS | {"selection": selection or Selection()} | changes
+    return list(run_decode(session, "abc", settings, StopFlag()))
 
 
 # ---- for one visitor -------------------------------------------------------------------------------------
@@ -91,13 +91,15 @@ def test_a_chosen_model_is_used_by_its_visitor_alone(session, other):
 
 def test_it_can_be_compared_and_its_trees_are_those_of_its_heads(session, other):
     mine = taken(session, wish(other))
-    race = list(session.compare("abc", SETTINGS | {"chosen": mine, "max_new_tokens": 8}, 1, StopFlag()))
+    race = list(
+        run_compare(session, "abc", SETTINGS | {"selection": mine, "max_new_tokens": 8}, 1, StopFlag())
+    )
     assert race[-1].status.startswith("Measured")
-    lab = tree_lab.lab_of(session, mine)
-    assert len(lab.accuracies) == 2
-    assert lab.belongs_to(mine)
-    assert not lab.belongs_to(Chosen())
-    assert "Nobody has counted" in tree_lab.sentence(lab, 6)
+    stats = head_stats.stats_of(session, mine)
+    assert len(stats.accuracies) == 2
+    assert stats.belongs_to(mine)
+    assert not stats.belongs_to(Selection())
+    assert "Nobody has counted" in head_stats.sentence(stats, 6)
 
 
 def test_a_choice_is_plain_data(session, other):
@@ -106,19 +108,19 @@ def test_a_choice_is_plain_data(session, other):
 
 
 def test_own_heads_and_tree_go_with_their_model_and_stay_with_it(session, other):
-    mine = Chosen("id", "mine", ((0,),))
+    mine = Selection("id", "mine", ((0,),))
     updates, new = choose(session, wish(other), mine)
-    assert new == Chosen(model=new.model)
+    assert new == Selection(model=new.model)
     assert "is put away" in updates[-1].status
     assert new.with_engine("id", "mine").with_tree([[0]]).model == new.model
     kept = new.with_tree([[0]])
     assert taken(session, wish(other), kept) == kept  # the same model again
-    assert taken(session, session.load_config, kept) == Chosen()
+    assert taken(session, session.load_config, kept) == Selection()
 
 
 def test_the_apps_own_model_is_chosen_without_loading_it_twice(session, load):
-    updates, chosen = choose(session, load, Chosen(model=wish("x")))
-    assert chosen == Chosen()
+    updates, selection = choose(session, load, Selection(model=wish("x")))
+    assert selection == Selection()
     assert not any(isinstance(update, Loading) for update in updates)
 
 
@@ -154,7 +156,7 @@ def test_a_fault_in_the_program_is_said_without_its_details(session, other, monk
 
 def test_cancelling_keeps_the_model_in_use(session, other, monkeypatch):
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
-    updates = session.choose_model(wish(other), Chosen(), flag)
+    updates = session.choose_model(wish(other), Selection(), flag)
     while not gate.reached.is_set():
         next(updates)
     flag.stopped = True
@@ -168,7 +170,7 @@ def test_cancelling_keeps_the_model_in_use(session, other, monkeypatch):
 def test_the_memory_is_told_without_loading(session, other):
     *_, last = session.estimate_model(wish(other), StopFlag())
     assert last.status.startswith("other needs about")
-    assert session.model_at_hand(Chosen(model=wish(other))) is None
+    assert session.model_at_hand(Selection(model=wish(other))) is None
     *_, last = session.estimate_model(LoadConfig("/no/such"), StopFlag())
     assert last.problem
     assert last.status.startswith("Nobody can tell: there is no folder")
@@ -180,7 +182,7 @@ def test_the_memory_is_told_without_loading(session, other):
 def test_runs_of_others_go_on_while_a_model_is_loaded(session, other, monkeypatch):
     decode(session)  # so that the app's own model is there
     gate = close_gate(monkeypatch, "weights")
-    updates = session.choose_model(wish(other), Chosen(), StopFlag())
+    updates = session.choose_model(wish(other), Selection(), StopFlag())
     while not gate.reached.is_set():
         next(updates)
     trace_of(decode(session))
@@ -208,7 +210,7 @@ def test_two_visitors_with_two_models_at_once(session, other):
 
 def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, other):
     mine = taken(session, wish(other))
-    assert session._models._shelf.drop_oldest()
+    assert session._models._cache.drop_oldest()
     assert "put away" in session.badge(mine)
     assert trace_of(decode(session, mine))["model"]["base"] == "other"
     assert "2 Medusa heads" in session.badge(mine)
@@ -216,9 +218,9 @@ def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, othe
 
 def test_stop_while_it_is_loaded_again_ends_the_run(session, other, monkeypatch):
     mine = taken(session, wish(other))
-    session._models._shelf.drop_oldest()
+    session._models._cache.drop_oldest()
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
-    run = session.decode("abc", SETTINGS | {"chosen": mine}, flag)
+    run = run_decode(session, "abc", SETTINGS | {"selection": mine}, flag)
     while not gate.reached.is_set():
         next(run)
     flag.stopped = True
@@ -231,18 +233,18 @@ def test_a_model_whose_folder_has_gone_gives_a_sentence(session, other, tmp_path
     folder = tmp_path / "moved"
     shutil.copytree(other, folder)
     mine = taken(session, wish(folder))
-    session._models._shelf.drop_oldest()
+    session._models._cache.drop_oldest()
     shutil.rmtree(folder)
     assert "there is no folder" in problem_of(decode(session, mine))
 
 
 def test_a_run_keeps_its_model_from_being_put_away(session, other):
     mine = taken(session, wish(other))
-    run = session.decode("abc", SETTINGS | {"chosen": mine}, StopFlag())
+    run = run_decode(session, "abc", SETTINGS | {"selection": mine}, StopFlag())
     next(run)
-    assert not session._models._shelf.drop_oldest()
+    assert not session._models._cache.drop_oldest()
     run.close()
-    assert session._models._shelf.drop_oldest()
+    assert session._models._cache.drop_oldest()
 
 
 # ---- without heads ---------------------------------------------------------------------------------------
@@ -254,16 +256,16 @@ def test_a_model_without_heads_decodes_plainly_and_says_so(session, base):
     updates = decode(session, mine)
     assert any("plain decoding" in (update.badge or "") for update in updates)
     assert trace_of(updates)["output"]["tokens_per_step"] == 1
-    compared = list(session.compare("abc", SETTINGS | {"chosen": mine}, 1, StopFlag()))
+    compared = list(run_compare(session, "abc", SETTINGS | {"selection": mine}, 1, StopFlag()))
     assert "nothing to compare with plain decoding: choose a model with heads" in problem_of(compared)
 
 
 def test_the_trees_of_a_model_without_heads_are_explained(session, base):
     mine = taken(session, wish(base))
-    lab = tree_lab.lab_of(session, mine)
-    assert "this model has none" in lab.source
-    assert "has no Medusa heads" in tree_lab.sentence(lab, 8)
-    *_, last = measure(session, lab, mine, False, StopFlag())
+    stats = head_stats.stats_of(session, mine)
+    assert "this model has none" in stats.source
+    assert "has no Medusa heads" in head_stats.sentence(stats, 8)
+    *_, last = measure(session, stats, mine, False, StopFlag())
     assert "nothing can be measured: choose a model with heads" in last.update.status
     trace_of(decode(session, mine.with_tree([[0], [0, 0]]), tree="yours"))
 
@@ -278,8 +280,8 @@ def test_heads_can_be_left_out(session, engine_folder):
 
 @pytest.fixture
 def public(load, other, assets):
-    policy = Policy(public=True, offers=(Offer(str(other)), Offer(str(other), "none")), training=False)
-    return Session(load, assets, policy)
+    offers = AllowedModel(str(other)), AllowedModel(str(other), "none")
+    return Session(load, assets, Policy(public=True, offers=offers, training=False))
 
 
 @pytest.mark.parametrize(
@@ -290,8 +292,8 @@ def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other
     assert "is not offered here: choose one of the list" in problem_of(choose(public, wanted)[0])
     *_, last = public.estimate_model(wanted, StopFlag())
     assert "is not offered here" in last.status
-    assert "is not offered here" in problem_of(decode(public, Chosen(model=wanted)))
-    assert not list(public._models._shelf._models)
+    assert "is not offered here" in problem_of(decode(public, Selection(model=wanted)))
+    assert not list(public._models._cache._models)
 
 
 def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load):
@@ -307,7 +309,7 @@ def test_trust_and_device_are_the_owners_everywhere(session, other):
 
 
 def test_the_apps_own_model_needs_no_offer(public, load):
-    assert taken(public, load) == Chosen()
+    assert taken(public, load) == Selection()
     trace_of(decode(public))
 
 
@@ -320,7 +322,7 @@ def test_another_visitors_path_is_named_by_its_last_part_alone(session, other):
 
 
 def test_loading_config_of_a_visitor(session, load, other):
-    assert session.load_config_of(Chosen()) == load
+    assert session.load_config_of(Selection()) == load
     assert session.load_config_of(MINE) == load
     assert session.load_config_of(taken(session, wish(other))).model == str(other)
     with pytest.raises(MedusaError):
@@ -331,18 +333,17 @@ def test_loading_config_of_a_visitor(session, load, other):
 
 
 def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 4))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 4)))
     shutil.copytree(other, folder := tmp_path / "learner")
     tiny.tiny_tokenizer(end_token=23).save_pretrained(folder)  # training parts texts by it
     mine = taken(session, wish(folder))
     plan = Plan("medusa1", PASTE, text="abcdefgh" * 200, steps=2, heads=2)
-    lessons = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
-    assert not lessons[-1].update.problem, lessons[-1].update.status
-    trained = lessons[-1].trained
-    chosen, _ = train_tab._use(trained, Chosen(), "decode")  # turned back to the app's own model meanwhile
-    assert chosen == mine.with_engine(trained.engine, trained.label)
-    assert trace_of(decode(session, chosen, heads=YOURS))["model"]["base"] == "learner"
-    own = session.own_engine(chosen)
-    assert own.target is session.model_at_hand(chosen).target  # one copy of the weights
-    assert tree_lab.lab_of(session, chosen).belongs_to(chosen)
+    updates = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
+    assert not updates[-1].update.problem, updates[-1].update.status
+    trained = updates[-1].trained
+    selection, _ = train_tab._use(trained, Selection(), "decode")
+    assert selection == mine.with_engine(trained.engine, trained.label)
+    assert trace_of(decode(session, selection, heads=YOURS))["model"]["base"] == "learner"
+    own = session.own_engine(selection)
+    assert own.target is session.model_at_hand(selection).target  # one copy of the weights
+    assert head_stats.stats_of(session, selection).belongs_to(selection)

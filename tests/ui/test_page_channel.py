@@ -12,8 +12,8 @@ from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from ui.records.updates import StopFlag
-from ui.serving.paced import MOST_UNDRAWN
 from ui.serving.page_channel import DRAWN, MOST_BYTES, STOP, PageChannel, PageChannelRoutes
+from ui.serving.update_stream import MOST_UNDRAWN
 
 KEY = "0123456789abcdef-decode"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medusa_core.errors import MedusaError
-from ui.serving.policy import Offer, Policy, Reach, announcement, policy_of
+from ui.serving.policy import AllowedModel, Exposure, Policy, announcement, policy_of
 
 
 @pytest.mark.parametrize("host", [None, "", "localhost", "127.0.0.1", "127.0.0.2", "::1", "[::1]"])
@@ -13,7 +13,7 @@ def test_on_ones_own_machine_everything_goes(host):
     policy = policy_of({}, host=host)
     assert policy == Policy(public=False, offers=(), training=True, run_seconds=None)
     assert policy.free_choice
-    policy.require(Offer("/any/folder"))
+    policy.require(AllowedModel("/any/folder"))
     assert announcement(policy) == ""
 
 
@@ -39,7 +39,7 @@ def test_where_others_can_come_the_owner_decides(environment, flags):
     assert policy.run_seconds == 120
     assert not policy.free_choice
     with pytest.raises(MedusaError, match="secret is not offered here"):
-        policy.require(Offer("/home/me/secret"))
+        policy.require(AllowedModel("/home/me/secret"))
     assert "Others can reach this page. Models: the model it starts with; training: off" in announcement(
         policy
     )
@@ -47,19 +47,23 @@ def test_where_others_can_come_the_owner_decides(environment, flags):
 
 def test_a_flag_goes_before_gradios_variables():
     environment = {"GRADIO_SERVER_NAME": "0.0.0.0", "GRADIO_SHARE": "false"}
-    assert Reach.of(environment, host="127.0.0.1") == Reach("127.0.0.1", share=False, hosted=False)
-    assert Reach.of(environment) == Reach("0.0.0.0", share=False, hosted=False)
+    assert Exposure.of(environment, host="127.0.0.1") == Exposure("127.0.0.1", share=False, hosted=False)
+    assert Exposure.of(environment) == Exposure("0.0.0.0", share=False, hosted=False)
     assert not policy_of(environment, host="127.0.0.1").public
 
 
 def test_the_owners_list_is_what_visitors_may_load():
     environment = {"SPACE_ID": "me/space", "MEDUSA_MODELS": "org/base, org/other + org/heads\n\norg/base"}
     policy = policy_of(environment, offers=["org/flag@v1"])
-    assert policy.offers == (Offer("org/flag@v1"), Offer("org/base"), Offer("org/other", "org/heads"))
+    assert policy.offers == (
+        AllowedModel("org/flag@v1"),
+        AllowedModel("org/base"),
+        AllowedModel("org/other", "org/heads"),
+    )
     for offer in policy.offers:
         policy.require(offer)
     with pytest.raises(MedusaError, match=r"org/base\+org/heads is not offered"):
-        policy.require(Offer("org/base", "org/heads"))
+        policy.require(AllowedModel("org/base", "org/heads"))
     assert "org/flag@v1, org/base, org/other+org/heads" in announcement(policy)
 
 

@@ -12,7 +12,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.trees.tree import published_trees
 from ui.layout import build_page
 from ui.records.examples import recordings
-from ui.records.settings import MAX_PROMPT_CHARACTERS, check_prompt, make_config, settings_of
+from ui.records.settings import MAX_PROMPT_CHARACTERS, RunSettings, check_prompt, make_config, settings_of
 from ui.records.updates import StopFlag
 from ui.serving.page_channel import PageChannel
 from ui.session import Session
@@ -21,7 +21,7 @@ from ui.tabs.run_bar import STARTING, WAITING, _arm
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
 def test_the_settings_of_a_recording_make_its_run(recording):
-    config = make_config(recording.settings | {"budget": 16})
+    config = make_config(RunSettings.of(recording.settings | {"budget": 16}))
     recorded = recording.trace["config"]
     for name in ("temperature", "max_new_tokens", "seed"):
         assert getattr(config, name) == recorded[name]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from time import sleep
 
 import pytest
+from page_runs import run_decode
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
 from ui.components.chart_panel import ChartPanel
-from ui.components.decode_view import told_to_the_end
 from ui.figures.charts import all_charts
 from ui.records.examples import recordings
+from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
+from ui.runs.decode import DecodeRequest
+from ui.serving.policy import Policy
 from ui.session import Session
 
 SETTINGS = {
@@ -31,7 +36,7 @@ def kinds(updates: list[Update]) -> list[str]:
 
 
 def test_a_prompt_beyond_the_context_ends_the_view(session):
-    updates = list(session.decode("a" * 200, SETTINGS, StopFlag()))
+    updates = list(run_decode(session, "a" * 200, SETTINGS, StopFlag()))
     assert kinds(updates) == ["begin", "broken"]
     sentence = json.loads(updates[-1].message)["words"]
     assert sentence == updates[-1].status
@@ -40,24 +45,33 @@ def test_a_prompt_beyond_the_context_ends_the_view(session):
 
 
 def test_a_run_that_comes_to_its_end_is_left_alone(session):
-    updates = list(session.decode("abcd", SETTINGS, StopFlag()))
+    updates = list(run_decode(session, "abcd", SETTINGS, StopFlag()))
     assert kinds(updates)[0] == "begin"
     assert kinds(updates)[-1] == "end"
 
 
 def test_a_run_that_never_began_says_nothing_to_the_view(session):
-    updates = list(session.decode("  ", SETTINGS, StopFlag()))
+    updates = list(run_decode(session, "  ", SETTINGS, StopFlag()))
     assert kinds(updates) == []
     assert updates[-1].problem
 
 
-def test_a_run_that_was_closed_by_its_time_limit_ends_the_view():
-    def cut_short():
-        yield Update('{"kind": "begin"}', "Reading the prompt…")
-        yield Update(status="Ended after 9 s, the longest that a run may take here.")
+@dataclass(frozen=True)
+class Endless(DecodeRequest):
+    """A run that begins in the view and hears no flag."""
 
-    *_, last = told_to_the_end(cut_short())
-    assert json.loads(last.message)["words"].startswith("Ended after 9 s")
+    def run(self, engines, flag):
+        yield Update('{"kind": "begin"}', "Reading the prompt…")
+        while True:
+            sleep(0.005)
+            yield Update(status="more")
+
+
+def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(engine_folder, monkeypatch):
+    monkeypatch.setattr("ui.serving.deadline.GRACE_SECONDS", 0.02)
+    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+    *_, last = session.run(Endless("abc", RunSettings.of(SETTINGS)), StopFlag())
+    assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")
     assert last.trace == {"steps": []}
 
 

@@ -7,16 +7,16 @@ from time import sleep
 
 import pytest
 import tiny
-from page_runs import MINE, SETTINGS, SHIPPED, problem_of, trace_of
+from page_runs import MINE, SETTINGS, SHIPPED, problem_of, run_decode, trace_of
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
 from ui.serving import deadline as run_end
-from ui.serving.engine_cache import EngineShelf
+from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.policy import Policy
 from ui.session import Session
 
@@ -27,15 +27,15 @@ def session(load):
 
 
 def decode(session, **changes) -> list[Update]:
-    return list(session.decode("abc", SETTINGS | changes, StopFlag()))
+    return list(run_decode(session, "abc", SETTINGS | changes, StopFlag()))
 
 
 def test_a_visitors_tree_is_used_for_their_run_alone(session):
     shipped = trace_of(decode(session))
-    own = trace_of(decode(session, tree=YOURS, chosen=MINE))
+    own = trace_of(decode(session, tree=YOURS, selection=MINE))
     assert sorted(own["config"]["tree"]) == sorted(map(list, MINE.choices))
     assert own["output"]["token_ids"] == shipped["output"]["token_ids"]  # greedy: any tree, the same text
-    assert trace_of(decode(session, chosen=MINE))["config"]["tree"] == sorted(
+    assert trace_of(decode(session, selection=MINE))["config"]["tree"] == sorted(
         SHIPPED, key=lambda c: (len(c), c)
     )
     assert len(trace_of(decode(session, tree=BY_BUDGET))["config"]["tree"]) == 5
@@ -47,13 +47,13 @@ def test_a_visitors_tree_is_used_for_their_run_alone(session):
         ({"tree": YOURS}, "no tree of yours"),
         ({"heads": YOURS}, "no heads of yours"),
         ({"tree": "/etc/hosts.json"}, "no tree is called"),
-        ({"tree": YOURS, "chosen": Chosen(choices=((0, 0),))}, "but not its prefix"),
-        ({"tree": YOURS, "chosen": Chosen(choices=((0,), (0,)))}, "twice"),
-        ({"tree": YOURS, "chosen": Chosen(choices=((-1,),))}, "not a list of ranks"),
-        ({"tree": YOURS, "chosen": Chosen(choices=((11,),))}, "uses rank 11"),
-        ({"tree": YOURS, "chosen": Chosen(choices=tuple((0,) * d for d in range(1, 5)))}, "are 3 heads"),
-        ({"tree": YOURS, "chosen": Chosen(choices=tuple((i,) for i in range(300)))}, "largest size is 256"),
-        ({"heads": YOURS, "chosen": Chosen(engine="guessed", label="x")}, "your heads are gone"),
+        ({"tree": YOURS, "selection": Selection(choices=((0, 0),))}, "but not its prefix"),
+        ({"tree": YOURS, "selection": Selection(choices=((0,), (0,)))}, "twice"),
+        ({"tree": YOURS, "selection": Selection(choices=((-1,),))}, "not a list of ranks"),
+        ({"tree": YOURS, "selection": Selection(choices=((11,),))}, "uses rank 11"),
+        ({"tree": YOURS, "selection": Selection(choices=[(0,) * d for d in range(1, 5)])}, "are 3 heads"),
+        ({"tree": YOURS, "selection": Selection(choices=tuple(zip(range(300))))}, "largest size is 256"),
+        ({"heads": YOURS, "selection": Selection(engine="guessed", label="x")}, "your heads are gone"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_or_no_tree_is_refused_in_one_line(session, changes, words):
@@ -66,18 +66,18 @@ def test_own_heads_are_used_and_named_and_the_shared_engine_stays(session, load,
     other = with_heads(
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices(SHIPPED)
     )
-    mine = Chosen().with_engine(session.add_engine("random ones", other), "random ones")
-    updates = decode(session, heads=YOURS, chosen=mine)
+    mine = Selection().with_engine(session.add_engine("random ones", other), "random ones")
+    updates = decode(session, heads=YOURS, selection=mine)
     assert any("random ones" in (u.badge or "") for u in updates)
     worse = trace_of(updates)["output"]
     assert worse["token_ids"] == before["token_ids"]
     assert worse["steps"] > before["steps"]
-    after = decode(session, chosen=mine)  # heads: DEFAULT again
+    after = decode(session, selection=mine)  # heads: DEFAULT again
     assert trace_of(after)["output"]["steps"] == before["steps"]
     assert not any("random ones" in (u.badge or "") for u in after)
     # From files, as a training tab makes them.
-    again = Chosen().with_engine(session.add_engine("same", load), "same")
-    assert trace_of(decode(session, heads=YOURS, chosen=again))["output"]["steps"] == before["steps"]
+    again = Selection().with_engine(session.add_engine("same", load), "same")
+    assert trace_of(decode(session, heads=YOURS, selection=again))["output"]["steps"] == before["steps"]
 
 
 def test_any_work_runs_on_the_engines_thread_under_the_lock(session):
@@ -91,8 +91,10 @@ def test_any_work_runs_on_the_engines_thread_under_the_lock(session):
     assert busy
     assert thread.startswith("engine")
     assert not session.busy
-    chosen = Chosen().with_engine(name, "mine")
-    seen = [r for r in session.on_engine(lambda engine: iter([engine]), chosen) if not isinstance(r, Update)]
+    selection = Selection().with_engine(name, "mine")
+    seen = [
+        r for r in session.on_engine(lambda engine: iter([engine]), selection) if not isinstance(r, Update)
+    ]
     assert seen[0].info.base == base
 
 
@@ -132,7 +134,7 @@ def test_leaving_a_run_closes_its_work(session):
 
 
 def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
-    shelf = EngineShelf(most=2)
+    shelf = TrainedEngineCache(most=2)
     first, second = shelf.add("a", object()), shelf.add("b", object())
     shelf.get(first)
     third = shelf.add("c", object())
@@ -142,10 +144,10 @@ def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
 
 
 def test_new_heads_put_away_the_tree_that_was_made_for_others():
-    assert MINE.with_engine("id", "mine") == Chosen("id", "mine")
+    assert MINE.with_engine("id", "mine") == Selection("id", "mine")
     assert MINE.tree_entries() == [("yours, from Trees: 6 nodes with the root", YOURS)]
-    assert Chosen().tree_entries() == []
-    assert [value for _, value in Chosen("id", "mine").head_entries()] == [DEFAULT, YOURS]
+    assert Selection().tree_entries() == []
+    assert [value for _, value in Selection("id", "mine").head_entries()] == [DEFAULT, YOURS]
 
 
 # ---- runs that end early ---------------------------------------------------------------------------------
@@ -158,11 +160,11 @@ def limited(load):
 
 def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
     flag = StopFlag()
-    updates = list(limited.decode("abc", SETTINGS | {"max_new_tokens": 500}, flag))
+    updates = list(run_decode(limited, "abc", SETTINGS | {"max_new_tokens": 500}, flag))
     assert any(update.trace for update in updates)
     assert next(u.trace for u in updates if u.trace)["output"]["finish_reason"] == "cancelled"
     assert updates[-1].status.endswith("Ended after 0.01 s, the longest that a run may take here.")
-    assert "tokens in" in updates[-1].status
+    assert " in the engine" in updates[-1].status
     assert flag.stopped
     assert not limited.busy
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
@@ -17,6 +18,7 @@ import page_runs
 import pytest
 import torch
 from fork_gpu import ForkGpu
+from page_runs import run_chat, run_compare, run_decode
 from paths import ROOT
 from transformers import AutoModelForCausalLM
 
@@ -25,15 +27,15 @@ from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.checkpoints.sources import heads_folder
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.conversation import Talk
-from ui.records.selection import Chosen
+from ui.records.conversation import ChatState
+from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
 from ui.serving.policy import policy_of
 from ui.serving.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
 from ui.session import Session
 from ui.tabs.trees import timing as tree_measuring
-from ui.tabs.trees.lab import shipped_lab
+from ui.tabs.trees.head_stats import shipped_stats
 
 SETTINGS = page_runs.SETTINGS | {"temperature": 0.7, "max_new_tokens": 40, "seed": 3}
 
@@ -66,7 +68,7 @@ def away(load, lender, other_folder, assets):
 
 
 def decode(session, flag=None, **changes):
-    return list(session.decode("abc", SETTINGS | changes, flag or StopFlag()))
+    return list(run_decode(session, "abc", SETTINGS | changes, flag or StopFlag()))
 
 
 def steps_of(updates):
@@ -104,55 +106,55 @@ def test_a_kept_process_serves_the_next_runs(away, lender):
 
 def test_a_comparison_is_made_in_one_process(at_home, away):
     greedy = SETTINGS | {"temperature": 0.0}
-    runs = [list(one.compare("abc", greedy, 2, StopFlag())) for one in (at_home, away)]
+    runs = [list(run_compare(one, "abc", greedy, 2, StopFlag())) for one in (at_home, away)]
     assert [updates[-1].status for updates in runs] == ["Measured. The replay runs on one clock."] * 2
     assert all('"equal": true' in updates[-1].message for updates in runs)
 
 
 def test_a_chat_goes_on_in_a_kept_process_and_in_a_new_one(at_home, away, lender):
-    def talk_of(session, text, talk, forget=False):
+    def talk_of(session, text, state, forget=False):
         if forget:
             lender.forget()
-        updates = list(session.chat(text, talk, SETTINGS | {"max_new_tokens": 8}, StopFlag()))
+        updates = list(run_chat(session, text, state, SETTINGS | {"max_new_tokens": 8}, StopFlag()))
         assert not updates[-1].problem, updates[-1].status
-        return updates[-1].talk
+        return updates[-1].state
 
-    def words(talk):
-        return [(turn.role, turn.text) for turn in talk.turns]
+    def words(state):
+        return [(turn.role, turn.text) for turn in state.turns]
 
-    mine = talk_of(at_home, "bca", talk_of(at_home, "abc", Talk()))
-    kept = talk_of(away, "bca", talk_of(away, "abc", Talk()))
-    new = talk_of(away, "bca", talk_of(away, "abc", Talk(), forget=True), forget=True)
+    mine = talk_of(at_home, "bca", talk_of(at_home, "abc", ChatState()))
+    kept = talk_of(away, "bca", talk_of(away, "abc", ChatState()))
+    new = talk_of(away, "bca", talk_of(away, "abc", ChatState(), forget=True), forget=True)
     assert words(kept) == words(new) == words(mine)
     assert "0 of" not in kept.turns[-1].figures  # the kept process had read the first message
-    assert away.chat_notice(Chosen()) == at_home.chat_notice(Chosen())
+    assert away.chat_notice(Selection()) == at_home.chat_notice(Selection())
 
 
 def test_measuring_trees_works_away_from_home(away, lender, monkeypatch):
     lender.forget()  # a new process sees what is set here
-    monkeypatch.setattr(tree_measuring, "ROUNDS", 1)
-    monkeypatch.setattr(tree_measuring, "ROUND_TOKENS", 4)
-    lab = shipped_lab(away, Chosen())
-    items = list(tree_measuring.measure(away, lab, Chosen(), True, StopFlag()))
-    assert items[-1].lab is not None, items[-1].update.status
-    assert items[-1].lab.latency
-    assert "counted here" in items[-1].lab.source
+    effort = replace(tree_measuring.EFFORT, rounds=1, round_tokens=4)
+    monkeypatch.setattr(tree_measuring, "EFFORT", effort)
+    stats = shipped_stats(away, Selection())
+    items = list(tree_measuring.measure(away, stats, Selection(), True, StopFlag()))
+    assert items[-1].stats is not None, items[-1].update.status
+    assert items[-1].stats.latency
+    assert "counted here" in items[-1].stats.source
 
 
 def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender, other_folder):
     wish = LoadConfig(str(other_folder))
-    chosen = list(away.choose_model(wish, Chosen(), StopFlag()))[-1].chosen
-    assert away.model_at_hand(chosen) is None
-    updates = decode(away, chosen=chosen)
+    selection = list(away.choose_model(wish, Selection(), StopFlag()))[-1].selection
+    assert away.model_at_hand(selection) is None
+    updates = decode(away, selection=selection)
     assert not updates[-1].problem, updates[-1].status
     assert updates[-1].trace["model"]["base"] == "other"
     assert lender.asked[-1] == seconds_for(40, loaded=False)
-    assert away.model_at_hand(chosen) is None
-    assert away.badge(chosen) == "other · each run loads it anew"
-    assert away.chat_notice(chosen) == ""
+    assert away.model_at_hand(selection) is None
+    assert away.badge(selection) == "other · each run loads it anew"
+    assert away.chat_notice(selection) == ""
     # And what is not on offer is refused there as well.
-    secret = chosen.with_model(LoadConfig("/home/me/secret"))
-    assert "is not offered here" in decode(away, chosen=secret)[-1].status
+    secret = selection.with_model(LoadConfig("/home/me/secret"))
+    assert "is not offered here" in decode(away, selection=secret)[-1].status
 
 
 # ---- stopping --------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender
 
 def test_stop_reaches_the_process_and_the_run_keeps_its_trace(away):
     flag, steps = StopFlag(), 0
-    for update in away.decode("abc", SETTINGS | {"max_new_tokens": 80}, flag):
+    for update in run_decode(away, "abc", SETTINGS | {"max_new_tokens": 80}, flag):
         steps += bool(update.message)
         flag.stopped = flag.stopped or steps == 4
         last = update
@@ -177,7 +179,7 @@ def test_stop_while_a_gpu_is_waited_for_is_not_lost(away):
 
 
 def test_a_closed_page_ends_the_run_in_the_process(away, lender):
-    run = away.decode("abc", SETTINGS | {"max_new_tokens": 80}, StopFlag())
+    run = run_decode(away, "abc", SETTINGS | {"max_new_tokens": 80}, StopFlag())
     while not next(run).message:
         pass
     run.close()
@@ -225,7 +227,7 @@ def test_bad_settings_cost_no_gpu(away, lender, changes, words):
     [update] = decode(away, **changes)
     assert update.problem
     assert words in update.status
-    [update] = away.decode(" ", SETTINGS, StopFlag())
+    [update] = run_decode(away, " ", SETTINGS, StopFlag())
     assert update.status.startswith("The prompt is empty")
     assert len(lender.asked) == before
 
@@ -281,9 +283,9 @@ def test_the_seconds_asked_for_follow_from_the_tokens(away, lender):
     assert seconds_for(400) == 30
     assert seconds_for(400, loaded=False) == 75
     assert seconds_for(10_000) == seconds_for(math.inf) == LONGEST
-    decode(away, max_new_tokens=400, chosen=Chosen())
+    decode(away, max_new_tokens=400, selection=Selection())
     assert lender.asked[-1] == 30
-    list(away.compare("abc", SETTINGS | {"max_new_tokens": 20}, 5, StopFlag()))
+    list(run_compare(away, "abc", SETTINGS | {"max_new_tokens": 20}, 5, StopFlag()))
     assert lender.asked[-1] == seconds_for(200)
 
 
@@ -320,7 +322,7 @@ def test_threads_that_run_in_the_app_do_not_hinder_its_forks(away, lender):
     def busy():
         while not over.is_set():
             away.badge()
-            away.model_at_hand(Chosen(model=LoadConfig("x")))
+            away.model_at_hand(Selection(model=LoadConfig("x")))
 
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:

@@ -1,7 +1,4 @@
-"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`.
-
-Knows how to show the settings and how to read them back, not what they do.
-"""
+"""The settings of a run as form controls: label, range, default and help come from `GenerationConfig`."""
 
 from __future__ import annotations
 
@@ -15,8 +12,9 @@ import gradio as gr
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.options import option_kinds
-from ui.records.selection import DEFAULT, YOURS, Chosen
-from ui.records.settings import BY_BUDGET, MOST_TOKENS
+from ui.components.events import QUIET
+from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings
 
 LABELS = {
     "temperature": "Temperature",
@@ -47,7 +45,7 @@ class Controls:
     seed: gr.Number
     heads: gr.Dropdown
     method: gr.Dropdown
-    chosen: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
+    selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
     def inputs(self) -> list[Any]:
@@ -56,11 +54,11 @@ class Controls:
 
     def by_name(self) -> dict[str, Any]:
         """The components that a visitor sets, by name."""
-        return {name: part for name, part in self._parts().items() if name != "chosen"}
+        return {name: part for name, part in self._parts().items() if name != "selection"}
 
-    def settings(self, values: Sequence[Any]) -> dict[str, Any]:
-        """What the event was given for them, by name."""
-        return dict(zip(self._parts(), values, strict=True))
+    def settings(self, values: Sequence[Any]) -> RunSettings:
+        """What the event was given for them."""
+        return RunSettings.of(dict(zip(self._parts(), values, strict=True)))
 
     def _parts(self) -> dict[str, Any]:
         named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "options"}
@@ -70,7 +68,7 @@ class Controls:
 def build_controls(
     trees: Sequence[tuple[str, str]],
     rules: Sequence[str],
-    chosen: gr.State,
+    selection: gr.State,
     start: Mapping[str, Any] | None = None,
 ) -> Controls:
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
@@ -94,7 +92,7 @@ def build_controls(
         )
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         heads = gr.Dropdown(
-            Chosen().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
+            Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
             elem_classes=mark("heads"),
         )  # fmt: skip
         method_menu = gr.Dropdown(
@@ -118,19 +116,19 @@ def build_controls(
     options = _option_sliders(begin)
     method_menu.change(
         lambda name: [gr.Slider(visible=option in _options_of(name)) for option in options],
-        method_menu, list(options.values()), queue=False, show_progress="hidden", api_visibility="private",
+        method_menu, list(options.values()), queue=False, **QUIET,
     )  # fmt: skip
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
-        queue=False, show_progress="hidden", api_visibility="private",
+        queue=False, **QUIET,
     )  # fmt: skip
-    chosen.change(
-        lambda new: _offer(trees, new), chosen, [tree, budget, heads],
-        queue=False, show_progress="hidden", api_visibility="private",
+    selection.change(
+        lambda new: _offer(trees, new), selection, [tree, budget, heads],
+        queue=False, **QUIET,
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        chosen, options,
+        selection, options,
     )  # fmt: skip
 
 
@@ -149,11 +147,13 @@ def _options_of(name: str) -> list[str]:
     return [field.name for field in fields(method(name).settings)] if name in method_names() else []
 
 
-def _offer(trees: Sequence[tuple[str, str]], chosen: Chosen) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+def _offer(
+    trees: Sequence[tuple[str, str]], selection: Selection
+) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
     """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
-    own = chosen.tree_entries()
+    own = selection.tree_entries()
     tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
-    heads = gr.Dropdown(chosen.head_entries(), value=YOURS if chosen.engine else DEFAULT)
+    heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
     return tree, gr.Slider(visible=False), heads
 
 

@@ -1,8 +1,7 @@
 """The linked view: text, candidate tree, mask, inspector and transport, drawn in the browser from a trace.
 
-The component's value is one message, a JSON string; the page keeps the trace and draws everything from it,
-so neither scrubbing nor hovering nor moving ε / δ comes back to the server. Knows the trace file's fields
-`steps`, `nodes` and `parent`, and nothing of the engine.
+The component's value is one message, a JSON string; the page keeps the trace and draws everything from it, so
+neither scrubbing nor hovering nor moving ε / δ comes back to the server.
 
 Messages, told apart by "kind" ("seq" only makes equal messages differ):
   trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}
@@ -20,9 +19,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Generator, Iterable
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ import gradio as gr
 
 from ui.figures.palette import css_variables
 from ui.figures.tree_layout import tree_rows
-from ui.records.updates import Update
 
 WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SCRIPTS = (
@@ -102,25 +98,6 @@ def message_rest() -> str:
 def message_broken(words: str) -> str:
     """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
     return _message(0, "broken", uuid.uuid4().hex, words=words)
-
-
-def told_to_the_end(updates: Generator[Update, None, None]) -> Generator[Update, None, None]:
-    """The updates of one run; one that began and came to no end is ended in the view with its last words.
-
-    The trace that comes with it has no steps, so that charts of an earlier run do not stay beside it.
-    """
-    begun, words = False, ""
-    with closing(updates):
-        for update in updates:
-            words = update.status or words
-            if begun and update.problem:
-                begun = False
-                yield replace(update, message=message_broken(words), trace={"steps": []})
-                continue
-            begun = (begun or update.message is not None) and update.trace is None
-            yield update
-    if begun:
-        yield Update(message_broken(words), words, trace={"steps": []})
 
 
 def layouts_of(steps: Iterable[dict], known: Collection[str] = ()) -> dict[str, list[float]]:

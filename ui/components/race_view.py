@@ -2,7 +2,7 @@
 
 The component's value is one JSON message at a time; the page keeps the runs and draws them
 (`assets/web/race`). The template is constant and holds no model text, since gradio evaluates templates as
-code. Knows nothing about the engine: a lane is a RunTrace dict.
+code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One line of text that is announced to screen readers and is always shown as text, never as markup.
 
-gradio's Markdown and HTML would interpret a prompt or an error that holds markup. Knows nothing about what
-it says.
+gradio's Markdown and HTML would interpret a prompt or an error that holds markup.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The gradio theme: a built-in one in the palette's blue, with the machine's own fonts.
 
-No remote font or stylesheet. Knows nothing about models, traces or the page's parts.
+No remote font or stylesheet.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.text.marked_text import Piece
+from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import Turn
 
 WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
@@ -46,7 +46,7 @@ def message_show(run: str, turns: Sequence[Turn], *, live: bool = False) -> str:
     return _message("show", run, live=live, turns=[asdict(turn) for turn in turns])
 
 
-def message_grow(run: str, step: int, pieces: Sequence[Piece]) -> str:
+def message_grow(run: str, step: int, pieces: Sequence[TextSpan]) -> str:
     """What a step adds to the reply; ``step`` only makes equal messages differ."""
     return _message("grow", run, step=step, pieces=[asdict(piece) for piece in pieces])
 

@@ -1,8 +1,7 @@
 """Four charts of one run, each a pure function from a RunTrace (plain dict) to a plotly figure.
 
 Only bars, scatters and heatmaps: gradio bundles an older plotly.js than Python's plotly writes for. No titles
-inside the figures, since the page has headings and gradio widens the margin for a title. Knows nothing about
-torch, gradio components or where a trace comes from.
+inside the figures, since the page has headings and gradio widens the margin for a title.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Charts of an experiment's record, each a pure function from the record to a plotly figure.
 
 An experiment's charts are found by its name in ``CHARTS``; one that is not there has its table alone. Ours is
-blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``. Knows nothing about
-torch, gradio components or where a record comes from.
+blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``.
 """
 
 from __future__ import annotations
@@ -50,13 +49,17 @@ def kinds_of_text(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Figure 3: speedup by kind of text, ours and by category the paper's."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN and row.speedup]
-    rows.sort(key=lambda row: (row.label == ALL, row.speedup.median))
-    theirs = [row for row in record.paper.rows if row.series.startswith("by category") and row.speedup]
-    highest = max([row.speedup.high for row in rows] + [row.speedup for row in theirs])
+    rows.sort(key=lambda row: (row.label == ALL, row.speedup.median if row.speedup else 0.0))
+    theirs = {
+        row.label: row.speedup
+        for row in record.paper.rows
+        if row.series.startswith("by category") and row.speedup
+    }
+    highest = max([*_highest(rows), *theirs.values()])
     ours = _figure(dark, showlegend=False)
     ours.add_bar(**_our_speedups(rows, colours))
     paper = _figure(dark, showlegend=False)
-    paper.add_bar(**_their_bars([row.label for row in theirs], [row.speedup for row in theirs], colours))
+    paper.add_bar(**_their_bars(list(theirs), list(theirs.values()), colours))
     for figure in (ours, paper):
         _lying(figure, "speedup over plain decoding", highest, colours)
     return [Chart("Speedup here", ours), Chart("Speedup in the paper, Vicuna-7B with Medusa-2", paper)]
@@ -69,7 +72,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
     plain = next((row for row in record.rows if row.series == PLAIN), None)
     best = max(record.rows, key=lambda row: row.tokens_per_second.median)
     for series, style in SERIES.items():
-        rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x)
+        rows = _by_place(record.rows, series)
         if not rows:
             continue
         line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
@@ -90,7 +93,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
             hovertemplate="%{customdata[0]}: %{y:.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
             **common,
         )
-    estimate = sorted((row for row in record.rows if row.series == "optimised"), key=lambda row: row.x)
+    estimate = _by_place(record.rows, "optimised")
     accepted.add_scatter(
         x=[row.x for row in estimate], y=[row.expected_tokens_per_step for row in estimate], mode="lines",
         name="estimate of the optimised", line={"color": colours.text, "dash": "longdash", "width": 1},
@@ -117,12 +120,12 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
     accepted, quality = _figure(dark), _figure(dark)
     ends = _ends(record.rows)
     for series, style in TYPICAL.items():
-        rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x)
+        rows = _by_place(record.rows, series)
         line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
         marker = {"symbol": style[1], "size": 8, "color": line["color"]}
         for figure, values, words in (
             (accepted, [row.tokens_per_step for row in rows], "tokens per step"),
-            (quality, [row.quality for row in rows], "nats a token"),
+            (quality, [row.quality for row in rows if row.quality], "nats a token"),
         ):
             figure.add_scatter(
                 x=[row.x for row in rows], y=[value.mean for value in values], name=series,
@@ -134,7 +137,8 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
         if row.series in REFERENCES:
             colour, dash = REFERENCES[row.series]
             for figure, value in ((accepted, row.tokens_per_step), (quality, row.quality)):
-                _level(figure, value.mean, row.series, getattr(colours, colour), dash, ends)
+                if value is not None:
+                    _level(figure, value.mean, row.series, getattr(colours, colour), dash, ends)
     for figure in (accepted, quality):
         figure.update_xaxes(title_text="ε, with δ = √ε")
     accepted.update_yaxes(title_text="tokens per step")
@@ -148,15 +152,17 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
     colours = palette(dark)
-    rows = [row for row in record.rows if row.quality_change]
+    rows = [(row.label, row.quality, row.quality_change) for row in record.rows]
+    changed = [(label, quality, change) for label, quality, change in rows if quality and change]
     loss = _figure(dark, showlegend=False)
     before = next((row.quality.mean for row in record.rows if row.quality), 0.0)
     loss.add_scatter(
-        x=[row.quality_change.mean for row in rows], y=[row.label for row in rows], mode="markers+text",
-        text=[f"{row.quality_change.mean:+.3f}" for row in rows], textposition="top center",
+        x=[change.mean for _, _, change in changed], y=[label for label, _, _ in changed],
+        mode="markers+text",
+        text=[f"{change.mean:+.3f}" for _, _, change in changed], textposition="top center",
         marker={"symbol": "diamond", "size": 11, "color": colours.accepted},
-        error_x=_errors([row.quality_change.standard_error for row in rows], {"color": colours.accepted}),
-        customdata=[row.quality.mean for row in rows], cliponaxis=False,
+        error_x=_errors([change.standard_error for _, _, change in changed], {"color": colours.accepted}),
+        customdata=[quality.mean for _, quality, _ in changed], cliponaxis=False,
         hovertemplate="%{y}: loss %{customdata:.3f}<extra></extra>",
     )  # fmt: skip
     loss.update_xaxes(title_text="nats a token; right is worse")
@@ -197,13 +203,13 @@ def _beside_the_paper(record: ExperimentRecord, dark: bool) -> Chart:
     figure = _figure(dark, barmode="group")
     figure.add_bar(**_our_speedups(rows, colours))
     figure.add_bar(**_their_bars(shared, [theirs[label] for label in shared], colours))
-    highest = max([row.speedup.high for row in rows] + list(theirs.values()))
+    highest = max([*_highest(rows), *theirs.values()])
     _lying(figure, "speedup over plain decoding", highest, colours)
     return Chart("Speedup", figure)
 
 
 def _our_speedups(rows: Sequence[Row], colours: Palette) -> dict[str, Any]:
-    spreads = [row.speedup for row in rows]
+    spreads = [row.speedup for row in rows if row.speedup]
     ranges = _ranges(spreads, {"color": colours.text})
     bars = _our_bars([row.label for row in rows], [spread.median for spread in spreads], ranges, "×", colours)
     return bars | {
@@ -280,6 +286,15 @@ def _level(figure: go.Figure, y: float, name: str, colour: str, dash: str, ends:
         x=ends, y=[y, y], mode="lines", name=name, line={"color": colour, "dash": dash, "width": 2},
         hovertemplate=f"{name}: %{{y:.2f}}<extra></extra>",
     )  # fmt: skip
+
+
+def _by_place(rows: Sequence[Row], series: str) -> list[Row]:
+    """The rows of a series from the left of the chart to the right."""
+    return sorted((row for row in rows if row.series == series), key=lambda row: row.x or 0.0)
+
+
+def _highest(rows: Sequence[Row]) -> list[float]:
+    return [row.speedup.high for row in rows if row.speedup]
 
 
 def _ends(rows: Sequence[Row]) -> list[float]:

@@ -2,8 +2,6 @@
 
 The palette is Okabe and Ito's, which survives the common kinds of colour blindness; every meaning also has a
 second sign (a line style, a digit, a word). Fonts are the ones the machine has, so no request leaves it.
-Knows nothing about gradio, models,
-traces or the page's parts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Curves of a training run: the loss of every head, and how often its guesses are right on held-out text.
 
-Pure functions from plain records to plotly figures. Knows nothing of torch, gradio or recipes. Paper §2.2.
+Pure functions from plain records to plotly figures. Paper §2.2.
 """
 
 from __future__ import annotations

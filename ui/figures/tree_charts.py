@@ -1,7 +1,6 @@
 """Charts of the Trees tab: the heads' accuracies, and trees of every size in tokens, time and speed.
 
-Pure functions from plain records to plotly figures; sizes count the root. Knows nothing of torch, gradio or
-where the numbers come from. Paper §2.3.3 and figure 4.
+Pure functions from plain records to plotly figures; sizes count the root. Paper §2.3.3 and figure 4.
 """
 
 from __future__ import annotations
@@ -156,10 +155,14 @@ def speed_by_size(
         name="expected", mode="lines", line={"color": colours.accepted, "width": 3},
         hovertemplate="%{x} nodes: %{y:.0f} tokens/s expected<extra></extra>",
     )  # fmt: skip
-    kept = [point for point in measured if point.tokens_per_step]
+    kept = {
+        point.nodes: 1000 * point.tokens_per_step / point.step_ms
+        for point in measured
+        if point.tokens_per_step
+    }
     figure.add_scatter(
-        x=[point.nodes for point in kept],
-        y=[1000 * point.tokens_per_step / point.step_ms for point in kept],
+        x=list(kept),
+        y=list(kept.values()),
         name="measured", mode="markers", marker=_diamond(colours),
         hovertemplate="%{x} nodes: %{y:.0f} tokens/s measured<extra></extra>",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """One visitor's conversation as plain data, and the page's limits on it.
 
 Frozen records: a reply makes a new ``Talk`` and leaves the old one alone. They hold no cache: what a model
-has read is found again by ``id``. Knows no component, no engine and no run.
+has read is found again by ``id``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from medusa_core.errors import MedusaError
-from medusa_core.text.marked_text import Piece
+from medusa_core.text.streamed_text import TextSpan
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 
 # Of one conversation; it stays in the server's memory while its page is open.
@@ -22,7 +22,7 @@ class Turn:
     """One message. ``read`` is False when the context has no room for it any more."""
 
     role: str  # "user" or "assistant"
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextSpan, ...]
     figures: str = ""  # how a reply was made, in one line
     read: bool = True
 
@@ -33,7 +33,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Talk:
+class ChatState:
     """``id`` is given by the first reply and cannot be guessed; it stays the visitor's."""
 
     id: str = ""
@@ -45,44 +45,44 @@ class Talk:
         """The turns that the model still reads."""
         return [turn for turn in self.turns if turn.read]
 
-    def anew(self) -> Talk:
+    def anew(self) -> ChatState:
         """Another conversation of the same visitor."""
-        return Talk(self.id)
+        return ChatState(self.id)
 
-    def without_oldest(self, count: int) -> Talk:
+    def without_oldest(self, count: int) -> ChatState:
         """The ``count`` oldest turns that are still read are read no longer, but stay to be seen."""
         gone = [number for number, turn in enumerate(self.turns) if turn.read][:count]
         turns = (replace(turn, read=turn.read and n not in gone) for n, turn in enumerate(self.turns))
         return replace(self, turns=tuple(turns))
 
-    def with_turns(self, *turns: Turn) -> Talk:
+    def with_turns(self, *turns: Turn) -> ChatState:
         """Longer by these."""
         return replace(self, turns=(*self.turns, *turns))
 
 
 @dataclass
-class Desk:
+class ChatHolder:
     """Where one visitor's conversation lies while replies come and go; a new one may be put in its place."""
 
-    talk: Talk = Talk()
+    state: ChatState = ChatState()
 
 
-def check_message(text: str, talk: Talk) -> None:
+def check_message(text: str, state: ChatState) -> None:
     """Raises MedusaError for a message, system prompt or conversation beyond the page's limits."""
     if not text or not text.strip():
         raise MedusaError("The message is empty: write a few words, or choose one of the examples.")
-    for name, words in (("message", text), ("system prompt", talk.system)):
+    for name, words in (("message", text), ("system prompt", state.system)):
         if len(words) > MAX_PROMPT_CHARACTERS:
             raise MedusaError(
                 f"The {name} has {len(words)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
             )
-    length = len(text) + sum(len(turn.text) for turn in talk.turns)
+    length = len(text) + sum(len(turn.text) for turn in state.turns)
     if length > MOST_CHARACTERS:
         raise MedusaError(
             f"With this message the conversation has {length} characters, the page keeps {MOST_CHARACTERS}: "
             "start a new one."
         )
-    if len(talk.turns) + 2 > MOST_TURNS:
+    if len(state.turns) + 2 > MOST_TURNS:
         raise MedusaError(
-            f"The conversation has {len(talk.turns)} messages, the page keeps {MOST_TURNS}: start a new one."
+            f"The conversation has {len(state.turns)} messages, the page keeps {MOST_TURNS}: start a new one."
         )

@@ -1,4 +1,4 @@
-"""What is shipped beside the code for the page: example prompts and recorded runs. Knows only files."""
+"""What is shipped beside the code for the page: example prompts and recorded runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ class Recording:
 def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
     """Kinds of text with their one-click prompts."""
     return json.loads((assets / "prompts.json").read_text(encoding="utf-8"))
+
+
+def example_texts(assets: Path = ASSETS) -> list[str]:
+    """The prompts, one of each kind first: measuring that is cut short has then seen every kind."""
+    kinds = [[prompt["text"] for prompt in kind["prompts"]] for kind in example_prompts(assets)]
+    return [text for texts in zip_longest(*kinds) for text in texts if text is not None]
 
 
 def recordings(assets: Path = ASSETS) -> list[Recording]:

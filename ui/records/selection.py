@@ -1,8 +1,7 @@
 """What one visitor has chosen: a model, heads they trained for it, a tree they made for those.
 
 A frozen record in a `gr.State`, so it stays on the server and belongs to one visitor. It holds no weights: a
-model is named by what it is loaded from, an engine by the id that the session gave it. Knows no component and
-no engine.
+model is named by what it is loaded from, an engine by the id that the session gave it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Entry = tuple[str, str]  # label and value of a menu's entry
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """`engine` is an id of `Session.add_engine`, `choices` are rank tuples; empty: none of their own."""
 
     engine: str = ""
@@ -26,15 +25,15 @@ class Chosen:
     choices: tuple[tuple[int, ...], ...] = ()
     model: LoadConfig | None = None  # None: the model that the app was started with
 
-    def with_model(self, model: LoadConfig | None) -> Chosen:
+    def with_model(self, model: LoadConfig | None) -> Selection:
         """Another model. Heads and tree go, since they were made for the model before it."""
-        return Chosen(model=model)
+        return Selection(model=model)
 
-    def with_engine(self, engine: str, label: str) -> Chosen:
+    def with_engine(self, engine: str, label: str) -> Selection:
         """Other heads. The tree goes, since it was grown for the heads before them."""
-        return Chosen(engine, label, model=self.model)
+        return Selection(engine, label, model=self.model)
 
-    def with_tree(self, choices: Iterable[Sequence[int]]) -> Chosen:
+    def with_tree(self, choices: Iterable[Sequence[int]]) -> Selection:
         """Another tree for the same heads."""
         return replace(self, choices=tuple(tuple(choice) for choice in choices))
 

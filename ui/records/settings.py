@@ -1,10 +1,9 @@
-"""From what the page's controls hold to the engine's settings, with the page's own limits.
-
-Pure functions: they know the controls by name and no component, no engine and no run.
-"""
+"""From what the page's controls hold to the engine's settings, with the page's own limits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from medusa_core.config import GenerationConfig
@@ -12,33 +11,58 @@ from medusa_core.errors import MedusaError
 from medusa_core.options import check_options, option_defaults
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
 MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
 BY_BUDGET = "node budget"
 
 
-def make_config(settings: dict[str, Any]) -> GenerationConfig:
+@dataclass(frozen=True)
+class RunSettings:
+    """What the controls hold for one run, each value as gradio hands it over."""
+
+    acceptance: str
+    temperature: float
+    max_new_tokens: float
+    tree: str = DEFAULT
+    budget: float = 16  # nodes of the tree `BY_BUDGET`, the root included
+    seed: float | None = 0
+    heads: str = DEFAULT
+    method: str = GenerationConfig.method
+    selection: Selection = field(default_factory=Selection)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the rule and the drafter, by name
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunSettings:
+        """From the values of the controls by name."""
+        own = {item.name for item in fields(cls)} - {"options"}
+        options = {name: value for name, value in values.items() if name not in own}
+        return cls(**{name: value for name, value in values.items() if name in own}, options=options)
+
+
+def make_config(settings: RunSettings) -> GenerationConfig:
     """The engine's settings from the page's. Raises MedusaError for values outside their range."""
-    made_here = settings["tree"] in (BY_BUDGET, YOURS)
-    if not made_here and settings["tree"] not in (DEFAULT, *published_trees()):
+    made_here = settings.tree in (BY_BUDGET, YOURS)
+    if not made_here and settings.tree not in (DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
-        raise MedusaError(f"no tree is called {settings['tree']!r}: choose one of the list")
-    tokens = int(settings["max_new_tokens"])
+        raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
+    tokens = int(settings.max_new_tokens)
     if tokens > MOST_TOKENS:
         raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
     # A slider hands a whole number over as a float.
     options = {
-        name: type(default)(settings[name]) for name, default in option_defaults().items() if name in settings
+        name: type(default)(settings.options[name])
+        for name, default in option_defaults().items()
+        if name in settings.options
     }
     config = GenerationConfig.of(
-        method=settings.get("method", GenerationConfig.method),
-        acceptance=settings["acceptance"],
-        temperature=float(settings["temperature"]),
+        method=settings.method,
+        acceptance=settings.acceptance,
+        temperature=float(settings.temperature),
         max_new_tokens=tokens,
-        seed=int(settings["seed"] or 0),
-        **options | {"tree": DEFAULT if made_here else settings["tree"]},
+        seed=int(settings.seed or 0),
+        **options | {"tree": DEFAULT if made_here else settings.tree},
     )
     check_options(config)
     return config
@@ -55,20 +79,20 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     plain = {name: config[name] for name in ("temperature", "max_new_tokens", "seed")}
     own = {**option_defaults(), **config["drafter"]["settings"], **config["acceptance"]["settings"]}
     own.pop("root", None)  # the page has no control for it
-    chosen = {
+    selection = {
         "method": config["drafter"]["name"],
         "acceptance": config["acceptance"]["name"],
         "tree": next(named, DEFAULT),
         "heads": DEFAULT,
     }
-    return {"prompt": trace["prompt"]["text"], **plain, **own, **chosen}
+    return {"prompt": trace["prompt"]["text"], **plain, **own, **selection}
 
 
-def own_tree(chosen: Chosen) -> Topology:
+def own_tree(selection: Selection) -> Topology:
     """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
-    if not chosen.choices:
+    if not selection.choices:
         raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
-    return Topology.from_choices(chosen.choices)
+    return Topology.from_choices(selection.choices)
 
 
 def check_prompt(prompt: str) -> None:

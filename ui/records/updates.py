@@ -1,22 +1,15 @@
-"""The records that pass between a run and the page, and the one place where an error becomes one.
-
-Plain data: no engine, no component.
-"""
+"""The records that pass between a run and the page."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from medusa_core.errors import MedusaError
-
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 class StopFlag:
@@ -88,16 +81,3 @@ def several(messages: Sequence[str | None]) -> str | None:
 def newest(values: Sequence[T | None]) -> T | None:
     """The last value that there is."""
     return next((value for value in reversed(values) if value is not None), None)
-
-
-def told(items: Generator[T, None, None]) -> Generator[T | Update, None, None]:
-    """The items; an error ends them with an update that says it, and the app goes on."""
-    with closing(items):
-        try:
-            yield from items
-        except MedusaError as error:
-            yield Update(status=str(error), problem=True)
-        except Exception as error:
-            log.exception("a run failed")
-            words = f"The run failed ({type(error).__name__}); the terminal has the details."
-            yield Update(status=words, problem=True)

@@ -1,4 +1,4 @@
 """What one press of a button does with an engine, as a stream of records.
 
-Imports: chat, components, records, text, trace.
+Imports: chat, components, drafters, records, serving, text, trace.
 """

@@ -1,7 +1,6 @@
 """One reply of a chat: its steps for the linked view, as in a completion, and its words for the transcript.
 
-Works on an engine and a shelf it is given. Takes and yields plain data: the conversation comes in as turns
-and goes out as turns, so that a reply may be made in another process. Knows no component of the page.
+Plain data comes in and goes out, so that a reply may be made in another process.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.text.marked_text import MarkedText, Piece
 from medusa_core.text.plural import counted
+from medusa_core.text.streamed_text import StreamedText, TextSpan
 from ui.components.transcript import message_grow, message_show
-from ui.records.conversation import Talk, Turn
+from ui.records.conversation import ChatState, Turn, check_message
+from ui.records.selection import Selection
+from ui.records.settings import RunSettings, make_config
 from ui.records.updates import StopFlag, Update, several
-from ui.runs.conversation_cache import ReadShelf
-from ui.runs.decode import decode_run
+from ui.runs.decode import ViewRequest, shown_steps
+from ui.runs.ready import ready
+from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
-    from medusa_core.chat import Conversation, Reply
+    from medusa_core.chat import Reply
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
 
@@ -49,43 +50,62 @@ class ChatUpdate(Update):
     """``transcript`` is a message of the transcript; ``talk`` comes once, with the finished reply."""
 
     transcript: str | None = None
-    talk: Talk | None = None
+    state: ChatState | None = None
 
     def after(self, earlier: Sequence[Update]) -> ChatUpdate:
         """As of any update; what the transcript is told comes in its order as well."""
         before = [update for update in earlier if isinstance(update, ChatUpdate)]
         words = [update.transcript for update in [*before, self]]
-        return replace(super().after(earlier), transcript=several(words), talk=self.talk)
+        return ChatUpdate(**vars(super().after(earlier)) | {"transcript": several(words)})
 
 
-def chat_run(
-    engine: Engine, shelf: ReadShelf, text: str, talk: Talk, config: GenerationConfig, flag: StopFlag
-) -> Generator[Update, None, None]:
-    """The reply to ``text``; the last update has its trace and the new conversation. Raises MedusaError."""
-    from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+@dataclass(frozen=True)
+class ChatRequest(ViewRequest):
+    """A message to be answered within a conversation."""
 
-    if flag.stopped:  # while the message waited for the engine
-        yield Update(status=NOT_SENT)
-        return
-    talk = replace(talk, id=talk.id or uuid.uuid4().hex)
-    heard = [Message(turn.role, turn.text) for turn in talk.read]
-    conversation = Conversation(engine, talk.system.strip(), heard, shelf.get(engine.target, talk.id))
-    reply = conversation.reply(text, config)
-    question = Turn("user", (Piece(reply.messages[-1].content),))
-    talk = talk.without_oldest(reply.dropped).with_turns(question)
-    run, words = uuid.uuid4().hex, _Words(conversation, reply)
-    with closing(decode_run(engine, reply.prompt, reply.config, flag, words.steps())) as updates:
-        for update in updates:
-            if update.trace is not None:
-                answer = words.finished(conversation.messages[-1].content)
-                talk = talk.with_turns(Turn("assistant", answer, figures(reply)))
-                status = STOPPED if reply.summary.finish_reason is None else DONE
-                shown = {"transcript": message_show(run, talk.turns), "talk": talk, "status": status}
-            elif reply.summary.steps:
-                shown = {"transcript": message_grow(run, reply.summary.steps, words.new())}
-            else:
-                shown = {"transcript": message_show(run, talk.turns, live=True)}
-            yield ChatUpdate(**(vars(update) | shown))
+    text: str
+    state: ChatState
+    settings: RunSettings
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.settings.selection
+
+    def most_tokens(self) -> float:
+        """Raises MedusaError for a message or settings beyond the page's limits."""
+        check_message(self.text, self.state)
+        return make_config(self.settings).max_new_tokens
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """The reply; the last update has its trace and the new conversation."""
+        from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+
+        engine, config = yield from ready(engines, self.settings)
+        if flag.stopped:  # while the message waited for the engine
+            yield Update(status=NOT_SENT)
+            return
+        state = replace(self.state, id=self.state.id or uuid.uuid4().hex)
+        heard = [Message(turn.role, turn.text) for turn in state.read]
+        cache = engines.conversations.get(engine.target, state.id)
+        conversation = Conversation(engine, state.system.strip(), heard, cache)
+        reply = conversation.reply(self.text, config)
+        question = Turn("user", (TextSpan(reply.messages[-1].content),))
+        state = state.without_oldest(reply.dropped).with_turns(question)
+        run, words = uuid.uuid4().hex, _ReplyText(engine, reply)
+        steps = conversation.decode(reply)
+        with closing(shown_steps(engine, reply.prompt, reply.config, flag, steps, words.add)) as updates:
+            for update in updates:
+                if update.trace is not None:
+                    answer = words.finished(conversation.messages[-1].content)
+                    state = state.with_turns(Turn("assistant", answer, figures(reply)))
+                    status = STOPPED if reply.summary.finish_reason is None else DONE
+                    shown = {"transcript": message_show(run, state.turns), "state": state, "status": status}
+                elif reply.summary.steps:
+                    shown = {"transcript": message_grow(run, reply.summary.steps, words.new())}
+                else:
+                    shown = {"transcript": message_show(run, state.turns, live=True)}
+                yield ChatUpdate(**(vars(update) | shown))
 
 
 def chat_notice(engine: Engine) -> str:
@@ -116,12 +136,12 @@ def figures(reply: Reply) -> str:
     return " · ".join([*parts, ENDS[summary.finish_reason]])
 
 
-def cut_to(text: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+def cut_to(text: str, pieces: Sequence[TextSpan]) -> tuple[TextSpan, ...]:
     """The part of ``pieces`` that makes up ``text``, neighbours of one origin joined."""
     start = "".join(piece.text for piece in pieces).find(text)
     if start < 0:  # the run ended inside a character: the marks are lost, never the words
-        return (Piece(text),)
-    kept: list[Piece] = []
+        return (TextSpan(text),)
+    kept: list[TextSpan] = []
     end = start + len(text)
     for piece in pieces:
         part = piece.text[max(start, 0) : max(end, 0)]
@@ -129,33 +149,29 @@ def cut_to(text: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         if kept and kept[-1].drafted == piece.drafted:
             part = kept.pop().text + part
         if part:
-            kept.append(Piece(part, piece.drafted))
+            kept.append(TextSpan(part, piece.drafted))
     return tuple(kept)
 
 
-class _Words:
+class _ReplyText:
     """The text of a reply in pieces, noted while its steps pass by."""
 
-    def __init__(self, conversation: Conversation, reply: Reply) -> None:
-        self._conversation = conversation
+    def __init__(self, engine: Engine, reply: Reply) -> None:
         self._reply = reply
-        self._text = MarkedText(conversation.engine.decode_text, reply.config.stop)
-        self._pieces: list[Piece] = []
+        self._text = StreamedText(engine.decode_text, reply.config.stop)
+        self._pieces: list[TextSpan] = []
         self._seen = 0
 
-    def steps(self) -> Generator[Step, None, None]:
-        """The steps of the reply as they come."""
-        with closing(self._conversation.decode(self._reply)) as steps:
-            for step in steps:
-                drafted = [node > 0 for node in step.verdict.path]
-                self._pieces += self._text.add(step.emitted, drafted)
-                yield step
+    def add(self, step: Step) -> None:
+        """The tokens of a step."""
+        drafted = [node > 0 for node in step.verdict.path]
+        self._pieces += self._text.add(step.emitted, drafted)
 
-    def new(self) -> list[Piece]:
+    def new(self) -> list[TextSpan]:
         """The pieces since the last call."""
         seen, self._seen = self._seen, len(self._pieces)
         return self._pieces[seen:]
 
-    def finished(self, text: str) -> tuple[Piece, ...]:
+    def finished(self, text: str) -> tuple[TextSpan, ...]:
         """The pieces of the whole reply, which is ``text``."""
         return cut_to(text, [*self._pieces, *self._text.rest(self._reply.summary.text)])

@@ -1,23 +1,28 @@
 """Timed runs for a comparison: one after the other, with a note to the page now and then.
 
-The clock runs inside the engine's steps; notes go out between two steps, so they are not in the times. Works
-on an engine it is given and loads none.
+The clock runs inside the engine's steps; notes go out between two steps, so they are not in the times.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from ui.components.race_view import lane, race_message, status_message
+from ui.records.selection import Selection
+from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.runs import verdict as comparison
+from ui.runs.ready import PLAIN_METHOD, ready
+from ui.serving.engines import Engines
+from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -29,7 +34,36 @@ Trace = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Contest:
+class CompareRequest(Request):
+    """A prompt to be continued both ways, ``repetitions`` times each."""
+
+    prompt: str
+    settings: RunSettings
+    repetitions: int
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.settings.selection
+
+    def most_tokens(self) -> float:
+        """Raises MedusaError for a prompt or settings beyond the page's limits."""
+        check_prompt(self.prompt)
+        return 2 * self.repetitions * make_config(self.settings).max_new_tokens
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """Medusa and plain decoding in turn, then the race message."""
+        engine, ours = yield from ready(engines, self.settings)
+        if ours.method == PLAIN_METHOD:
+            raise MedusaError(
+                f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
+                "decoding: choose a model with heads"
+            )
+        yield from Comparison.of(engine, engine.encode(self.prompt), ours).run(self.repetitions, flag)
+
+
+@dataclass(frozen=True)
+class Comparison:
     """What is compared: one engine, one prompt, one setting for each of the two."""
 
     engine: Engine
@@ -37,11 +71,11 @@ class Contest:
     configs: dict[str, GenerationConfig]
 
     @classmethod
-    def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Contest:
+    def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Comparison:
         # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
         return cls(engine, ids, {OURS: ours, PLAIN: replace(ours, method="none", acceptance="match")})
 
-    def run(self, repetitions: int, flag: StopFlag) -> Iterator[Update]:
+    def run(self, repetitions: int, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, time both in turn, and end with the race message."""
         for name, config in self.configs.items():
             short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
@@ -56,7 +90,7 @@ class Contest:
                 return
         yield Update(self._result(traces), "Measured. The replay runs on one clock.")
 
-    def _timed(self, config: GenerationConfig, label: str, flag: StopFlag) -> Iterator[Update]:
+    def _timed(self, config: GenerationConfig, label: str, flag: StopFlag) -> Generator[Update, None, Trace]:
         """One run; returns its trace."""
         from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 

@@ -1,20 +1,29 @@
-"""One run for the Decode tab: each step of the engine's stream as a message of the linked view.
-
-Works on an engine it is given and loads none. Knows the view's messages, but no component of the page.
-"""
+"""One run for the Decode tab: each step of the engine's stream as a message of the linked view."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.text.plural import counted
-from ui.components.decode_view import layout_key, message_begin, message_end, message_step
+from ui.components.decode_view import (
+    layout_key,
+    message_begin,
+    message_broken,
+    message_end,
+    message_step,
+)
+from ui.records.selection import Selection
+from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
+from ui.runs.ready import ready
+from ui.serving.engines import Engines
+from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.decoding import Step
@@ -23,27 +32,63 @@ if TYPE_CHECKING:
 SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
 
 
-def decode_run(
+class ViewRequest(Request):
+    """A request whose run is shown in the linked view."""
+
+    def broken_off(self, update: Update) -> Update:
+        """The view ends with the last words; a trace without steps takes an earlier run's charts away."""
+        return replace(update, message=message_broken(update.status or ""), trace={"steps": []})
+
+
+@dataclass(frozen=True)
+class DecodeRequest(ViewRequest):
+    """A text to be continued."""
+
+    prompt: str
+    settings: RunSettings
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.settings.selection
+
+    def most_tokens(self) -> float:
+        """Raises MedusaError for a prompt or settings beyond the page's limits."""
+        check_prompt(self.prompt)
+        return make_config(self.settings).max_new_tokens
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """A begin, a step each and an end message; the last update has the trace."""
+        engine, config = yield from ready(engines, self.settings)
+        ids = engine.encode(self.prompt)
+        yield from shown_steps(engine, ids, config, flag, engine.stream(ids, config))
+
+
+def shown_steps(
     engine: Engine,
-    ids: Sequence[int],
+    ids: list[int],
     config: GenerationConfig,
     flag: StopFlag,
-    steps: Generator[Step, None, None] | None = None,
+    steps: Generator[Step, None, None],
+    listener: Callable[[Step], None] | None = None,
 ) -> Generator[Update, None, None]:
-    """Decode after ``ids``: a begin, a step each and an end message; the last update has the trace.
+    """The ``steps`` of a run after ``ids`` as updates, the trace in the last one.
 
-    ``steps`` are those of a run after the same ids with the same settings, where the caller has made one.
+    ``listener`` is called with each step before its update goes out.
     """
     from medusa_core.trace import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
-    run, known, seq = uuid.uuid4().hex, set(), 0
+    run, seq = uuid.uuid4().hex, 0
+    known: set[str] = set()
     tokens, computed, shown = 0, 0.0, 0.0
     started = perf_counter()
     builder = TraceBuilder(engine, config, ids)
     yield Update(message_begin(seq, run, builder.begin()), "Reading the prompt…")
-    with closing(steps or engine.stream(ids, config)) as made:
-        for step in made:
+    with closing(steps):
+        for step in steps:
             arrived = perf_counter()
+            if listener is not None:
+                listener(step)
             record = builder.add(step)
             seq += 1
             message = message_step(seq, run, record, known)

@@ -29,7 +29,7 @@ FORWARDED = "x-forwarded-for"
 
 
 @dataclass(frozen=True)
-class Ask:
+class QueuedRequest:
     """One event that wants to be done, or is: whose it is, and whether it takes long."""
 
     page: str  # gradio's session hash: one open page
@@ -38,7 +38,7 @@ class Ask:
     waiting: bool = True
 
 
-def refusal(asked: Ask, present: Sequence[Ask]) -> str | None:
+def refusal(asked: QueuedRequest, present: Sequence[QueuedRequest]) -> str | None:
     """Why this one may not join those who are there; None when it may."""
     runs = [other for other in present if other.run]
     waiting = [other for other in (runs if asked.run else present) if other.waiting]
@@ -55,7 +55,7 @@ def refusal(asked: Ask, present: Sequence[Ask]) -> str | None:
     return None
 
 
-def in_queue(page: gr.Blocks, *, proxied: bool) -> Iterator[Ask]:
+def in_queue(page: gr.Blocks, *, proxied: bool) -> Iterator[QueuedRequest]:
     """All events of the page that wait or are being done."""
     queue = page._queue
     for kind in queue.event_queue_per_concurrency_id.values():
@@ -99,9 +99,9 @@ def noted(item: T, notes: list[T]) -> Iterator[None]:
         notes.remove(item)
 
 
-def _ask_of(event: Any, proxied: bool, *, waiting: bool) -> Ask:
+def _ask_of(event: Any, proxied: bool, *, waiting: bool) -> QueuedRequest:
     address = asker(event.request.client, event.request.headers, proxied=proxied)
-    return Ask(event.session_hash, address, takes_long(event), waiting)
+    return QueuedRequest(event.session_hash, address, takes_long(event), waiting)
 
 
 def _is_public(address: str) -> bool:

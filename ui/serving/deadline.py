@@ -1,49 +1,48 @@
-"""How a run ends before it is done: its time is up, or Stop comes while its model is still being loaded.
-
-Knows nothing of what a run does.
-"""
+"""How a run ends before it is done: its time is up, or Stop comes while its model is still being loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
 from time import perf_counter
-from typing import TypeVar
+from typing import Any
 
 from ui.records.updates import StopFlag, Update
 from ui.serving.model_loader import Loading
 
-T = TypeVar("T")
 GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 
 
-def ended(
-    items: Generator[T, None, None], flag: StopFlag | None, seconds: float | None
-) -> Generator[T | Update, None, None]:
-    """The items. After `seconds`, None for never, the flag is raised; what does not heed it is closed.
+class TimeLimit:
+    """Watches a run's updates. After ``seconds``, None for never, the flag is raised for the run to end.
 
     The time in which a model is loaded does not count.
     """
-    grace = GRACE_SECONDS if flag else 0.0
-    flag = flag or StopFlag()
-    started, late, last, loading = perf_counter(), -1.0, "", False
-    with closing(items):
-        for item in items:
-            if loading:
-                started = perf_counter()
-            loading = isinstance(item, Loading)
-            yield item
-            if loading and flag.stopped:
-                yield Update(status="Stopped before the model was loaded.")
-                return
-            if isinstance(item, Update):
-                last = item.status or last
-            late = -1.0 if seconds is None else perf_counter() - started - seconds
-            if late > 0:
-                flag.stopped = True
-            if late > grace:
-                last = ""  # it tells of a run that goes on
-                break
-    if late > 0:
-        words = f"{last} Ended after {seconds:g} s, the longest that a run may take here."
-        yield Update(status=words.strip())
+
+    def __init__(self, flag: StopFlag, seconds: float | None) -> None:
+        self._flag = flag
+        self._seconds = seconds
+        self._started = perf_counter()
+        self._loading = False
+        self._last = ""  # what the run said last
+        self.words = ""  # what is to be said when the run has ended
+
+    def over(self, update: Any) -> bool:
+        """Whether the run is to be closed behind this update, since it does not end by itself."""
+        if self._loading:
+            self._started = perf_counter()
+        self._loading = isinstance(update, Loading)
+        if self._loading and self._flag.stopped:
+            self.words = "Stopped before the model was loaded."
+            return True
+        if self._seconds is None:
+            return False
+        if isinstance(update, Update):
+            self._last = update.status or self._last
+        late = perf_counter() - self._started - self._seconds
+        if late <= 0:
+            self.words = ""
+            return False
+        self._flag.stopped = True
+        closes = late > GRACE_SECONDS
+        last = "" if closes else self._last  # it tells of a run that goes on
+        self.words = f"{last} Ended after {self._seconds:g} s, the longest that a run may take here.".strip()
+        return closes

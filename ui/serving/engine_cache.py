@@ -1,7 +1,7 @@
 """Engines beside the app's own: those that visitors made, and the models they have chosen. Each keeps a few.
 
 What a visitor made cannot be made again by the app, so it goes only when there are too many; a model is read
-again from its files, so it goes also when memory is short. Knows nothing about what an engine does.
+again from its files, so it goes also when memory is short.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ MOST_MODELS = 3
 
 
 @dataclass(frozen=True)
-class OwnEngine:
+class TrainedEngine:
     """An engine with the name its maker gave it."""
 
     label: str
     engine: Engine
 
 
-class EngineShelf:
+class TrainedEngineCache:
     """Engines by an id that cannot be guessed. Used on the engine's thread alone."""
 
     def __init__(self, most: int = MOST_ENGINES) -> None:
         self._most = most
-        self._engines: OrderedDict[str, OwnEngine] = OrderedDict()
+        self._engines: OrderedDict[str, TrainedEngine] = OrderedDict()
 
     def add(self, label: str, engine: Engine) -> str:
         """Keep an engine, at the cost of the one that was not used for longest; return its id."""
         name = uuid.uuid4().hex
-        self._engines[name] = OwnEngine(label, engine)
+        self._engines[name] = TrainedEngine(label, engine)
         while len(self._engines) > self._most:
             self._engines.popitem(last=False)
         return name
 
-    def get(self, name: str) -> OwnEngine:
+    def get(self, name: str) -> TrainedEngine:
         """The engine of an id. Raises MedusaError when it was dropped or never there."""
         if name not in self._engines:
             raise MedusaError(
@@ -58,7 +58,7 @@ class EngineShelf:
         return self._engines[name]
 
 
-class ModelShelf:
+class ModelCache:
     """Models by what they are loaded from, so that visitors who choose the same one share it. For any thread.
 
     The one that was not used for longest goes first, but none that a run is using.

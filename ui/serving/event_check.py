@@ -83,7 +83,7 @@ class EventCheck:
         """The values of an event's components."""
         if not isinstance(data, list) or len(data) != len(function.inputs):
             _refuse(f"This event takes {len(function.inputs)} values")
-        values = []
+        values: list[Any] = []
         for block, value in zip(function.inputs, data, strict=True):
             if block.stateful:
                 values.append(None)  # gradio keeps the value itself, whatever the page sends

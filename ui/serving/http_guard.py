@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.serving.admission import (
     TOO_MUCH,
     UNQUEUED_OF_AN_ADDRESS,
-    Ask,
+    QueuedRequest,
     asker,
     in_queue,
     noted,
@@ -58,7 +58,7 @@ class HttpGuard:
         self._proxied = proxied
         self._bodies = BodyReader(most_bytes)
         self._events = EventCheck(page)
-        self._joining: list[Ask] = []  # let in, and not yet in gradio's queue
+        self._joining: list[QueuedRequest] = []  # let in, and not yet in gradio's queue
         self._unqueued: list[str] = []  # addresses, one for each event that is being done at once
         self._open: list[str] = []  # addresses, one for each request that is being answered
 
@@ -111,7 +111,7 @@ class HttpGuard:
         await self._app(scope, replayed(body, receive), send)
 
     async def _join(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Ask(event.page, address, takes_long(event.function))
+        asked = QueuedRequest(event.page, address, takes_long(event.function))
         if why := refusal(asked, [*in_queue(self._page, proxied=self._proxied), *self._joining]):
             raise RequestRefusedError(429, why)
         # Counted from here until it is in the queue: requests that come together must not all get in.

@@ -1,7 +1,7 @@
 """Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
-that stayed would slow down the engine's. Knows the shelf and how an engine is loaded, but no visitor.
+that stayed would slow down the engine's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.updates import StopFlag, Update
-from ui.serving.engine_cache import ModelShelf
+from ui.serving.engine_cache import ModelCache
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.loading.load import LoadStage
+    from medusa_core.loading.load import LoadProgress
     from medusa_core.loading.memory import MemoryEstimate
 
 POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
@@ -39,20 +39,20 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was
 
 
 class ModelLoader:
-    """One load at a time. What is loaded goes onto the shelf."""
+    """One load at a time. What is loaded goes into the cache."""
 
-    def __init__(self, shelf: ModelShelf) -> None:
-        self._shelf = shelf
+    def __init__(self, cache: ModelCache) -> None:
+        self._cache = cache
         self._current: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def load(self, source: LoadConfig, flag: StopFlag) -> Generator[Loading, None, Engine | None]:
-        """The model, from the shelf or else from its files; yields words for a person while it loads.
+        """The model, from the cache or else from its files; yields words for a person while it loads.
 
         Returns None soon after `flag` is raised, and closing this has the same effect: the load ends at its
         next sign of life and leaves nothing behind. Raises what `load_engine` raises.
         """
-        if (engine := self._shelf.get(source)) is not None:
+        if (engine := self._cache.get(source)) is not None:
             return engine
         return (yield from self._follow(lambda say: self._load(source, say), flag))
 
@@ -90,14 +90,14 @@ class ModelLoader:
     def _load(self, source: LoadConfig, say: Say) -> Engine:
         from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-        # It may have come onto the shelf while this one waited for its turn.
-        if (engine := self._shelf.get(source)) is not None:
+        # It may have come into the cache while this one waited for its turn.
+        if (engine := self._cache.get(source)) is not None:
             return engine
         say("Looking for room…")
         self._make_room(source)
         engine = load_engine(source, lambda stage: say(words_of(stage)))
-        say("Loaded.")  # given up in the last moment, it must not push another model off the shelf
-        self._shelf.add(source, engine)
+        say("Loaded.")  # given up in the last moment, it must not push another model out of the cache
+        self._cache.add(source, engine)
         return engine
 
     def _make_room(self, source: LoadConfig) -> None:
@@ -108,19 +108,19 @@ class ModelLoader:
             needed = estimate_memory(source)
         except MedusaError:  # the load meets the same and says it, or goes well all the same
             return
-        if needed.total > needed.free + needed.spare + self._shelf.droppable_bytes():
+        if needed.total > needed.free + needed.spare + self._cache.droppable_bytes():
             return
-        while not needed.fits and self._shelf.drop_oldest():
+        while not needed.fits and self._cache.drop_oldest():
             gc.collect()
             needed = estimate_memory(source)
 
 
-def words_of(stage: LoadStage) -> str:
+def words_of(stage: LoadProgress) -> str:
     """A stage of a load in one line: what is being done, how far it is, and the memory it takes."""
     done = "…" if stage.done is None else f": {stage.done:.0%}"
     if stage.estimate is None or stage.name == "memory":
-        return stage.words + done
-    return f"{stage.words}{done} · {stage.estimate.sentence()}"
+        return stage.message + done
+    return f"{stage.message}{done} · {stage.estimate.sentence()}"
 
 
 class _Job(Generic[T]):

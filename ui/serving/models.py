@@ -1,7 +1,6 @@
 """The models of the page: the app's own, those that visitors may choose, and the one that each has chosen.
 
 All that a visitor names passes the owner's policy here, and device and trust are the owner's in any case.
-Knows no component of the page and nothing of runs.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
-from ui.serving.engine_cache import ModelShelf
+from ui.serving.engine_cache import ModelCache
 from ui.serving.model_loader import Loading, ModelLoader
-from ui.serving.policy import Offer, Policy
+from ui.serving.policy import AllowedModel, Policy
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -30,9 +29,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelUpdate(Update):
-    """`chosen` comes once, when a model is ready to be used."""
+    """`selection` comes once, when a model is ready to be used."""
 
-    chosen: Chosen | None = None
+    selection: Selection | None = None
 
 
 class Models:
@@ -44,28 +43,28 @@ class Models:
         self._policy = policy
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
-        self._shelf = ModelShelf()
-        self._loader = ModelLoader(self._shelf)
+        self._cache = ModelCache()
+        self._loader = ModelLoader(self._cache)
 
-    def config_of(self, chosen: Chosen) -> LoadConfig:
+    def config_of(self, selection: Selection) -> LoadConfig:
         """What the visitor's model is loaded from."""
-        return chosen.model or self._load
+        return selection.model or self._load
 
-    def badge(self, chosen: Chosen) -> str:
+    def badge(self, selection: Selection) -> str:
         """The visitor's model in one line: name, heads, size, device and dtype, as far as it is loaded."""
-        if (engine := self.at_hand(chosen)) is not None:
+        if (engine := self.at_hand(selection)) is not None:
             return badge_of(engine)
         later = "each run loads it anew" if self._elsewhere else "put away; the next run loads it again"
-        state = "not loaded yet" if chosen.model is None else later
-        return f"{name_of(self.config_of(chosen))} · {state}"
+        state = "not loaded yet" if selection.model is None else later
+        return f"{name_of(self.config_of(selection))} · {state}"
 
-    def at_hand(self, chosen: Chosen) -> Engine | None:
+    def at_hand(self, selection: Selection) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
-        return self._engine if chosen.model is None else self._shelf.get(chosen.model)
+        return self._engine if selection.model is None else self._cache.get(selection.model)
 
-    def in_use(self, chosen: Chosen) -> AbstractContextManager[None]:
+    def in_use(self, selection: Selection) -> AbstractContextManager[None]:
         """Within it the visitor's model is not dropped."""
-        return self._shelf.in_use(self.config_of(chosen))
+        return self._cache.in_use(self.config_of(selection))
 
     def own(self) -> Engine:
         """The app's own model; called on the engine's thread alone, which keeps two from loading at once."""
@@ -76,23 +75,26 @@ class Models:
             self._engine = load_engine(self._load)
         return self._engine
 
-    def ready(self, chosen: Chosen) -> Generator[Loading, None, Engine]:
+    def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
-        if chosen.model is not None:
-            self._require(chosen.model)
-            return (yield from self._loader.load(chosen.model, StopFlag()))
+        if selection.model is not None:
+            self._require(selection.model)
+            engine = yield from self._loader.load(selection.model, StopFlag())
+            if engine is None:  # only a raised flag ends a load without a model
+                raise MedusaError("loading the model was cancelled: run again")
+            return engine
         if self._engine is None:
             yield Loading(status="Loading the model…")
         return self.own()
 
-    def choose(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
-        """Load what a visitor wishes for. An error, or the flag, leaves what they have `chosen` in place."""
-        still = f"Still using {name_of(self.config_of(chosen))}."
-        yield from _told(self._choose(wish, chosen, flag), "Not loaded", still)
+    def choose(self, wish: LoadConfig, selection: Selection, flag: StopFlag) -> Generator[Update, None, None]:
+        """Load what a visitor wishes for. An error, or the flag, leaves their selection in place."""
+        still = f"Still using {name_of(self.config_of(selection))}."
+        yield from _errors_as_sentences(self._choose(wish, selection, flag), "Not loaded", still)
 
     def estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         """Say how much memory a visitor's wish would take, and load nothing large."""
-        yield from _told(self._estimate(wish, flag), "Nobody can tell", "")
+        yield from _errors_as_sentences(self._estimate(wish, flag), "Nobody can tell", "")
 
     def wanted(self, wish: LoadConfig) -> LoadConfig | None:
         """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
@@ -107,24 +109,26 @@ class Models:
         return source
 
     def _require(self, source: LoadConfig) -> None:
-        self._policy.require(Offer(source.model, source.heads))
+        self._policy.require(AllowedModel(source.model, source.heads))
 
-    def _choose(self, wish: LoadConfig, chosen: Chosen, flag: StopFlag) -> Generator[Update, None, None]:
+    def _choose(
+        self, wish: LoadConfig, selection: Selection, flag: StopFlag
+    ) -> Generator[Update, None, None]:
         source = self.wanted(wish)
         notes: tuple[str, ...] = ()
         if source is not None and not self._elsewhere:
             engine = yield from self._loader.load(source, flag)
             if engine is None:
-                yield Update(status=f"Cancelled; still using {name_of(self.config_of(chosen))}.")
+                yield Update(status=f"Cancelled; still using {name_of(self.config_of(selection))}.")
                 return
             notes = engine.info.notes
-        if source == chosen.model:
+        if source == selection.model:
             yield Update(status="This is the model in use.")
             return
         words = [f"Now using {name_of(source or self._load)}.", *(f"Note: {note}." for note in notes)]
-        if chosen.engine or chosen.choices:
+        if selection.engine or selection.choices:
             words.append("What you made for the model before it, heads or a tree, is put away.")
-        yield ModelUpdate(status=" ".join(words), chosen=chosen.with_model(source))
+        yield ModelUpdate(status=" ".join(words), selection=selection.with_model(source))
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         source = self.wanted(wish) or self._load
@@ -153,7 +157,9 @@ def in_page(words: str) -> str:
     return re.sub(r"--(model|heads|dtype|quantize)\b", r"“\1”", words)
 
 
-def _told(updates: Generator[Update, None, None], before: str, after: str) -> Generator[Update, None, None]:
+def _errors_as_sentences(
+    updates: Generator[Update, None, None], before: str, after: str
+) -> Generator[Update, None, None]:
     """The updates; an error becomes a sentence between these words."""
     with closing(updates):
         try:

@@ -1,6 +1,6 @@
 """gradio's Blocks with what this page needs of its server: the channel, and no memory of what is over.
 
-The one place that reaches into gradio's own records of its visitors. Knows no tab and no session.
+The one place that reaches into gradio's own records of its visitors.
 """
 
 from __future__ import annotations

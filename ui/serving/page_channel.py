@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ui.records.updates import StopFlag
-from ui.serving.paced import Receipts
+from ui.serving.update_stream import Receipts
 
 STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
 MOST_BYTES = 200  # of a request

@@ -2,7 +2,6 @@
 
 On one's own machine everything; where others can reach the page (a Space, ``--share``, an address beyond this
 machine) no model but those the owner lists, no training unless the owner says so, and an end to every run.
-Knows no component and no engine.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ PUBLIC_RUN_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Offer:
+class AllowedModel:
     """A model that visitors may load: names as ``--model`` and ``--heads`` take them, heads may be empty."""
 
     model: str
     heads: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Offer:
+    def parse(cls, text: str) -> AllowedModel:
         """From "MODEL" or "MODEL+HEADS". Raises MedusaError when a name is missing."""
         model, plus, heads = (part.strip() for part in text.partition("+"))
         if not model or (plus and not heads):
@@ -48,7 +47,7 @@ class Policy:
     """``offers``: the models visitors may choose; ``run_seconds``: the longest run, None for no end."""
 
     public: bool = False
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[AllowedModel, ...] = ()
     training: bool = True
     run_seconds: float | None = None
 
@@ -57,14 +56,14 @@ class Policy:
         """Whether any folder or hub name may be loaded."""
         return not self.public
 
-    def require(self, offer: Offer) -> None:
+    def require(self, offer: AllowedModel) -> None:
         """Raises MedusaError for a model that visitors of a public page may not load."""
         if self.public and offer not in self.offers:
             raise MedusaError(f"{offer.label} is not offered here: choose one of the list")
 
 
 @dataclass(frozen=True)
-class Reach:
+class Exposure:
     """Where gradio is to listen: an address, None for this machine alone, and whether to open a link."""
 
     host: str | None
@@ -72,7 +71,7 @@ class Reach:
     hosted: bool  # on a Space, or behind a proxy that gives the page a path of its own
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], *, share: bool = False, host: str | None = None) -> Reach:
+    def of(cls, environment: Mapping[str, str], *, share: bool = False, host: str | None = None) -> Exposure:
         """What the flags say, and what gradio's own variables say where they are silent."""
         return cls(
             host=host or environment.get(HOST) or None,
@@ -99,7 +98,7 @@ def policy_of(
     offers: Sequence[str] = (),
 ) -> Policy:
     """The policy of a page started with these flags in this environment. Raises MedusaError."""
-    public = Reach.of(environment, share=share, host=host).public
+    public = Exposure.of(environment, share=share, host=host).public
     listed = [*offers, *environment.get(MODELS, "").replace("\n", ",").split(",")]
     allowed = environment.get(TRAINING) == "1"
     if allowed and borrows_gpu(environment):
@@ -109,7 +108,7 @@ def policy_of(
         )
     return Policy(
         public=public,
-        offers=tuple(dict.fromkeys(Offer.parse(text) for text in listed if text.strip())),
+        offers=tuple(dict.fromkeys(AllowedModel.parse(text) for text in listed if text.strip())),
         training=(not public or allowed) and not borrows_gpu(environment),
         run_seconds=PUBLIC_RUN_SECONDS if public else None,
     )

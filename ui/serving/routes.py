@@ -7,6 +7,7 @@ sites' files, a video converter, or links that save a page's state on the disk.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -45,13 +46,13 @@ _ELSEWHERE = (
 )
 
 
-def check_route(scope: dict[str, Any]) -> str:
+def check_route(scope: Mapping[str, Any]) -> str:
     """The path of the service that is asked for. Raises RequestRefusedError for one the page does not use."""
     path, method = _route_path(scope), scope["method"]
     # gradio answers with or without a slash at the end; elsewhere a slash is part of a file's name.
     service = path.rstrip("/") or "/"
     if service in _POSTED:
-        allowed = ("POST", "OPTIONS")
+        allowed: tuple[str, ...] = ("POST", "OPTIONS")
     elif service in _READ or _READ_BELOW.fullmatch(path):
         allowed = ("GET", "HEAD", "OPTIONS")
     else:
@@ -66,7 +67,7 @@ def check_route(scope: dict[str, Any]) -> str:
     return service if service in _POSTED | _READ else path
 
 
-def _route_path(scope: dict[str, Any]) -> str:
+def _route_path(scope: Mapping[str, Any]) -> str:
     """The path without the prefix under which a proxy serves the page, as starlette's router reads it."""
     path, root = scope["path"], scope.get("root_path", "")
     below = root and (path == root or path.startswith(f"{root}/"))

@@ -1,34 +1,65 @@
-"""Where runs are computed: one at a time, on the engine's thread, or on a GPU that is borrowed for each.
+"""Runs of all visitors, one at a time: on the engine's thread, or on a GPU that is borrowed for each.
 
-A run goes by its name, since a name is what can be told to another process. Knows nothing of what runs do.
+Here is everything that a run has beside its own work: its turn, its time limit, its errors as words for the
+page, and the way of its updates from where they are computed to where they are shown.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, TypeVar
 
-from ui.records.updates import StopFlag, told
-from ui.serving.deadline import ended
+from medusa_core.errors import MedusaError
+from ui.records.selection import Selection
+from ui.records.updates import StopFlag, Update
+from ui.serving.deadline import TimeLimit
 from ui.serving.engine_thread import EngineThread
+from ui.serving.engines import Engines
+from ui.serving.update_stream import Receipts, UpdateStream, pull
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
-Runs = Callable[[str, Sequence[Any]], Generator[Any, None, None]]  # by the name of a run and its arguments
+log = logging.getLogger(__name__)
 
 
-class RunPlace:
+class Request(ABC):
+    """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
+
+    @property
+    @abstractmethod
+    def selection(self) -> Selection:
+        """What the visitor has chosen: their model, their heads, their tree."""
+
+    def most_tokens(self) -> float:
+        """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
+        return math.inf
+
+    @abstractmethod
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
+        """The work, on the thread and in the process that computes. Raises MedusaError."""
+
+    def broken_off(self, update: Update) -> Update | None:
+        """The last update of a run that began to be shown and has said nothing of its end; None: as it is."""
+        return None
+
+
+class Runner:
     """The engine's thread, the lock of the runs, and the lender of GPUs where there is one."""
 
-    def __init__(self, runs: Runs, most_seconds: float | None, gpu: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, engines: Engines, most_seconds: float | None, gpu: Callable[..., Any] | None = None
+    ) -> None:
         """`most_seconds` end a run; `gpu` is what `ui.serving.zero_gpu.claim` gave."""
-        self._runs = runs
+        self._engines = engines
         self._most_seconds = most_seconds
         self._thread = EngineThread()
         self._running = threading.Lock()
-        self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._work)
+        self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
 
     @property
     def busy(self) -> bool:
@@ -52,22 +83,84 @@ class RunPlace:
             return self._thread.call(function, *arguments)
 
     def run(
-        self, name: str, arguments: Sequence[Any], flag: StopFlag, tokens: float, *, loaded: bool
-    ) -> Iterator[Any]:
-        """What the run yields, its end and its errors as updates. `tokens` are those it makes at most.
-
-        `loaded`: whether the model it needs has been loaded here. Raises MedusaError where no GPU is lent.
-        """
-        with self._running:
-            if self._borrowed is None:
-                items = self._thread.iterate(self._work(name, arguments, flag, self._most_seconds))
-            else:
-                items = self._borrowed.run(name, arguments, flag, seconds_for(tokens, loaded=loaded))
-            with closing(items):
-                yield from items
-
-    def _work(
-        self, name: str, arguments: Sequence[Any], flag: StopFlag, seconds: float | None
+        self, request: Request, flag: StopFlag, receipts: Receipts | None = None
     ) -> Generator[Any, None, None]:
+        """What the request yields, its errors as updates; ``receipts`` set the pace where there are any."""
+        shown = _Shown(request)
+        try:
+            tokens = request.most_tokens()
+            loaded = self._engines.at_hand(request.selection) is not None
+            with (
+                self._engines.in_use(request.selection),
+                self._running,
+                closing(
+                    self._updates(request, flag, receipts, seconds_for(tokens, loaded=loaded))
+                ) as updates,
+            ):
+                for update in updates:
+                    yield shown.passing(update)
+        except Exception as error:
+            yield shown.passing(problem_of(error))
+        if (last := shown.unfinished()) is not None:
+            yield last
+
+    def _updates(self, request: Request, flag: StopFlag, receipts: Receipts | None, seconds: int) -> Any:
+        """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
+        if self._borrowed is None:
+            stream = UpdateStream(receipts)
+            self._thread.feed(self._compute(request, flag, self._most_seconds), stream)
+            return stream
+        borrowed = self._borrowed.run(request, flag, seconds)
+        if receipts is None:
+            return borrowed
+        stream = UpdateStream(receipts)
+        pull(borrowed, stream)
+        return stream
+
+    def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:
         """The run itself, on the thread and in the process that compute it."""
-        yield from told(ended(self._runs(name, arguments), flag, seconds))
+        limit = TimeLimit(flag, seconds)
+        try:
+            with closing(request.run(self._engines, flag)) as updates:
+                for update in updates:
+                    yield update
+                    if limit.over(update):
+                        break
+        except Exception as error:  # another process's lender would pass on its type alone
+            yield problem_of(error)
+            return
+        if limit.words:
+            yield Update(status=limit.words)
+
+
+def problem_of(error: Exception) -> Update:
+    """An error in words for the page; the app goes on."""
+    if isinstance(error, MedusaError):
+        return Update(status=str(error), problem=True)
+    log.error("a run failed", exc_info=error)
+    words = f"The run failed ({type(error).__name__}); the terminal has the details."
+    return Update(status=words, problem=True)
+
+
+class _Shown:
+    """Whether the page shows a run that has not ended, so that it can be told of an end of another kind."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._live = False
+        self._words = ""
+
+    def passing(self, update: Any) -> Any:
+        """The update, changed where it ends a run that is being shown."""
+        if not isinstance(update, Update):
+            return update
+        self._words = update.status or self._words
+        if self._live and update.problem:
+            self._live = False
+            return self._request.broken_off(update) or update
+        self._live = (self._live or update.message is not None) and update.trace is None
+        return update
+
+    def unfinished(self) -> Update | None:
+        """What the page is told last where the run has said nothing of its end."""
+        return self._request.broken_off(Update(status=self._words)) if self._live else None

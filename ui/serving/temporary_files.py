@@ -1,6 +1,6 @@
-"""Files made for one visitor, in a folder that gradio serves, and gone again after a while.
+"""Files made for one visitor, in a folder that gradio serves; its ``delete_cache`` deletes old ones.
 
-The name of each is the app's, in a folder whose name nobody can guess. Knows nothing of what is in them.
+The name of each is the app's, in a folder whose name nobody can guess.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock, Timer
+from threading import Lock
 from uuid import uuid4
 
-KEEP_SECONDS = 600.0  # long enough for a slow connection to begin; a file that is being sent stays open
 MOST_FILES = 6  # at a time, so that repeated clicks do not fill the disk
 
 
-class Handout:
+class DownloadFolder:
     """Hands out files; each has a folder of its own, which goes with it. For any thread."""
 
-    def __init__(self, place: Path, seconds: float = KEEP_SECONDS, most: int = MOST_FILES) -> None:
-        """`place` is a folder that gradio serves files from."""
+    def __init__(self, place: Path, most: int = MOST_FILES) -> None:
+        """`place` is the cache folder of the component that the files are returned to."""
         self._place = place
-        self._seconds = seconds
         self._most = most
         self._folders: deque[TemporaryDirectory[str]] = deque()
         self._lock = Lock()
@@ -42,7 +40,4 @@ class Handout:
             old = [self._folders.popleft() for _ in range(len(self._folders) - self._most)]
         for each in old:
             each.cleanup()
-        timer = Timer(self._seconds, folder.cleanup)
-        timer.daemon = True
-        timer.start()
         return Path(folder.name) / name

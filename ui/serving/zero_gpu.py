@@ -1,15 +1,15 @@
 """Runs on a borrowed GPU: a ZeroGPU Space lends one for the length of a run, to a forked process of the app.
 
-Everything that crosses is pickled: the name of a run, its arguments and what it yields. The process may live
+Everything that crosses is pickled: the request and what its run yields. The process may live
 on and serve the next run, so it never sees what the app changes after the fork, and it has none of the app's
 threads. The lender is the package ``spaces`` of Hugging Face; away from such a Space it is neither imported
-nor needed. Knows no component of the page and no engine.
+nor needed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -19,8 +19,8 @@ from medusa_core.errors import MedusaError
 from ui.records.updates import StopFlag
 from ui.serving.policy import borrows_gpu
 
-# The name of a run, its arguments, its flag, and the seconds it may take.
-Work = Callable[[str, Sequence[Any], StopFlag, float], Generator[Any, None, None]]
+# What is asked for, its flag, and the seconds it may take.
+Work = Callable[[Any, StopFlag, float], Generator[Any, None, None]]
 
 START_SECONDS = 10.0  # a process, the weights' way to the GPU, the prompt, the first slow steps
 LOAD_SECONDS = 45.0  # for a model that the app has not read at its start
@@ -37,7 +37,7 @@ def claim(environment: Mapping[str, str]) -> Callable[..., Any] | None:
     if not borrows_gpu(environment):
         return None
     try:
-        import spaces  # noqa: PLC0415 - it changes torch for the whole process, so nowhere but here
+        import spaces  # type: ignore[import-not-found]  # noqa: PLC0415 - it changes torch for the whole process, so nowhere but here
     except ImportError as error:
         raise MedusaError("this Space lends GPUs through the package spaces: install it") from error
     # The library stands in for a GPU on this thread alone; transformers would read weights with several.
@@ -62,19 +62,19 @@ class BorrowedGpu:
     def __init__(self, gpu: Callable[..., Any], work: Work) -> None:
         self._work = gpu(duration=_seconds)(work)
 
-    def run(self, name: str, arguments: Sequence[Any], flag: StopFlag, seconds: int) -> Iterator[Any]:
-        """What the run yields; asks for so many seconds. ``flag`` reaches it, also within its arguments.
+    def run(self, request: Any, flag: StopFlag, seconds: int) -> Generator[Any, None, None]:
+        """What the run yields; asks for so many seconds. ``flag`` reaches it there.
 
         Raises MedusaError with the lender's words where it has no GPU to give, or takes it back.
         """
         with flag.crossing():
             try:
-                with closing(self._work(name, arguments, flag, seconds - END_SECONDS)) as items:
+                with closing(self._work(request, flag, seconds - END_SECONDS)) as items:
                     yield from items
             except gr.Error as error:
                 raise MedusaError(f"{error.title}: {error.message}") from error
 
 
-def _seconds(name: str, arguments: Sequence[Any], flag: StopFlag, seconds: float) -> int:
+def _seconds(request: Any, flag: StopFlag, seconds: float) -> int:
     """What to ask for; the lender calls this with the run's own arguments."""
     return round(seconds + END_SECONDS)

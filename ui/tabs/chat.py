@@ -1,13 +1,9 @@
-"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,21 +11,22 @@ from typing import Any
 import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
-from ui.components.decode_view import DecodeView
+from ui.components.decode_view import DecodeView, message_rest
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.components.transcript import Transcript, message_show
-from ui.records.conversation import Desk
+from ui.records.conversation import ChatHolder
 from ui.records.examples import example_prompts
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
-from ui.runs.chat import ChatUpdate
+from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.run_bar import (
-    QUIET,
     RunBar,
     connect_run,
-    drawn_along,
+    drawn_run,
+    keep_trace,
     message_of,
     run_buttons,
     say_when_too_long,
@@ -49,7 +46,7 @@ class ChatPanel:
     transcript: Transcript
     notice: TextLine
     anew: gr.Button
-    desk: gr.State
+    holder: gr.State
 
     @classmethod
     def build(cls, session: Session) -> ChatPanel:
@@ -72,31 +69,35 @@ class ChatPanel:
                 placeholder="How the model should behave. Not every chat template has a place for it.",
             )  # fmt: skip
             say_when_too_long(system)
-        return cls(bar, system, transcript, notice, anew, gr.State(Desk()))
+        return cls(bar, system, transcript, notice, anew, gr.State(ChatHolder()))
 
     def connect(
         self, session: Session, controls: Controls, view: DecodeView, slot: gr.State
     ) -> gr.events.Dependency:
         """Send, Stop and New conversation. Returns the reply's event; its trace is kept under `slot`."""
         self.anew.click(
-            _start_anew, [self.desk, self.bar.flag], [self.transcript, self.bar.status], queue=False, **QUIET
+            _start_anew,
+            [self.holder, self.bar.flag],
+            [self.transcript, self.bar.status],
+            queue=False,
+            **QUIET,
         )
         return connect_run(
             session,
             self.bar,
             partial(_replies, session, controls),
-            [slot, self.bar.prompt, self.system, self.desk, *controls.inputs()],
+            [slot, self.bar.prompt, self.system, self.holder, *controls.inputs()],
             [self.transcript, self.bar.prompt, view],
-            controls.chosen,
+            controls.selection,
         )
 
-    def connect_notice(self, session: Session, mode: gr.Radio, chosen: gr.State) -> None:
+    def connect_notice(self, session: Session, mode: gr.Radio, selection: gr.State) -> None:
         """What to know about a model is said when the visitor turns to the chat, or chooses another one."""
 
-        def look(name: str, own: Chosen) -> Any:
+        def look(name: str, own: Selection) -> Any:
             return session.chat_notice(own) if name == CHAT else gr.skip()
 
-        gr.on([mode.input, chosen.change], look, [mode, chosen], self.notice, **QUIET)
+        gr.on([mode.input, selection.change], look, [mode, selection], self.notice, **QUIET)
 
 
 def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -120,28 +121,30 @@ def _replies(
     slot: RunSlot,
     text: str,
     system: str,
-    desk: Desk,
+    holder: ChatHolder,
     *values: Any,
 ) -> Iterator[tuple[Any, ...]]:
     """Values for status, badge, transcript, message box and view while one reply is made."""
-    talk, sent = desk.talk, False
-    replies = session.chat(text, replace(talk, system=system or ""), controls.settings(values), flag)
-    with closing(drawn_along(session, replies, slot)) as updates:
+    state, sent = holder.state, False
+    request = ChatRequest(text, replace(state, system=system or ""), controls.settings(values))
+    with drawn_run(session, request, flag, slot) as updates:
         for update in updates:
+            keep_trace(session, slot, update)
             status, badge = shown(update)
             words = box = gr.skip()
             # A conversation that was put away meanwhile gets no more words; its run ends in the view.
-            here = desk.talk is talk
+            here = holder.state is state
             if isinstance(update, ChatUpdate) and here:
-                words, box, sent = update.transcript, gr.skip() if sent else "", update.talk is None
-                desk.talk = talk = update.talk or talk
+                words, box, sent = update.transcript, gr.skip() if sent else "", update.state is None
+                holder.state = state = update.state or state
             status = status if here else gr.skip()
             yield status, badge, words, box, message_of(update)
-    if sent and desk.talk is talk:  # it failed on the way: as before the message was sent
-        yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, talk.turns), text, gr.skip()
+    yield gr.skip(), gr.skip(), gr.skip(), gr.skip(), message_rest()
+    if sent and holder.state is state:  # it failed on the way: as before the message was sent
+        yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, state.turns), text, gr.skip()
 
 
-def _start_anew(desk: Desk, flag: StopFlag) -> tuple[str, str]:
+def _start_anew(holder: ChatHolder, flag: StopFlag) -> tuple[str, str]:
     flag.stopped = True
-    desk.talk = desk.talk.anew()
+    holder.state = holder.state.anew()
     return message_show(uuid.uuid4().hex, ()), ""

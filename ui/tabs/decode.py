@@ -1,7 +1,4 @@
-"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
 
 from __future__ import annotations
 
@@ -13,18 +10,20 @@ import gradio as gr
 
 from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import build_controls
-from ui.components.decode_view import DecodeView, message_trace
+from ui.components.decode_view import DecodeView, message_rest, message_trace
+from ui.components.events import QUIET, page_under_way
 from ui.records.examples import Recording, recordings
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
+from ui.runs.decode import DecodeRequest
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs.chat import CHAT, ChatPanel
 from ui.tabs.run_bar import (
-    QUIET,
     SIDE_WIDTH,
     connect_run,
-    drawn_along,
+    drawn_run,
+    keep_trace,
     kept_trace,
     message_of,
     run_bar,
@@ -47,8 +46,8 @@ RESTORED = """() => {
 }"""
 
 
-def build(session: Session, chosen: gr.State) -> None:
-    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
+def build(session: Session, selection: gr.State) -> None:
+    """Lay the tab out and connect it. `selection` holds the visitor's `Selection`."""
     recorded = recordings(session.assets)
     start = recorded[0].settings if recorded else {}
     with gr.Row(elem_classes="desk"):
@@ -60,36 +59,39 @@ def build(session: Session, chosen: gr.State) -> None:
             with gr.Column(elem_classes=["mode", "when-chat"]):
                 chat = ChatPanel.build(session)
             with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names(), chosen, start)
+                controls = build_controls(session.tree_choices(), session.rule_names(), selection, start)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id="decode-view")
             charts = ChartPanel.build()
 
     def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        updates = session.decode(text, controls.settings(values), flag)
-        for update in drawn_along(session, updates, slot):
-            yield *shown(update), message_of(update)
+        request = DecodeRequest(text, controls.settings(values))
+        with drawn_run(session, request, flag, slot) as updates:
+            for update in updates:
+                keep_trace(session, slot, update)
+                yield *shown(update), message_of(update)
+        yield gr.skip(), gr.skip(), message_rest()
 
     def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:
         return charts.updates(kept_trace(session, slot), dark)
 
     # The charts are no outputs of the stream: gradio touches every output at every step.
     slot = gr.State(RunSlot())
-    run = connect_run(session, bar, work, [slot, bar.prompt, *controls.inputs()], [view], chosen)
+    run = connect_run(session, bar, work, [slot, bar.prompt, *controls.inputs()], [view], selection)
     reply = chat.connect(session, controls, view, slot)
-    chat.connect_notice(session, mode, chosen)
+    chat.connect_notice(session, mode, selection)
     for event in (run, reply):
         event.then(draw, [slot, charts.dark], list(charts.plots), **QUIET)
     settings = {"prompt": bar.prompt, **controls.by_name()}
     _tell_view("settings", [part.change for part in settings.values()], settings)
-    _tell_view("asked", [bar.run.click, bar.prompt.submit], settings)
-    _tell_view("asked", [chat.bar.run.click, chat.bar.prompt.submit], controls.by_name())
+    _tell_view("asked", bar.triggers(), settings)
+    _tell_view("asked", chat.bar.triggers(), controls.by_name())
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
-    chosen.change(_say_tree, chosen, [bar.status, chat.bar.status], queue=False, **QUIET)
+    selection.change(_say_tree, selection, [bar.status, chat.bar.status], queue=False, **QUIET)
     # The charts come after the first paint, in the theme the browser shows.
-    painted = gr.context.Context.root_block.load(None, None, charts.dark, js=DARK_THEME)
+    painted = page_under_way().load(None, None, charts.dark, js=DARK_THEME)
     if recorded:
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
@@ -102,9 +104,9 @@ def _tell_view(event: str, triggers: list[Any], settings: dict[str, Any]) -> Non
     gr.on(triggers, None, list(settings.values()), None, js=script)
 
 
-def _say_tree(chosen: Chosen) -> tuple[str, str]:
+def _say_tree(selection: Selection) -> tuple[str, str]:
     """A tree that was just made in another tab is named beside Run and Send: its menu may be folded away."""
-    words = "".join(f"Tree for the next run: {label}." for label, _ in chosen.tree_entries())
+    words = "".join(f"Tree for the next run: {label}." for label, _ in selection.tree_entries())
     return words, words
 
 

@@ -27,11 +27,11 @@ from medusa_core.experiments.record import (
 )
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
+from ui.components.events import QUIET, page_under_way
 from ui.figures.experiments import charts
 
 FOLDER = "experiments"  # of the assets
 MOST_CHARTS = 2
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 TEMPLATE = "${value}"  # constant; the value is built here, every text in it escaped
 STYLE = """
 .experiment { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
@@ -107,7 +107,7 @@ def build(assets: Path) -> None:
     outputs = [text, details, *plots]
     choice.change(show, [choice, dark], outputs, **QUIET)
     # The charts come after the first paint, in the theme the browser shows.
-    painted = gr.context.Context.root_block.load(None, None, dark, js=DARK_THEME)
+    painted = page_under_way().load(None, None, dark, js=DARK_THEME)
     painted.then(show, [choice, dark], outputs, **QUIET)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,17 +19,16 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from ui.components.controls import example_buttons, mark
-from ui.components.decode_view import message_rest
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag, Update
 from ui.serving.kept_runs import RunSlot
-from ui.serving.paced import paced
+from ui.serving.runner import Request
 from ui.session import Session
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
 TOO_LONG = """(text) => {
@@ -55,6 +54,10 @@ class RunBar:
     flag: gr.State
     name: str  # the ids of its parts start with it
     key: gr.Textbox  # never to be seen: by what the browser names the flag
+
+    def triggers(self) -> list[Any]:
+        """What starts a run: its button, and Enter in the prompt where there is one."""
+        return [self.run.click] if self.prompt is None else [self.run.click, self.prompt.submit]
 
 
 def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
@@ -101,7 +104,7 @@ def connect_run(
     work: Callable[..., Iterator[tuple[Any, ...]]],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
-    chosen: gr.State,
+    selection: gr.State,
 ) -> gr.events.Dependency:
     """Run starts `work(flag, *inputs)` in the engine's queue; Stop, known by its id, raises the flag.
 
@@ -109,9 +112,8 @@ def connect_run(
     choice takes the badge away, since it tells of the one before.
     """
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
-    triggers = [bar.run.click] if bar.prompt is None else [bar.run.click, bar.prompt.submit]
     armed = gr.on(
-        triggers, partial(_arm, session), [bar.flag, bar.key], bar.status,
+        bar.triggers(), partial(_arm, session), [bar.flag, bar.key], bar.status,
         js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
     )  # fmt: skip
     run = armed.then(
@@ -119,28 +121,30 @@ def connect_run(
         concurrency_id="engine", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
-    chosen.change(lambda: "", None, bar.badge, queue=False, **QUIET)
+    selection.change(lambda: "", None, bar.badge, queue=False, **QUIET)
     return run
 
 
-def drawn_along(
-    session: Session, updates: Generator[Update, None, None], slot: RunSlot
-) -> Generator[Update, None, None]:
-    """A run's updates for the linked view, no faster than it draws; the finished run is kept for the page."""
-    session.runs.drop(slot)
-    with session.channel.receipts() as receipts, closing(paced(updates, receipts)) as sent:
-        for update in sent:
-            if update.trace is not None:
-                session.runs.keep(slot, update.trace)
-            yield update
-        # The last message stays in gradio's copy of the page, where a whole run would be in the way.
-        yield Update(message=message_rest())
+@contextmanager
+def drawn_run(
+    session: Session, request: Request, flag: StopFlag, slot: RunSlot
+) -> Iterator[Iterator[Update]]:
+    """Within it the updates of a run for the linked view, which come no faster than it draws them."""
+    session.kept_runs.drop(slot)
+    with session.channel.receipts() as receipts, closing(session.run(request, flag, receipts)) as updates:
+        yield updates
+
+
+def keep_trace(session: Session, slot: RunSlot, update: Update) -> None:
+    """A finished run is kept for its page."""
+    if update.trace is not None:
+        session.kept_runs.keep(slot, update.trace)
 
 
 def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
     """The finished run that a page shows; that the server has dropped it is said in a notice."""
     try:
-        return session.runs.trace(slot)
+        return session.kept_runs.trace(slot)
     except MedusaError as error:
         gr.Info(str(error), title="")
         return None

@@ -1,7 +1,4 @@
-"""The Side by side tab: Medusa and plain decoding timed one after the other, then replayed on one clock.
-
-Knows the page's parts and the session; the engine stays behind the session.
-"""
+"""The Side by side tab: Medusa and plain decoding timed one after the other, then replayed on one clock."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import gradio as gr
 from ui.components.controls import build_controls
 from ui.components.race_view import RaceView, status_message
 from ui.records.updates import StopFlag
+from ui.runs.compare import CompareRequest
 from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, message_of, run_bar, shown
 
@@ -25,8 +23,8 @@ because they would slow each other down. Then they are replayed together.</p>
 """
 
 
-def build(session: Session, chosen: gr.State) -> None:
-    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`."""
+def build(session: Session, selection: gr.State) -> None:
+    """Lay the tab out and connect it. `selection` holds the visitor's `Selection`."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "race", "Compare")
@@ -35,13 +33,14 @@ def build(session: Session, chosen: gr.State) -> None:
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings", open=False, elem_id="race-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names(), chosen)
+                controls = build_controls(session.tree_choices(), session.rule_names(), selection)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             view = RaceView(status_message(0, NOTHING_YET, busy=False), elem_id="race-view")
 
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
-        for update in session.compare(text, controls.settings(values), int(runs), flag):
+        request = CompareRequest(text, controls.settings(values), int(runs))
+        for update in session.run(request, flag):
             yield (*shown(update), message_of(update))
 
-    connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], chosen)
+    connect_run(session, bar, work, [bar.prompt, repetitions, *controls.inputs()], [view], selection)

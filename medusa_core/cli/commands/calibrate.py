@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -14,14 +15,16 @@ from tqdm import tqdm
 from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.progress import load_with_line
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa import medusa_draft, with_heads
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import machine_record
-from medusa_core.evaluation.head_accuracy import calibrate_heads
-from medusa_core.evaluation.latency import check_request, measure_latency
+from medusa_core.evaluation.latency import check_request
+from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
+from medusa_core.evaluation.measure_heads import HeadMeasurement, measure_heads
 from medusa_core.evaluation.prompts import chosen_prompts
 from medusa_core.trees.budget import LatencyPoint, unsteady
+
+_BARS = {COUNTING: ("accuracies", "prompt"), TIMING: ("latency", "run")}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -34,19 +37,13 @@ def run(args: argparse.Namespace) -> None:
     engine = load_with_line(read_settings(LoadConfig, args))
     medusa_draft(engine)  # there must be heads, which is said before the prompts are read
     prompts = chosen_prompts(args, engine)
-    with tqdm(total=len(prompts), unit="prompt", desc="accuracies", file=sys.stderr, delay=1) as bar:
-        found = calibrate_heads(engine, prompts, args.max_new_tokens, progress=bar.update)
-    record = {"base": engine.info.base, "positions": found.positions, "accuracies": found.shares}
-    if args.latency:
-        # The trees to time are those that a search would choose for what has just been counted.
-        points = _timed(with_heads(engine, accuracies=found.shares), prompts, sizes, args.rounds)
-        record["latency"] = [point.model_dump(exclude_none=True) for point in points]
-    record["machine"] = machine_record(engine) | {"device": engine.info.device, "dtype": engine.info.dtype}
+    effort = Effort(args.max_new_tokens, sizes, args.rounds if args.latency else 0)
+    found = _measured(engine, prompts, effort)
     try:
-        out.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(found.record(engine), ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise MedusaError(f"cannot write {out} ({error.strerror}): name another file") from error
-    print(f"{args.out}: first guesses right {[row[0] for row in found.shares]}")
+    print(f"{args.out}: first guesses right {[row[0] for row in found.accuracies.shares]}")
 
 
 def read_sizes(text: str) -> list[int]:
@@ -57,25 +54,27 @@ def read_sizes(text: str) -> list[int]:
         raise MedusaError(f"--sizes is {text!r}: write numbers with commas, as in 1,2,8,16") from error
 
 
-def _timed(
-    engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int
-) -> list[LatencyPoint]:
-    points: list[LatencyPoint] = []
-    with tqdm(unit="run", desc="latency", file=sys.stderr, delay=1) as bar:
-        for progress in measure_latency(engine, prompts, sizes, rounds):
-            bar.total, points = progress.total, progress.latency
-            bar.set_postfix_str(f"{progress.nodes} nodes", refresh=False)
-            bar.update()
-    _print_table(points)
-    if warning := unsteady(points):
-        print(f"warning: {warning}", file=sys.stderr)
-    return points
+def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) -> HeadMeasurement:
+    """All that is known in the end, with a bar for each part."""
+    for part, records in groupby(measure_heads(engine, prompts, effort), key=lambda found: found.part):
+        name, unit = _BARS[part]
+        with tqdm(unit=unit, desc=name, file=sys.stderr, delay=1) as bar:
+            for found in records:
+                bar.total = found.total
+                if part == TIMING:
+                    bar.set_postfix_str(f"{found.nodes} nodes", refresh=False)
+                bar.update()
+    if effort.rounds:
+        _print_table(found.latency)
+        if warning := unsteady(found.latency):
+            print(f"warning: {warning}", file=sys.stderr)
+    return found
 
 
 def _print_table(points: Sequence[LatencyPoint]) -> None:
     table = Table("nodes", "ms/step", "rounds", "propose", "verify", "accept", "commit", "tokens/step")
     for point in points:
-        low, high = point.step_ms_range
+        low, high = point.step_ms_range or (point.step_ms, point.step_ms)
         phases = (point.propose, point.verify, point.accept, point.commit)
         table.add_row(
             str(point.nodes), f"{point.step_ms:.2f}", f"{low:.2f} to {high:.2f}",

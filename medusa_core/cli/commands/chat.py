@@ -88,7 +88,8 @@ class _Chat:
 
     def _figures(self, reply: Reply) -> str:
         summary = reply.summary
-        end = {
+        end: dict[str | None, str] = {
+            None: "broken off",
             "length": f"cut by --max-new-tokens {self.config.max_new_tokens}",
             "context": "the context is full",
         }
@@ -98,7 +99,7 @@ class _Chat:
             f"{summary.decode_tokens_per_second:.0f} tokens/s",
             f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
         ]
-        if reason := end.get(summary.finish_reason, "broken off" if summary.finish_reason is None else None):
+        if reason := end.get(summary.finish_reason):
             parts.append(reason)
         return ", ".join(parts)
 

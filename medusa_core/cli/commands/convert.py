@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from medusa_core.checkpoints.convert import Request, convert
+from medusa_core.checkpoints.convert import ConversionRequest, convert
 from medusa_core.errors import MedusaError
 
 
@@ -19,7 +19,9 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError(f"--tree is for trtllm, --to is {args.to}: leave it out")
     target = Path(args.target).expanduser()
     work = convert(
-        Request(args.source, target, args.to, args.model, args.merge_base, args.tree, args.pt, args.force)
+        ConversionRequest(
+            args.source, target, args.to, args.model, args.merge_base, args.tree, args.pt, args.force
+        )
     )
     files = {file.name: file.stat().st_size for file in sorted(target.iterdir()) if file.is_file()}
     tensors = work.tensors

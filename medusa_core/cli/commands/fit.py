@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -52,7 +53,7 @@ class Bars:
         self._bar: tqdm | None = None
         self._stage = ""
         self._stopping = False
-        self._before: object = None
+        self._before: Any = None  # of Python's kinds of signal handlers
 
     def __enter__(self) -> Bars:
         self._before = signal.signal(signal.SIGINT, self._ask)
@@ -75,13 +76,14 @@ class Bars:
                 file=sys.stderr,
                 dynamic_ncols=True,
             )
-        if record.folder is None:  # the last record of a recipe counts nothing new
-            self._bar.update(record.step - self._bar.n)
+        bar = self._bar
+        if bar is not None and record.folder is None:  # the last record of a recipe counts nothing new
+            bar.update(record.step - bar.n)
         words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
         if "loss" in record.metrics:
             words["loss"] = f"{record.metrics['loss']:.3f}"
-        if words:
-            self._bar.set_postfix(words, refresh=False)
+        if bar is not None and words:
+            bar.set_postfix(words, refresh=False)
         if self._stopping:
             raise KeyboardInterrupt
 
@@ -114,9 +116,9 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
         "stage", "base", "heads", "gradients, optimizer", "activations", "in all",
         title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
     )  # fmt: skip
-    for stage in prepared.memory:
-        parts = (stage.base, stage.heads, stage.optimizer, stage.activations, stage.total)
-        table.add_row(stage.stage, *(f"{part / _GIB:.2f}" for part in parts))
+    for need in prepared.memory:
+        parts = (need.base, need.heads, need.optimizer, need.activations, need.total)
+        table.add_row(need.stage, *(f"{part / _GIB:.2f}" for part in parts))
     console.print(table)
     for note in prepared.notes:
         print(f"note: {note}")

@@ -18,8 +18,8 @@ from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.text.marked_text import MarkedText, Piece
 from medusa_core.text.plural import counted
+from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace import TraceBuilder, write_trace
 
 
@@ -93,7 +93,7 @@ class TextPrinter:
         if marks == "auto":
             marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
         self._open, self._close = MARKS[marks]
-        self._text = MarkedText(engine.decode_text, stop)
+        self._text = StreamedText(engine.decode_text, stop)
         self._out = out
 
     def step(self, tokens: list[int], drafted: list[bool]) -> None:
@@ -105,7 +105,7 @@ class TextPrinter:
         self._write(self._text.rest(text))
         print(file=self._out, flush=True)
 
-    def _write(self, pieces: list[Piece]) -> None:
+    def _write(self, pieces: list[TextSpan]) -> None:
         for piece in pieces:
             self._out.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
         self._out.flush()

@@ -10,8 +10,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
-
 from medusa_core.checkpoints.convert import check_target, staged
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.checkpoints.lm_head import read_lm_head
@@ -21,6 +19,7 @@ from medusa_core.checkpoints.write import write_heads
 from medusa_core.cli.flags import check_output_folder, read_settings
 from medusa_core.cli.progress import load_with_line
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.heads import fresh_tensors
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
 
@@ -54,9 +53,8 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
     lm_head = read_lm_head(folder)
     vocabulary, width = lm_head.shape
     size = count * (layers * (width + 1) + (0 if share else vocabulary)) * width * lm_head.element_size()
-    blocks = torch.zeros(count, layers, width, width, dtype=lm_head.dtype)
-    last = None if share else lm_head.expand(count, -1, -1)
-    tensors = HeadTensors(blocks, blocks[..., 0].clone(), last)
+    weight, bias, last = fresh_tensors(lm_head, count, layers)
+    tensors = HeadTensors(weight, bias, None if share else last)
     with staged(out) as staging:
         if size > (free := shutil.disk_usage(staging).free):
             raise MedusaError(

@@ -10,6 +10,7 @@ import sys
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -113,11 +114,11 @@ def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
 
 
 def make_record(
-    name: str, module: ModuleType, command: str, setup: Setup, settings: object, findings: Findings
+    name: str, module: ModuleType, command: str, setup: Setup, settings: Any, findings: Findings
 ) -> ExperimentRecord:
     """The record of what was found."""
     info = findings.info or setup.engine.info
-    used = asdict(setup.run) | asdict(settings)  # type: ignore[call-overload]
+    used = asdict(setup.run) | asdict(settings)
     counts = {kind: len(prompts) for kind, prompts in setup.prompts.items()}
     used |= {"prompts": ", ".join(f"{kind} {count}" for kind, count in counts.items())}
     return ExperimentRecord(
@@ -141,7 +142,7 @@ def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str
     words = ["python", "-m", "medusa_core", "reproduce", name]
     for entry in args.prompts or []:
         words += ["--prompts", str(_shown(entry))]
-    defaults = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
+    defaults: dict[str, object] = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
     for config in (RunSettings, module.Settings, LoadConfig):
         defaults |= _defaults(config)
     for key, default in defaults.items():
@@ -156,7 +157,7 @@ def _defaults(config: type) -> dict[str, object]:
     return {f.name: f.default for f in fields(config) if f.default is not MISSING}
 
 
-def _shown(value: object) -> object:
+def _shown(value: Any) -> Any:
     """A setting as it may be shared: an absolute path, alone or after NAME=, by its last part."""
     if not isinstance(value, str):
         return value

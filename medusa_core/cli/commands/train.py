@@ -6,9 +6,10 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import cast
 
 from tqdm import tqdm
 
@@ -45,15 +46,18 @@ def ended_by_signal() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def show_progress(records: Iterator[Progress], asked_to_end: Callable[[], bool] = lambda: False) -> Progress:
+def show_progress(
+    records: Generator[Progress, None, None], asked_to_end: Callable[[], bool] = lambda: False
+) -> Progress:
     """A bar a stage, with throughput, loss and the time left; returns the last record.
 
     Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
     """
-    bar, last = None, None
+    bar: tqdm | None = None
+    last: Progress | None = None
     try:
         for record in records:
-            if last is None or record.stage != last.stage:
+            if bar is None or last is None or record.stage != last.stage:
                 if bar is not None:
                     bar.close()
                 bar = _bar(record)
@@ -69,7 +73,7 @@ def show_progress(records: Iterator[Progress], asked_to_end: Callable[[], bool] 
     finally:
         if bar is not None:
             bar.close()  # ends its line, so that an error stands on the next
-    return last
+    return cast("Progress", last)  # a run has a last record, finished or not
 
 
 def _bar(record: Progress) -> tqdm:

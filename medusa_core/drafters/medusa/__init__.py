@@ -7,7 +7,7 @@ folder, ``build`` makes heads from tensors that were read.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from medusa_core.config import setting
 from medusa_core.drafters import Method
@@ -50,7 +50,7 @@ def medusa_draft(engine: Engine) -> MedusaDraft:
     draft = engine.drafts.get(NAME)
     if draft is None:
         raise MedusaError(f"{engine.info.base} has no Medusa heads: name them with --heads")
-    return draft
+    return cast("MedusaDraft", draft)
 
 
 def with_heads(engine: Engine, **changes: Any) -> Engine:

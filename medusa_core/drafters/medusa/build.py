@@ -17,6 +17,8 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 class TruncatedHeads(MedusaHeads):
     """Heads that know a part of the vocabulary, as vLLM's ``token_map`` names it: the rest is impossible."""
 
+    token_map: torch.Tensor
+
     def __init__(
         self,
         block_weight: torch.Tensor,

@@ -18,6 +18,7 @@ from medusa_core.drafters.medusa import Settings
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.packed import PackedHeads, packed_heads
+from medusa_core.errors import MedusaError
 from medusa_core.target.quantization import lm_head_weight
 from medusa_core.text.plural import counted
 from medusa_core.trees.search import assumed_accuracies, read_accuracies, search_tree
@@ -47,6 +48,12 @@ class MedusaDraft:
     def label(self) -> str:
         """For the badge."""
         return counted(self.heads.count, "Medusa head")
+
+    def require_accuracies(self) -> list[list[float]]:
+        """The accuracies. Raises MedusaError when they were not measured."""
+        if self.accuracies is None:
+            raise MedusaError("the heads' accuracies are not known: measure them with heads calibrate")
+        return self.accuracies
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """The heads' weights."""

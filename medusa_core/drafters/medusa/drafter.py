@@ -51,7 +51,7 @@ class MedusaDrafter:
         self._tree = tree
         self._top = max(tree.ranks) + 1
         self._shapes: dict[int, _Shape] = {}
-        self._hidden: torch.Tensor | None = None
+        self._hidden: torch.Tensor  # of the last accepted token
 
     @classmethod
     def build(cls, target: Target, draft: MedusaDraft, settings: Settings) -> MedusaDrafter:

@@ -2,7 +2,7 @@
 
 ``head_k = ResBlock × L, then Linear(d → V)`` with ``ResBlock(x) = x + SiLU(W x + b)``; head k at position t
 guesses token t + k + 1, the base LM head token t + 1. Weights of all heads are stacked, so that one batched
-product a layer serves all of them. Knows nothing about files or trees. Paper §2.1.1.
+product a layer serves all of them. Paper §2.1.1.
 
 K heads · L layers · V vocabulary · d hidden size
 """
@@ -35,14 +35,12 @@ class MedusaHeads(nn.Module):
             self.lm_weight = nn.Parameter(lm_weight)
 
     @classmethod
-    def fresh(cls, lm_head: torch.Tensor, heads: int, layers: int) -> MedusaHeads:
-        """Heads that predict what the LM head [V, d] predicts: zero blocks, copies of the LM head."""
-        width = lm_head.shape[1]
-        return cls(
-            lm_head.new_zeros(heads, layers, width, width),
-            lm_head.new_zeros(heads, layers, width),
-            lm_head.detach().clone().expand(heads, -1, -1).contiguous(),
-        )
+    def fresh(cls, lm_head: torch.Tensor, heads: int, layers: int, *, shared: bool = False) -> MedusaHeads:
+        """Heads that predict what the LM head [V, d] predicts, with copies of it or on it itself."""
+        weight, bias, last = fresh_tensors(lm_head.detach(), heads, layers)
+        if shared:
+            return cls(weight, bias, lm_head.detach())
+        return cls(weight, bias, last.clone(memory_format=torch.contiguous_format))
 
     @property
     def count(self) -> int:
@@ -69,3 +67,11 @@ class MedusaHeads(nn.Module):
         if self.shares_lm_head:
             return F.linear(x, self.lm_weight)
         return torch.bmm(x, self.lm_weight[: len(x)].transpose(1, 2))
+
+
+def fresh_tensors(
+    lm_head: torch.Tensor, heads: int, layers: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Weights and biases of zero blocks, and the LM head [V, d] for each head, as a view without a copy."""
+    weight = lm_head.new_zeros(heads, layers, lm_head.shape[1], lm_head.shape[1])
+    return weight, weight[..., 0].clone(), lm_head.expand(heads, -1, -1)

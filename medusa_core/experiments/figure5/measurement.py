@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from medusa_core.acceptance import typical
 from medusa_core.config import NO_HEADS, pick_settings
@@ -28,7 +30,7 @@ class Point:
     series: str
     label: str
     epsilon: float | None
-    changes: dict[str, object]
+    changes: Mapping[str, Any]
     random: bool
 
 
@@ -62,7 +64,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
 
 def sweep(epsilons: list[float], temperature: float) -> list[Point]:
     """The settings: two references, then each ε with both ways to choose the root."""
-    warm = {"temperature": temperature}
+    warm: dict[str, Any] = {"temperature": temperature}
     points = [
         Point(GREEDY, GREEDY, None, {"temperature": 0.0}, random=False),
         Point(RANDOM, RANDOM, None, warm, random=True),

@@ -35,7 +35,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     for name, engine in engines.items():
         row = make_row(
             logs[name], base, series=LABELS[name], label=LABELS[name], tree_nodes=trees[name].size,
-            expected=expected_lengths(medusa_draft(engine).accuracies, trees[name].choices)[-1],
+            expected=expected_lengths(medusa_draft(engine).require_accuracies(), trees[name].choices)[-1],
         )  # fmt: skip
         quality = {"quality": losses[name].mean(), "quality_change": losses[name].change(before)}
         rows.append(row.model_copy(update=quality))

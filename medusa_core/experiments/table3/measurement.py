@@ -38,7 +38,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     base = logs[PLAIN]
     rows = [make_row(base, base, series=PLAIN, label=PLAIN, tree_nodes=1)]
     for stage in rungs:
-        expected = expected_lengths(medusa_draft(stage.engine).accuracies, stage.tree.choices)[-1]
+        expected = expected_lengths(medusa_draft(stage.engine).require_accuracies(), stage.tree.choices)[-1]
         row = make_row(
             logs[stage.label], base, series=stage.label, label=stage.label,
             tree_nodes=stage.tree.size, expected=expected,
@@ -57,7 +57,7 @@ def stages(medusa1: Engine, medusa2: Engine, nodes: int) -> list[Stage]:
     first = medusa_draft(medusa1)
     return [
         Stage("heads only", medusa1, chain(first.heads.count)),
-        Stage("+ tree attention", medusa1, best_cartesian(first.accuracies, nodes).topology()),
+        Stage("+ tree attention", medusa1, best_cartesian(first.require_accuracies(), nodes).topology()),
         Stage("+ optimised tree", medusa1, first.budget_tree(nodes - 1)),
         Stage("+ Medusa-2 training", medusa2, medusa_draft(medusa2).budget_tree(nodes - 1)),
     ]

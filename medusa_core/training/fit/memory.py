@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -143,7 +144,7 @@ def _fixes(
     config: FitConfig, shape: ModelSize, device: torch.device, bytes_each: int, tokens: int, free: int
 ) -> Iterator[str]:
     """Flags that make the fit small enough, each by itself, with what it then needs."""
-    changes: dict[str, dict[str, object]] = {
+    changes: dict[str, dict[str, Any]] = {
         f"--heads {heads}": {"heads": heads} for heads in range(config.heads - 1, 1, -1)
     }
     changes["--share-lm-head"] = {"share_lm_head": True}
@@ -156,9 +157,9 @@ def _fixes(
             changes |= {"--base-4bit": {"base_4bit": True}}
     if device.type == "cpu" and config.answer_batch > 1:
         changes |= {"--answer-batch 4": {"answer_batch": 4}}
-    every = {"heads": 2, "share_lm_head": True, "recipe": "medusa1"} | (
-        {"base_4bit": True} if device.type == "cuda" else {}
-    )
+    every: dict[str, Any] = {"heads": 2, "share_lm_head": True, "recipe": "medusa1"}
+    if device.type == "cuda":
+        every["base_4bit"] = True
     fewer_heads = fits = False
     for flag, change in changes.items():
         needed = peak(replace(config, **change), shape, bytes_each, tokens)

@@ -1,7 +1,7 @@
 """From minutes and measured rates to numbers: how many answers, tokens, prompts a fit can afford.
 
 Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is broken off
-goes on with the same numbers. Knows nothing about models.
+goes on with the same numbers.
 """
 
 from __future__ import annotations
@@ -185,6 +185,8 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
     record = read_record(file)
     before, numbers = record.get("settings"), record.get("plan")
     try:
+        if not isinstance(numbers, dict):
+            raise TypeError("no plan is in it")
         plan = Plan(**numbers | {"rates": Rates(**numbers["rates"])})
     except (KeyError, TypeError) as error:
         raise MedusaError(

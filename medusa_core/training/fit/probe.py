@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,27 +22,24 @@ from medusa_core.training.fit.plan import Plan, Rates
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
     ANSWERS,
+    START,
     answer_config,
     head_config,
     joint_config,
     write_shared_start,
 )
+from medusa_core.training.fit.timed import step_seconds
 from medusa_core.training.loop import Progress
-from medusa_core.training.recipes import train
 from medusa_core.training.self_distill import write_answers
 
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 _LONG_ENOUGH = 8.0  # seconds after which a part of the probe has seen enough
-_STEPS = 8  # training steps at most; the first is not counted
+_STEPS = 7  # training steps at most; the first is not counted
 _DECODED = 24
 
 
-class _SeenEnough(Exception):  # noqa: N818 - no error
-    """Thrown into a training, which then stops without saving a checkpoint."""
-
-
 def probe(
-    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: Watch
+    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: OnProgress
 ) -> Rates:
     """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
     started = time.perf_counter()
@@ -58,15 +55,15 @@ def probe(
         done(1)
         if config.share_lm_head:
             write_shared_start(config, shape, place)
-        brief = replace(plan, tokens=_STEPS * plan.batch_tokens, joint_tokens=_STEPS * plan.batch_tokens)
-        heads = _training(head_config(config, brief, place))
+        heads = _training(head_config(config, plan, place), place)
         done(2)
         joint = None
         if config.joint:
-            fresh = place / "start" if config.share_lm_head else Path()
-            own = joint_config(config, brief, place, fresh)
+            fresh = place / START if config.share_lm_head else Path()
+            own = joint_config(config, plan, place, fresh)
             # Without heads to start from, joint training would begin with a stage of its own.
-            joint = _training(own if config.share_lm_head else replace(own, start="", head_warmup="none"))
+            own = own if config.share_lm_head else replace(own, start="", head_warmup="none")
+            joint = _training(own, place)
             done(3)
         decoding, load_seconds = _decoding(config)
         done(parts)
@@ -97,17 +94,9 @@ def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> 
     return rate, tokens / answers
 
 
-def _training(config: Medusa1Config) -> float:
-    """Training tokens a second, the first step not counted."""
-    records = train(replace(config, evaluate_every=10 * _STEPS, checkpoint_every=10 * _STEPS))
-    times = []
-    for record in records:
-        times.append(time.perf_counter())
-        if record.step >= _STEPS - 1 or (len(times) > 1 and times[-1] - times[0] > _LONG_ENOUGH):
-            break
-    with suppress(_SeenEnough):
-        records.throw(_SeenEnough())
-    return (len(times) - 1) * config.batch_tokens / (times[-1] - times[0])
+def _training(config: Medusa1Config, place: Path) -> float:
+    """Training tokens a second."""
+    return config.batch_tokens / step_seconds(config, place / "steps", _STEPS, _LONG_ENOUGH)
 
 
 def _decoding(config: FitConfig) -> tuple[float, float]:
@@ -115,7 +104,7 @@ def _decoding(config: FitConfig) -> tuple[float, float]:
     before = time.perf_counter()
     engine = load_engine(config.load())
     loaded = time.perf_counter() - before
-    begin = engine.tokenizer.eos_token_id
+    begin = engine.require_tokenizer().eos_token_id
     settings = GenerationConfig(method="none", max_new_tokens=_DECODED, ignore_eos=True)
     measure_run(engine, [begin], settings)  # first calls pay for allocation and kernel selection
     measured = measure_run(engine, [begin], settings)

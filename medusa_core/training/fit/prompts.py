@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,14 +101,14 @@ def invented_prompts(
     engine: Engine, answers: Path, count: int, prompt_tokens: int, seed: int
 ) -> Iterator[list[int]]:
     """Up to ``count`` different beginnings that the model draws, none of them that of an answer."""
-    trained = Openings(answers, engine.tokenizer, prompt_tokens)
+    tokenizer = engine.require_tokenizer()
+    trained = Openings(answers, tokenizer, prompt_tokens)
     taken: set[tuple[int, ...]] = set()
-    begin = engine.tokenizer.bos_token_id
-    begin = engine.tokenizer.eos_token_id if begin is None else begin
-    settings = {"method": "none", "temperature": INVENTED_TEMPERATURE, "max_new_tokens": prompt_tokens}
+    begin = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    settings = GenerationConfig(method="none", temperature=INVENTED_TEMPERATURE, max_new_tokens=prompt_tokens)
     found = 0
     for number in range(_TRIES * count):
-        config = GenerationConfig(seed=(seed + 1) * 100_003 + number, **settings)
+        config = replace(settings, seed=(seed + 1) * 100_003 + number)
         drawn = [token for step in engine.stream([begin], config) for token in step.emitted]
         text = engine.decode_text(drawn)
         ids = engine.tokenize(text)[:prompt_tokens] if text.strip() else []
@@ -152,7 +152,7 @@ def heldout_of(
     if not embedded:
         half = len(drawn) // 2
         return HeldOut(drawn[:half], drawn[half:])
-    trained = Openings(answers, engine.tokenizer, prompt_tokens)
+    trained = Openings(answers, engine.require_tokenizer(), prompt_tokens)
     shipped = (ids for ids in shipped_prompts(engine) if ids[:prompt_tokens] not in trained)
     return HeldOut(drawn, [ids for ids in shipped if ids not in drawn])
 
@@ -166,10 +166,9 @@ def write_heldout(file: Path, heldout: HeldOut) -> None:
 def read_heldout(file: Path) -> HeldOut:
     """The kept prompts. Raises MedusaError where they were damaged."""
     record = read_record(file)
-    lists = [record.get(name) for name in ("calibration", "measuring")]
-    if record.keys() != {"calibration", "measuring"} or not all(map(_are_prompts, lists)):
+    if record.keys() != {"calibration", "measuring"} or not all(map(_are_prompts, record.values())):
         raise MedusaError(f"{file} holds no held-out prompts: choose another --out")
-    return HeldOut(*lists)
+    return HeldOut(record["calibration"], record["measuring"])
 
 
 def _are_prompts(found: object) -> bool:

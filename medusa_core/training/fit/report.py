@@ -1,6 +1,6 @@
 """What a fit found, in words: the verdict, what to try when nothing was gained, the result's card.
 
-Every number comes from the fit's own files. Knows nothing about models.
+Every number comes from the fit's own files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME
 from medusa_core.errors import MedusaError
+from medusa_core.training.fit.card import Card, tree_line, use_commands
 from medusa_core.training.fit.plan import Plan
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.run_folder import read_record
@@ -101,29 +102,34 @@ def commands(config: FitConfig, fitted: Path) -> list[str]:
     flags = f"--heads {shlex.quote(str(fitted))}"
     if config.model:
         flags = f"--model {shlex.quote(config.model)} {flags}"
-    return [
-        f'python -m medusa_core generate "Once upon a time" {flags}',
-        f"python app.py {flags}",
-        f"python -m medusa_core bench {flags}",
-    ]
+    return [*use_commands(flags), f"python -m medusa_core bench {flags}"]
 
 
 def write_card(report: dict, fitted: Path) -> None:
     """``README.md`` and ``report.json`` into the folder of the result."""
     text = json.dumps(report, indent=2, ensure_ascii=False)
     (fitted / REPORT).write_text(text + "\n", encoding="utf-8")
-    (fitted / "README.md").write_text("\n".join(_card(report)) + "\n", encoding="utf-8")
+    (fitted / "README.md").write_text(_card(report).text(), encoding="utf-8")
 
 
-def _card(report: dict) -> Iterator[str]:
-    model, training, record = report["model"], report["training"], report["measured"]
+def _card(report: dict) -> Card:
+    model, tree = report["model"], report["tree"]
     kind = "Medusa-2 heads and adapter" if report["recipe"] == "medusa2" else "Medusa-1 heads"
-    yield f"# {kind} for {model['base']}"
-    yield from ("", report["verdict"])
-    if report["advice"]:
-        yield from ("", *(f"- {advice}" for advice in report["advice"]))
-    yield from ("", "## Use", "", "```bash", *report["commands"], "```", "")
-    yield from ("## Training", "")
+    advice = ("", *(f"- {advice}" for advice in report["advice"])) if report["advice"] else ()
+    return Card(
+        title=f"{kind} for {model['base']}",
+        summary=[report["verdict"], *advice],
+        commands=report["commands"],
+        training=list(_training(report)),
+        accuracy=f"over {report['positions']:,} positions of text after held-out prompts",
+        accuracies=report["accuracies"],
+        tree=tree_line(tree["nodes"], tree["depth"], tree["expected_length"]),
+        speed=list(_speed(report)),
+    )
+
+
+def _training(report: dict) -> Iterator[str]:
+    model, training = report["model"], report["training"]
     changed = (
         "The base is changed by the adapter in this folder, which is loaded with the heads."
         if report["recipe"] == "medusa2"
@@ -139,25 +145,16 @@ def _card(report: dict) -> Iterator[str]:
         yield (
             f"Held-out loss of the base on such text: {loss['before']:.3f} before, {loss['after']:.3f} after."
         )
-    yield from ("", "## Accuracy", "")
+
+
+def _speed(report: dict) -> Iterator[str]:
+    model, record = report["model"], report["measured"]
     yield (
-        f"How often each head's guess of a rank is the base's own next token, over {report['positions']:,} "
-        "positions of text after held-out prompts."
-    )
-    yield from ("", "| head | 1st guess | 2nd | 3rd |", "|---|---|---|---|")
-    for head, row in enumerate(report["accuracies"], start=1):
-        yield f"| {head} | " + " | ".join(f"{share:.3f}" for share in row[:3]) + " |"
-    tree = report["tree"]
-    yield from (
-        "",
-        f"Tree: {tree['nodes']} nodes with the root, depth {tree['depth']}, {tree['expected_length']:.2f} "
-        "tokens per step expected; the best size for the step times measured on this machine.",
-        "",
-        "## Speed",
-        "",
         f"{record['settings']['prompts']} other held-out prompts, {record['settings']['max_new_tokens']} new "
         f"tokens, temperature 0, {record['settings']['runs']} interleaved rounds, {model['dtype']} on "
-        f"{record['machine']['processor']} ({record['machine']['threads']} threads).",
+        f"{record['machine']['processor']} ({record['machine']['threads']} threads)."
+    )
+    yield from (
         "",
         "| | tokens/step | ms/step | tokens/s | overhead | speedup |",
         "|---|---|---|---|---|---|",

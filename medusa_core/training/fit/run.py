@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.config import Medusa1Config
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.fit.measuring import measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
 from medusa_core.training.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
-from medusa_core.training.fit.probe import Watch, probe
+from medusa_core.training.fit.probe import OnProgress, probe
 from medusa_core.training.fit.prompts import (
     HELDOUT,
     PROMPTS,
@@ -33,11 +35,13 @@ from medusa_core.training.fit.prompts import (
     write_heldout,
 )
 from medusa_core.training.fit.report import REPORT, make_report, write_card
+from medusa_core.training.fit.result import load_result
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
     ANSWERS,
     HEADS_RUN,
     JOINT_RUN,
+    START,
     answer_config,
     base_path,
     head_config,
@@ -68,7 +72,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(config: FitConfig, watch: Watch) -> Prepared:
+def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     """Check everything that can be checked, probe the machine, and write the plan; or read an earlier one.
 
     Raises MedusaError for a model, prompts or an amount of memory with which no fit is possible.
@@ -106,7 +110,7 @@ def prepare(config: FitConfig, watch: Watch) -> Prepared:
     return Prepared(plan, shape, memory, free, begun, notes)
 
 
-def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
+def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
     """Do what is not done yet and return the report, which is also in ``<out>/fitted/report.json``.
 
     ``watch`` is called with the progress of every stage; what it raises stops the fit, and checkpoints are
@@ -114,15 +118,24 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
     """
     folder, plan = Path(config.out), prepared.plan
     fitted = folder / FITTED
+    recipes: dict[str, Medusa1Config] = {"heads": head_config(config, plan, folder)}
+    if config.joint:
+        heads = folder / HEADS_RUN / RESULT
+        recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
-    def train_heads() -> None:
-        if config.share_lm_head:
+    def answer() -> None:
+        settings = answer_config(config, plan, _seeds(config))
+        _consume(write_answers(settings, folder / ANSWERS), watch)
+
+    def train_stage(recipe: Medusa1Config) -> None:
+        if recipe.start == str(folder / START):
             write_shared_start(config, prepared.shape, folder)
-        _consume(train(head_config(config, plan, folder)), watch)
+        _consume(train(recipe), watch)
 
     def calibrate() -> None:
-        trained = folder / (JOINT_RUN if config.joint else HEADS_RUN) / RESULT
-        engine = load_engine(config.load(str(trained)))
+        last = list(recipes.values())[-1]
+        trained = Path(last.out) / RESULT
+        engine = load_result(last, trained, config.load())
         write_result(trained, engine, _heldout(config, plan, engine, folder), plan, fitted, watch)
 
     def report() -> None:
@@ -131,17 +144,8 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: Watch) -> dict:
             measured["model"]["base"] = "the embedded model"
         write_card(make_report(config, plan, fitted, measured, _training(config, plan, folder)), fitted)
 
-    stages: dict[str, Callable[[], None]] = {
-        "answers": lambda: _consume(
-            write_answers(answer_config(config, plan, _seeds(config)), folder / ANSWERS), watch
-        ),
-        "heads": train_heads,
-    }
-    if config.joint:
-        heads = folder / HEADS_RUN / RESULT
-        stages["heads and adapter"] = lambda: _consume(
-            train(joint_config(config, plan, folder, heads)), watch
-        )
+    stages = {"answers": answer}
+    stages |= {name: partial(train_stage, recipe) for name, recipe in recipes.items()}
     stages |= {"calibration": calibrate, "measuring": report}
     for name, work in stages.items():
         _once(folder / DONE, name, work)
@@ -168,7 +172,7 @@ def _once(file: Path, stage: str, work: Callable[[], None]) -> None:
     write_record(file, done)
 
 
-def _consume(records: Iterator[Progress], watch: Watch) -> None:
+def _consume(records: Generator[Progress, None, None], watch: OnProgress) -> None:
     """Run a recipe to its end; closed, it saves a checkpoint."""
     with closing(records):
         for record in records:
@@ -199,7 +203,7 @@ def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
     runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
     results = [_result(run, folder) for run in runs]
-    record = {
+    record: dict[str, Any] = {
         "answers": answers,
         "tokens": sum(result["tokens"] for result in results),
         "prompts": f"after prompts of {Path(config.prompts).name}"

@@ -18,6 +18,7 @@ from medusa_core.training.fit.settings import FitConfig
 ANSWERS = "answers"
 HEADS_RUN = "train-heads"
 JOINT_RUN = "train-joint"
+START = "start"  # folder of fresh heads that share the LM head
 EVALUATIONS = 3
 HELDOUT_WINDOWS = 16  # windows an evaluation reads; more would cost a short run too much of its time
 _CHECKPOINTS = 10
@@ -44,7 +45,7 @@ def answer_config(config: FitConfig, plan: Plan, seeds: Path | None) -> SelfDist
 def head_config(config: FitConfig, plan: Plan, folder: Path) -> Medusa1Config:
     """Medusa-1 on the answers below ``folder``."""
     own = _common(config, plan, folder, plan.tokens)
-    own["start"] = str(folder / "start") if config.share_lm_head else ""
+    own["start"] = str(folder / START) if config.share_lm_head else ""
     return Medusa1Config(**own, out=str(folder / HEADS_RUN), base_4bit=config.base_4bit)
 
 
@@ -63,9 +64,9 @@ def joint_config(config: FitConfig, plan: Plan, folder: Path, heads: Path) -> Me
 
 def write_shared_start(config: FitConfig, shape: ModelSize, folder: Path) -> None:
     """Fresh heads that share the LM head, for a training to begin with (zero blocks: the base's guesses)."""
-    blocks = torch.zeros(config.heads, config.head_layers, shape.width, shape.width)
-    heads = MedusaHeads(blocks, blocks[..., 0].clone(), torch.empty(shape.vocabulary, shape.width))
-    save_heads(heads, folder / "start", base=config.model or "embedded")
+    lm_head = torch.empty(shape.vocabulary, shape.width)  # the base's, which is not saved with the heads
+    heads = MedusaHeads.fresh(lm_head, config.heads, config.head_layers, shared=True)
+    save_heads(heads, folder / START, base=config.model or "embedded")
 
 
 def base_path(config: FitConfig) -> Path:

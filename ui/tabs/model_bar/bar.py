@@ -1,7 +1,6 @@
 """The bar above the tabs: which model this visitor uses, and how to take another one.
 
 Where others can reach the page it offers the owner's list alone, and without a list it only says what runs.
-Knows the page's parts and the session; what may be loaded and how it is loaded stays behind the session.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import gradio as gr
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET, page_under_way
 from ui.components.text_line import TextLine
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.serving.models import ModelUpdate
 from ui.session import Session
@@ -34,8 +34,6 @@ from ui.tabs.model_bar.menu import (
     value_of,
     wish_of,
 )
-
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 @dataclass(frozen=True)
@@ -58,17 +56,16 @@ class Picker:
     status: TextLine
 
 
-def build(session: Session, chosen: gr.State) -> None:
-    """Lay the bar out and connect it. `chosen` holds the visitor's `Chosen`."""
-    page = gr.context.Context.root_block
+def build(session: Session, selection: gr.State) -> None:
+    """Lay the bar out and connect it. `selection` holds the visitor's `Selection`."""
     with gr.Row(elem_classes="model-bar"):
         line = TextLine(_line(session.badge()), elem_id="model-line", elem_classes="badge")
         picker = _picker(session) if session.policy.free_choice or session.policy.offers else None
     # After the first paint, since loading competes with the page for the machine.
-    page.load(lambda: _line(session.load()), None, line, **QUIET)
-    chosen.change(lambda new: _line(session.badge(new)), chosen, line, queue=False, **QUIET)
+    page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
+    selection.change(lambda new: _line(session.badge(new)), selection, line, queue=False, **QUIET)
     if picker is not None:
-        _connect(session, picker, chosen)
+        _connect(session, picker, selection)
 
 
 # ---- the parts -------------------------------------------------------------------------------------------
@@ -92,7 +89,7 @@ def _picker(session: Session) -> Picker:
 
 def _another(own: LoadConfig) -> Another:
     """Fields for any model; they are there once they are asked for."""
-    names = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
+    names: dict[str, Any] = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
     with gr.Column(visible=False) as whole:
         with gr.Row():
             model = gr.Textbox(
@@ -118,16 +115,16 @@ def _another(own: LoadConfig) -> Another:
 # ---- what happens ----------------------------------------------------------------------------------------
 
 
-def _connect(session: Session, picker: Picker, chosen: gr.State) -> None:
+def _connect(session: Session, picker: Picker, selection: gr.State) -> None:
     flag = gr.State(StopFlag())
     menu, another = picker.menu, picker.another
     named = another.named if another else ()
 
-    def load(stop: StopFlag, mine: Chosen, *names: str) -> Iterator[tuple[Any, Any]]:
+    def load(stop: StopFlag, mine: Selection, *names: str) -> Iterator[tuple[Any, Any]]:
         work = _updates(session, names, lambda wish: session.choose_model(wish, mine, stop))
         with closing(work) as updates:
             for update in updates:
-                new = update.chosen if isinstance(update, ModelUpdate) else None
+                new = update.selection if isinstance(update, ModelUpdate) else None
                 yield _words(update), new or gr.skip()
 
     def check(stop: StopFlag, *names: str) -> Iterator[Any]:
@@ -135,29 +132,27 @@ def _connect(session: Session, picker: Picker, chosen: gr.State) -> None:
         with closing(work) as updates:
             yield from map(_words, updates)
 
-    _connect_task(picker, picker.load, load, [flag, chosen, menu, *named], [picker.status, chosen])
+    _connect_task(picker, picker.load, load, [flag, selection, menu, *named], [picker.status, selection])
     picker.cancel.click(_halt, flag, None, queue=False, **QUIET)
     if another and picker.check:
         _connect_task(picker, picker.check, check, [flag, menu, *named], [picker.status])
-        _connect_menu(session, menu, another, chosen)
+        _connect_menu(session, menu, another, selection)
 
 
-def _connect_menu(session: Session, menu: gr.Dropdown, another: Another, chosen: gr.State) -> None:
+def _connect_menu(session: Session, menu: gr.Dropdown, another: Another, selection: gr.State) -> None:
     """The menu shows what this browser used before, and what is in use."""
     # Not inside the accordion: gradio reads a browser's store when the part around it is first unfolded.
     stored = gr.BrowserState([], storage_key="medusa-models", secret="medusa")
     menu.input(lambda value: gr.Column(visible=value == OTHER), menu, another.whole, queue=False, **QUIET)
-    gr.context.Context.root_block.load(
-        lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET
-    )
+    page_under_way().load(lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET)
 
-    def follow(new: Chosen, kept: object) -> tuple[Any, ...]:
+    def follow(new: Selection, kept: object) -> tuple[Any, ...]:
         recent = remembered(kept)
         kept = remember(recent, new.model) if new.model else [record_of(one) for one in recent]
         value = value_of(new.model) if new.model else OWN
         return kept, gr.Dropdown(entries(session, remembered(kept)), value=value), gr.Column(visible=False)
 
-    chosen.change(follow, [chosen, stored], [stored, menu, another.whole], **QUIET)
+    selection.change(follow, [selection, stored], [stored, menu, another.whole], **QUIET)
 
 
 def _connect_task(

@@ -1,6 +1,6 @@
 """The menu of models: what it offers, what an entry of it means, and what a browser keeps of it.
 
-What comes out of a browser is a suggestion: the session decides what may be loaded. Knows no component.
+What comes out of a browser is a suggestion: the session decides what may be loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from ui.serving.models import name_of
-from ui.serving.policy import Offer
+from ui.serving.policy import AllowedModel
 from ui.session import Session
 
 MOST_RECENT = 6
@@ -75,10 +75,12 @@ def wish_of(session: Session, menu: str, *texts: str) -> LoadConfig:
 def _wish(record: object) -> LoadConfig:
     """From what came out of a browser. Raises MedusaError."""
     given = {name: record.get(name) for name in NAMED} if isinstance(record, dict) else {}
-    texts = [text for text in given.values() if isinstance(text, str) and len(text) <= LONGEST_NAME]
+    texts = {
+        name: text for name, text in given.items() if isinstance(text, str) and len(text) <= LONGEST_NAME
+    }
     if len(texts) < len(NAMED):
         raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
-    return LoadConfig(**given)
+    return LoadConfig(texts["model"], texts["heads"], dtype=texts["dtype"], quantize=texts["quantize"])
 
 
 def record_of(source: LoadConfig) -> dict[str, str]:
@@ -98,7 +100,7 @@ def _label(source: LoadConfig, own: LoadConfig) -> str:
     return " · ".join([names or "embedded model", *other])
 
 
-def _offer_label(offer: Offer) -> str:
+def _offer_label(offer: AllowedModel) -> str:
     """As the owner wrote it, but of a path the last part alone, so that no local path leaks."""
     names = [name for name in (offer.model, _heads_words(offer.heads)) if name]
     return " + ".join(Path(name).name if name.startswith(("/", ".", "~")) else name for name in names)

@@ -1,7 +1,6 @@
 """The Train tab's button that packs the visitor's own heads and hands them to their browser.
 
-The zip is made when it is asked for, under a name and in a folder of the app's. Knows the page's parts and
-who packs (`ui.tabs.train.head_zip`) and hands out (`ui.serving.temporary_files`).
+The zip is made when it is asked for, under a name and in a folder of the app's.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import Update
-from ui.serving.temporary_files import Handout
+from ui.serving.temporary_files import DownloadFolder
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, shown
+from ui.tabs.run_bar import shown
 from ui.tabs.train.head_zip import ZIP_NAME, write_zip
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def connect_download(
     session: Session, button: gr.Button, packed: gr.DownloadButton, trained: gr.State, status: TextLine
 ) -> None:
     """The button packs the heads of `trained`, and the browser fetches them once their address is there."""
-    handout = Handout(Path(packed.GRADIO_CACHE))
+    handout = DownloadFolder(Path(packed.GRADIO_CACHE))
     said = button.click(lambda: PACKING, None, status, queue=False, **QUIET)
     made = said.then(
         lambda done: _packed(session, handout, done), trained, [packed, status],
@@ -54,13 +54,13 @@ def connect_download(
     made.then(None, packed, None, js=FETCH, **QUIET)
 
 
-def _packed(session: Session, handout: Handout, trained: Trained | None) -> tuple[Any, Any]:
+def _packed(session: Session, handout: DownloadFolder, trained: Trained | None) -> tuple[Any, Any]:
     """The zip of the visitor's own heads and a word on it; what cannot be packed is said."""
     if trained is None:
         return None, gr.skip()
     try:
-        engine = session.own_engine(Chosen(trained.engine))
-        file = handout.make(ZIP_NAME, lambda path: write_zip(engine, trained.belongings, path))
+        engine = session.own_engine(Selection(trained.engine))
+        file = handout.make(ZIP_NAME, lambda path: write_zip(engine, trained.package, path))
     except MedusaError as error:
         return None, shown(Update(status=str(error), problem=True))[0]
     except OSError as error:

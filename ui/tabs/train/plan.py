@@ -1,7 +1,6 @@
 """What a visitor asks of a training run: the settings, checked, as the recipes' own configurations.
 
-The visitor's text becomes files in the run's folder, which the app made; a visitor names no path. Knows the
-recipes' settings, but neither runs them nor shows them. Paper §2.2.
+The visitor's text becomes files in the run's folder, which the app made; a visitor names no path. Paper §2.2.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import Any
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.examples import read_examples
-from ui.records.examples import example_prompts
+from medusa_core.training.fit.timed import Job
+from ui.records.examples import example_texts
 
 OWN, EXAMPLES, PASTE, FILE = "own", "examples", "paste", "file"
 RECIPES: dict[str, type[Medusa1Config]] = {
@@ -37,7 +37,6 @@ MOST_BYTES = 5_000_000  # of an uploaded file
 FILE_KINDS = (".txt", ".jsonl")
 WINDOW = 256  # tokens of a training window: a page's text is short
 BATCH_WINDOWS = 8
-WRITING_SHARE = 0.35  # of the minutes, when the model writes its own text
 ANSWER_BATCH = 16  # small, so that Stop is heard within a second or two
 MANY = 1_000_000  # answers or steps: the clock ends them
 
@@ -85,16 +84,24 @@ class Plan:
         """Whether the model writes the text itself."""
         return self.source in (OWN, EXAMPLES)
 
-    @property
-    def seconds(self) -> float:
-        """Time of the whole run, measuring afterwards left out."""
-        return 60 * self.minutes
-
     def stages(self) -> list[tuple[str, type[Medusa1Config]]]:
         """Name and settings of what is trained, one after the other."""
         if self.recipe == "medusa2":
             return [("heads alone", Medusa1Config), ("heads and model together", Medusa2Config)]
         return [("heads alone" if self.recipe == "medusa1" else "all at once", RECIPES[self.recipe])]
+
+
+def make_job(plan: Plan, model: str, name: str, folder: Path, assets: Path, context: int) -> Job:
+    """The run in ``folder`` for the model that lies in ``model`` and is called ``name``.
+
+    Raises MedusaError for text that cannot be learned from.
+    """
+    text = writing_config(plan, model, folder, assets, context) if plan.writes else None
+    data = folder / "answers" if text else save_text(plan, folder / "data")
+    stages = [
+        (stage, stage_config(plan, settings, model, name, data, context)) for stage, settings in plan.stages()
+    ]
+    return Job(folder, 60 * plan.minutes, stages, text, plan.steps)
 
 
 def default(name: str, recipe: str = "medusa1") -> Any:
@@ -110,19 +117,17 @@ def help_of(name: str, recipe: str = "medusa2") -> str:
 def weight_for(recipe: str, teacher: str) -> float:
     """λ0's default: the paper's is smaller where the backbone's own loss, a KL divergence, is small too."""
     settings = SelfDistillConfig if recipe == "medusa2" and teacher == "self" else RECIPES[recipe]
-    found = next((field.default for field in fields(settings) if field.name == "head_weight"), 0.0)
-    return float(found)
+    return float(getattr(settings, "head_weight", 0.0))
 
 
 def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: int) -> SelfDistillConfig:
     """Settings with which the model writes text into ``folder / "answers"`` until it is stopped."""
     prompts = ""
     if plan.source == EXAMPLES:
-        texts = [prompt["text"] for kind in example_prompts(assets) for prompt in kind["prompts"]]
         file = folder / "prompts.jsonl"
-        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+        lines = [json.dumps({"text": text}) + "\n" for text in example_texts(assets)]
+        file.write_text("".join(lines), encoding="utf-8")
         prompts = str(file)
-    longest = next(field.default for field in fields(SelfDistillConfig) if field.name == "answer_tokens")
     return SelfDistillConfig(
         model=model,
         out=str(folder),
@@ -130,7 +135,7 @@ def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: 
         # An empty folder of our own: without a corpus there the model invents the beginnings.
         data_root=str(folder),
         answers=MANY,
-        answer_tokens=max(1, min(longest, context // 2)),
+        answer_tokens=max(1, min(SelfDistillConfig.answer_tokens, context // 2)),
         answer_batch=ANSWER_BATCH,
         train="nothing",
     )
@@ -167,24 +172,22 @@ def save_text(plan: Plan, folder: Path) -> Path:
 
 
 def stage_config(
-    plan: Plan, settings: type[Medusa1Config], model: str, data: Path, folder: Path, context: int
+    plan: Plan, settings: type[Medusa1Config], model: str, name: str, data: Path, context: int
 ) -> Medusa1Config:
-    """A stage's settings, for as many steps as anybody can ask for; the length is set once it is timed."""
+    """A stage's settings; its folder and its length are set when it begins."""
     window = min(WINDOW, context)
     own: dict[str, Any] = {
         "model": model,
+        "base_name": name,
         "data": str(data),
-        "out": str(folder),
         "heads": plan.heads,
         "learning_rate": plan.learning_rate,
         "head_decay": plan.head_decay,
         "sequence_length": window,
         "batch_tokens": window * BATCH_WINDOWS,
-        "tokens": MOST_STEPS * window * BATCH_WINDOWS,
         "heldout_share": 0.05,
         "heldout_windows": 16,
         "checkpoint_every": MANY,
-        "evaluate_every": MANY,
     }
     if issubclass(settings, Medusa2Config):
         own |= {"head_weight": plan.head_weight}

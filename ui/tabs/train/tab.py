@@ -1,25 +1,22 @@
-"""The Train tab: choose recipe, text and time, watch the heads learn, stop, and use them in the other tabs.
-
-Knows the page's parts and the lab (`ui.tabs.train.run`); what a run is stays behind the lab.
-"""
+"""The Train tab: choose recipe, text and time, watch the heads learn, stop, and use them elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from medusa_core.text.plural import counted
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.figures.training import Curves, all_curves
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
-from ui.tabs.train.gain import Gain
 from ui.tabs.train.plan import (
     EXAMPLES,
     FILE,
@@ -38,6 +35,9 @@ from ui.tabs.train.plan import (
     weight_for,
 )
 from ui.tabs.train.run import Trained, train_heads
+
+if TYPE_CHECKING:
+    from medusa_core.evaluation.compare_heads import Gain
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they
@@ -105,8 +105,8 @@ class Form:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
-    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`; `tabs` are turned on use."""
+def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns `tabs`."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             form = _form()
@@ -122,20 +122,22 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
             plots = _plots()
     curves, trained, dark = gr.State(Curves()), gr.State(), gr.Checkbox(visible=False)
 
-    def work(flag: StopFlag, own: Chosen, *values: Any) -> Iterator[tuple[Any, ...]]:
+    def work(flag: StopFlag, own: Selection, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, *_buttons(None)
-        for lesson in train_heads(session, plan_of(values), flag, own):
-            done = lesson.trained
+        for update in train_heads(session, plan_of(values), flag, own):
+            done = update.trained
             yield (
-                *shown(lesson.update),
-                gr.skip() if lesson.curves is None else lesson.curves,
+                *shown(update.update),
+                gr.skip() if update.curves is None else update.curves,
                 done or gr.skip(),
                 gain_table(done.gain) if done else gr.skip(),
                 *(_buttons(done) if done else (gr.skip(), gr.skip(), gr.skip())),
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
-    connect_run(session, bar, work, [chosen, *form.inputs()], [curves, trained, gain, *use, take], chosen)
+    connect_run(
+        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, *use, take], selection
+    )
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
         [tab.select, curves.change], all_curves, [curves, dark], plots,
@@ -143,7 +145,8 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
     )  # fmt: skip
     for button, name in zip(use, ("decode", "side-by-side"), strict=True):
         button.click(
-            lambda done, own, name=name: _use(done, own, name), [trained, chosen], [chosen, tabs], **QUIET,
+            lambda done, own, name=name: _use(done, own, name),
+            [trained, selection], [selection, tabs], **QUIET,
         )  # fmt: skip
 
 
@@ -272,9 +275,9 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     )
 
 
-def _use(trained: Trained | None, chosen: Chosen, tab: str) -> tuple[Any, Any]:
+def _use(trained: Trained | None, selection: Selection, tab: str) -> tuple[Any, Any]:
     if trained is None:
         return gr.skip(), gr.skip()
     # The visitor may have turned to another model since: the heads take theirs along.
-    mine = chosen if chosen.model == trained.model else chosen.with_model(trained.model)
+    mine = selection if selection.model == trained.model else selection.with_model(trained.model)
     return mine.with_engine(trained.engine, trained.label), gr.Tabs(selected=tab)

@@ -1,7 +1,4 @@
-"""The Trees tab: how good the heads' guesses are, the best tree for a size, and the best size for a machine.
-
-Knows the page's parts and the lab (`ui.tabs.trees.lab`); all is drawn from the visitor's own record of it.
-"""
+"""The Trees tab: how good the guesses are, the best tree for a size, and the best size for a machine."""
 
 from __future__ import annotations
 
@@ -14,15 +11,16 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
+from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.figures import tree_charts
 from ui.figures.tree_drawing import tree_svg
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.run_bar import QUIET, SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
-from ui.tabs.trees import lab as tree_lab
-from ui.tabs.trees.lab import MOST_NODES, Lab
+from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
+from ui.tabs.trees import head_stats
+from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 from ui.tabs.trees.timing import measure
 
 START_NODES = 16
@@ -50,10 +48,10 @@ SAVE = """(name, text) => {
 
 
 @dataclass(frozen=True)
-class Desk:
+class TreesPanel:
     """The parts of the tab that events read and write."""
 
-    lab: gr.State
+    stats: gr.State
     nodes: gr.Slider
     dark: gr.Checkbox
     tree: gr.HTML
@@ -67,7 +65,7 @@ class Desk:
 
     def inputs(self) -> list[Any]:
         """What a drawing is made from."""
-        return [self.lab, self.nodes, self.dark]
+        return [self.stats, self.nodes, self.dark]
 
     def sized(self) -> list[Any]:
         """What `draw_size` gives values for: all that depends on the size of the tree."""
@@ -78,9 +76,9 @@ class Desk:
         return [*self.sized(), self.heatmap, self.source, self.best]
 
 
-def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
-    """Lay the tab out and connect it. `chosen` holds the visitor's `Chosen`; `tabs` are turned to show it."""
-    first = tree_lab.shipped_lab(session, Chosen())
+def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`; using a tree turns `tabs`."""
+    first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             use = [
@@ -91,32 +89,34 @@ def build(session: Session, chosen: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> Non
             files = _files()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
-            desk = _stage(first)
-    _connect_drawing(desk, tab)
-    _connect_measuring(session, desk, bar, again, chosen)
-    _connect_files(desk, files, bar.status)
-    _connect_use(desk, use, chosen, tabs)
-    chosen.change(lambda new, lab: _follow(session, new, lab), [chosen, desk.lab], desk.lab, **QUIET)
-
-
-def draw(lab: Lab, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """The whole tab."""
-    return (
-        *draw_size(lab, nodes, dark),
-        tree_charts.accuracy_heatmap(lab.accuracies, dark),
-        _source(lab),
-        gr.Button(interactive=tree_lab.best_size(lab) is not None),
+            panel = _stage(first)
+    _connect_drawing(panel, tab)
+    _connect_measuring(session, panel, bar, again, selection)
+    _connect_files(panel, files, bar.status)
+    _connect_use(panel, use, selection, tabs)
+    selection.change(
+        lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
     )
 
 
-def draw_size(lab: Lab, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """The tree, what is said of it, and the charts that mark its size."""
-    size = len(tree_lab.tree_of(lab, nodes)) + 1
-    timed, curves, best = tree_lab.timed(lab), tree_lab.speeds(lab), tree_lab.best_size(lab)
+def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """The whole tab."""
     return (
-        tree_svg(tree_lab.drawn(lab, nodes)),
-        tree_lab.sentence(lab, nodes),
-        tree_charts.tokens_by_size(tree_lab.growth(lab), size, timed, dark),
+        *draw_size(stats, nodes, dark),
+        tree_charts.accuracy_heatmap(stats.accuracies, dark),
+        _source(stats),
+        gr.Button(interactive=head_stats.best_size(stats) is not None),
+    )
+
+
+def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """The tree, what is said of it, and the charts that mark its size."""
+    size = len(head_stats.tree_of(stats, nodes)) + 1
+    timed, curves, best = head_stats.timed(stats), head_stats.speeds(stats), head_stats.best_size(stats)
+    return (
+        tree_svg(head_stats.drawn(stats, nodes)),
+        head_stats.sentence(stats, nodes),
+        tree_charts.tokens_by_size(head_stats.growth(stats), size, timed, dark),
         tree_charts.time_by_size(timed, curves, size, dark),
         tree_charts.speed_by_size(timed, curves, best, size, dark),
     )
@@ -143,7 +143,7 @@ def _files() -> dict[str, Any]:
     return {"tree": save_tree, "numbers": save_numbers, "load": load, "name": name, "text": text}
 
 
-def _stage(lab: Lab) -> Desk:
+def _stage(stats: HeadStats) -> TreesPanel:
     """Slider, tree, words and charts; the tree and the words are there before any event."""
     with gr.Row(elem_classes="lab-size"):
         nodes = gr.Slider(
@@ -153,11 +153,13 @@ def _stage(lab: Lab) -> Desk:
         best = gr.Button(
             "Best size for this machine", interactive=False, elem_id="trees-best", min_width=240, scale=1
         )
-    words = TextLine(tree_lab.sentence(lab, START_NODES), elem_id="trees-words", elem_classes="status")
+    words = TextLine(head_stats.sentence(stats, START_NODES), elem_id="trees-words", elem_classes="status")
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             tree = gr.HTML(
-                tree_svg(tree_lab.drawn(lab, START_NODES)), apply_default_css=False, elem_id="trees-drawing"
+                tree_svg(head_stats.drawn(stats, START_NODES)),
+                apply_default_css=False,
+                elem_id="trees-drawing",
             )
         with gr.Column(scale=2, min_width=320):
             heatmap = gr.Plot(label="How often each guess of each head is right", elem_id="trees-heatmap")
@@ -166,95 +168,101 @@ def _stage(lab: Lab) -> Desk:
         tokens = gr.Plot(label="Tokens per step by tree size", min_width=320, elem_id="trees-tokens")
         time = gr.Plot(label="Time of a step by tree size", min_width=320, elem_id="trees-time")
     speed = gr.Plot(label="Tokens per second by tree size: the two divided", elem_id="trees-speed")
-    source = TextLine(_source(lab), elem_id="trees-source", elem_classes="badge")
-    return Desk(
-        lab=gr.State(lab), nodes=nodes, dark=gr.Checkbox(visible=False), tree=tree, words=words,
+    source = TextLine(_source(stats), elem_id="trees-source", elem_classes="badge")
+    return TreesPanel(
+        stats=gr.State(stats), nodes=nodes, dark=gr.Checkbox(visible=False), tree=tree, words=words,
         tokens=tokens, time=time, speed=speed, heatmap=heatmap, source=source, best=best,
     )  # fmt: skip
 
 
-def _connect_drawing(desk: Desk, tab: gr.Tab) -> None:
+def _connect_drawing(panel: TreesPanel, tab: gr.Tab) -> None:
     quick = {"js": THEME, "queue": False, **QUIET}
     # The charts are drawn when the tab is opened, in the theme the browser shows then.
-    gr.on([tab.select, desk.lab.change], draw, desk.inputs(), desk.whole(), **quick)
-    desk.nodes.input(_regrow, desk.inputs(), [desk.lab, *desk.sized()], trigger_mode="always_last", **quick)
-    taken = desk.best.click(_take_best, desk.lab, [desk.lab, desk.nodes], queue=False, **QUIET)
-    taken.then(draw_size, desk.inputs(), desk.sized(), **quick)
+    gr.on([tab.select, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
+    panel.nodes.input(
+        _regrow, panel.inputs(), [panel.stats, *panel.sized()], trigger_mode="always_last", **quick
+    )
+    taken = panel.best.click(_take_best, panel.stats, [panel.stats, panel.nodes], queue=False, **QUIET)
+    taken.then(draw_size, panel.inputs(), panel.sized(), **quick)
 
 
-def _regrow(lab: Lab, nodes: int, dark: bool) -> tuple[Any, ...]:
+def _regrow(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
     """A move of the slider puts a loaded tree away."""
-    lab = replace(lab, loaded=())
-    return lab, *draw_size(lab, nodes, dark)
+    stats = replace(stats, loaded=())
+    return stats, *draw_size(stats, nodes, dark)
 
 
-def _take_best(lab: Lab) -> tuple[Lab, int]:
-    best = tree_lab.best_size(lab)
-    return replace(lab, loaded=()), best.nodes if best else START_NODES
+def _take_best(stats: HeadStats) -> tuple[HeadStats, int]:
+    best = head_stats.best_size(stats)
+    return replace(stats, loaded=()), best.nodes if best else START_NODES
 
 
 def _connect_measuring(
-    session: Session, desk: Desk, bar: RunBar, again: gr.Checkbox, chosen: gr.State
+    session: Session, panel: TreesPanel, bar: RunBar, again: gr.Checkbox, selection: gr.State
 ) -> None:
-    def work(flag: StopFlag, count: bool, lab: Lab, own: Chosen) -> Iterator[tuple[Any, ...]]:
-        for measured in measure(session, lab, own, count, flag):
-            yield *shown(measured.update), measured.lab or gr.skip()
+    def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
+        for measured in measure(session, stats, own, count, flag):
+            yield *shown(measured.update), measured.stats or gr.skip()
 
     # The new record's change draws it; the charts are no outputs of the stream.
-    run = connect_run(session, bar, work, [again, desk.lab, chosen], [desk.lab], chosen)
+    run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
     # The visitor may have turned to another model meanwhile.
-    run.then(lambda new, lab: _follow(session, new, lab), [chosen, desk.lab], desk.lab, **QUIET)
+    run.then(lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET)
 
 
-def _connect_files(desk: Desk, files: dict[str, Any], status: TextLine) -> None:
+def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -> None:
     makers = {
-        "tree": lambda lab, nodes: ("tree.json", tree_lab.tree_text(lab, nodes)),
-        "numbers": lambda lab, nodes: ("accuracies.json", tree_lab.measurements_text(lab)),
+        "tree": lambda stats, nodes: ("tree.json", head_stats.tree_text(stats, nodes)),
+        "numbers": lambda stats, nodes: ("accuracies.json", head_stats.measurements_text(stats)),
     }
     for name, make in makers.items():
         made = [files["name"], files["text"]]
-        saving = files[name].click(make, [desk.lab, desk.nodes], made, queue=False, **QUIET)
+        saving = files[name].click(make, [panel.stats, panel.nodes], made, queue=False, **QUIET)
         saving.then(None, made, None, js=SAVE)
     # Queued, as everything that writes a state whose change draws: gradio fires no change for the others.
-    files["load"].upload(_load, [files["load"], desk.lab], [desk.lab, status], **QUIET)
+    files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)
 
 
-def _load(path: str, lab: Lab) -> tuple[Any, str]:
+def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     """The visitor's file; what is wrong with it is said and nothing changes."""
     file = Path(path)
     try:
-        if file.stat().st_size > tree_lab.MOST_BYTES:
-            raise MedusaError(f"the file is larger than {tree_lab.MOST_BYTES // 1000} kB: load a smaller one")
-        new = tree_lab.read_lab(file.read_bytes().decode("utf-8", errors="replace"), lab, "from your file")
+        if file.stat().st_size > head_stats.MOST_BYTES:
+            raise MedusaError(
+                f"the file is larger than {head_stats.MOST_BYTES // 1000} kB: load a smaller one"
+            )
+        new = head_stats.read_stats(
+            file.read_bytes().decode("utf-8", errors="replace"), stats, "from your file"
+        )
     except MedusaError as error:
         gr.Warning(html.escape(str(error)), title="")
         return gr.skip(), f"Not loaded: {error}"
     return new, "Loaded. A move of the slider grows a tree again." if new.loaded else "Loaded."
 
 
-def _connect_use(desk: Desk, buttons: list[gr.Button], chosen: gr.State, tabs: gr.Tabs) -> None:
+def _connect_use(panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, tabs: gr.Tabs) -> None:
     for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
         button.click(
-            lambda lab, nodes, own, name=target: (
-                own.with_tree(tree_lab.tree_of(lab, nodes)),
+            lambda stats, nodes, own, name=target: (
+                own.with_tree(head_stats.tree_of(stats, nodes)),
                 gr.Tabs(selected=name),
             ),
-            [desk.lab, desk.nodes, chosen],
-            [chosen, tabs],
+            [panel.stats, panel.nodes, selection],
+            [selection, tabs],
             **QUIET,
         )
 
 
-def _follow(session: Session, chosen: Chosen, lab: Lab) -> Any:
+def _follow(session: Session, selection: Selection, stats: HeadStats) -> Any:
     """Other heads have other accuracies; a new tree for the same heads changes nothing here."""
-    if lab.belongs_to(chosen):
+    if stats.belongs_to(selection):
         return gr.skip()
     try:
-        return tree_lab.lab_of(session, chosen)
+        return head_stats.stats_of(session, selection)
     except MedusaError:
         return gr.skip()
 
 
-def _source(lab: Lab) -> str:
-    machine = f" Step times: {lab.machine}." if lab.latency and lab.machine else ""
-    return f"Accuracies: {lab.source}.{machine}"
+def _source(stats: HeadStats) -> str:
+    machine = f" Step times: {stats.machine}." if stats.latency and stats.machine else ""
+    return f"Accuracies: {stats.source}.{machine}"

@@ -18,7 +18,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train a base model or heads", description=__doc__)
     recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
     for name, config in RECIPES.items():
-        summary = config.__doc__.splitlines()[0]
+        summary = (config.__doc__ or "").partition("\n")[0]
         recipe = recipes.add_parser(name, help=summary, description=summary)
         add_settings(recipe, config)
         recipe.set_defaults(run="medusa_core.cli.commands.train:run")

@@ -10,6 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from page_runs import run_decode
 from training_corpus import SENTENCES
 
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -19,12 +20,12 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.records.selection import DEFAULT, YOURS, Chosen
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.serving.policy import Policy
 from ui.session import Session
-from ui.tabs.train import gain as train_gain
 from ui.tabs.train import head_zip as take_home
+from ui.tabs.train import run as train_run
 from ui.tabs.train.curves import History
 from ui.tabs.train.head_zip import FOLDER, write_zip
 from ui.tabs.train.plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
@@ -56,8 +57,7 @@ def session(trained_base, assets):
 @pytest.fixture(autouse=True)
 def short_measuring(monkeypatch):
     """What is measured after training takes as long as the training of tiny heads."""
-    monkeypatch.setattr(train_gain, "ROUNDS", 1)
-    monkeypatch.setattr(train_gain, "SIZES", (1, 8))
+    monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
 
 
 @pytest.fixture(autouse=True)
@@ -73,112 +73,113 @@ def nothing_left_behind(tmp_path, monkeypatch):
 def lessons_of(session, plan, stop_at=""):
     """All lessons; Stop is pressed at the first status that begins with ``stop_at``."""
     flag, seen = StopFlag(), []
-    for lesson in train_heads(session, plan, flag):
-        seen.append(lesson)
-        if stop_at and (lesson.update.status or "").startswith(stop_at):
+    for update in train_heads(session, plan, flag):
+        seen.append(update)
+        if stop_at and (update.update.status or "").startswith(stop_at):
             flag.stopped, stop_at = True, ""
     assert not session.busy
     return seen
 
 
-def trained_by(lessons):
-    assert [lesson.update.status for lesson in lessons if lesson.update.problem] == []
-    return lessons[-1].trained
+def trained_by(updates):
+    assert [update.update.status for update in updates if update.update.problem] == []
+    return updates[-1].trained
 
 
-def problem_of(lessons):
-    assert lessons[-1].update.problem
-    assert lessons[-1].trained is None
-    return lessons[-1].update.status
+def problem_of(updates):
+    assert updates[-1].update.problem
+    assert updates[-1].trained is None
+    return updates[-1].update.status
 
 
 def shared_engine(session):
     return next(item for item in session.on_engine(lambda engine: iter([engine])) if isinstance(item, Engine))
 
 
-def last_curves(lessons):
-    return [lesson.curves for lesson in lessons if lesson.curves][-1]
+def last_curves(updates):
+    return [update.curves for update in updates if update.curves][-1]
 
 
 def test_fresh_heads_become_useful_and_are_used(session):
-    lessons = lessons_of(session, PLAN)
-    trained = trained_by(lessons)
+    updates = lessons_of(session, PLAN)
+    trained = trained_by(updates)
     gain = trained.gain
     assert gain.tokens_per_step > gain.fresh_tokens_per_step + 0.3
     assert 2 <= gain.nodes <= 8
-    curves = last_curves(lessons)
+    curves = last_curves(updates)
     assert [point.step for point in curves.losses] == list(range(1, 61))
     assert curves.losses[-1].heads[0] < curves.losses[0].heads[0] - 1
     assert len(curves.scores) == 4
     assert curves.scores[-1].top1[0] > 0.5
     assert all(five >= one for p in curves.scores for one, five in zip(p.top1, p.top5, strict=True))
-    chosen = Chosen().with_engine(trained.engine, trained.label)
-    updates = list(session.decode("The cat saw a", DECODE | {"chosen": chosen}, StopFlag()))
+    selection = Selection().with_engine(trained.engine, trained.label)
+    updates = list(run_decode(session, "The cat saw a", DECODE | {"selection": selection}, StopFlag()))
     assert any(trained.label in (update.badge or "") for update in updates)
     assert updates[-1].trace["output"]["tokens_per_step"] > 1.5
     assert len(updates[-1].trace["config"]["tree"]) == gain.nodes - 1
     # One copy of the base: the heads stand on the session's own weights.
-    own = session.own_engine(chosen)
+    own = session.own_engine(selection)
     assert own.target is shared_engine(session).target
     assert len(medusa_draft(own).accuracies) == 3
     assert own.info.base == shared_engine(session).info.base
 
 
 def test_a_stopped_run_keeps_what_was_learned(session):
-    lessons = lessons_of(session, replace(PLAN, steps=2000, minutes=9), stop_at="Training")
-    words = " ".join(lesson.update.status or "" for lesson in lessons)
+    updates = lessons_of(session, replace(PLAN, steps=2000, minutes=9), stop_at="Training")
+    words = " ".join(update.update.status or "" for update in updates)
     assert "Stopped at step" in words
-    trained = trained_by(lessons)
-    assert 1 <= len(last_curves(lessons).losses) < 2000
-    chosen = Chosen().with_engine(trained.engine, trained.label)
-    assert medusa_draft(session.own_engine(chosen)).default_tree.size == trained.gain.nodes
+    trained = trained_by(updates)
+    assert 1 <= len(last_curves(updates).losses) < 2000
+    selection = Selection().with_engine(trained.engine, trained.label)
+    assert medusa_draft(session.own_engine(selection)).default_tree.size == trained.gain.nodes
     # What was learned by then, not fresh heads.
-    assert medusa_draft(session.own_engine(chosen)).heads.block_weight.abs().sum() > 0
+    assert medusa_draft(session.own_engine(selection)).heads.block_weight.abs().sum() > 0
 
 
 def test_stop_while_measuring_leaves_the_heads_usable(session):
-    lessons = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
-    trained = trained_by(lessons)
+    updates = lessons_of(session, replace(PLAN, steps=8), stop_at="Counting")
+    trained = trained_by(updates)
     assert trained.gain is None
-    assert medusa_draft(session.own_engine(Chosen(trained.engine))).heads.count == 3
+    assert "no size was timed" in trained.package.card
+    assert medusa_draft(session.own_engine(Selection(trained.engine))).heads.count == 3
 
 
 def test_stop_before_the_first_step_is_said(session):
-    lessons = lessons_of(session, replace(PLAN, source=OWN, text="", steps=0), stop_at="The model writes")
-    assert lessons[-1].trained is None
-    assert lessons[-1].update.status == "Stopped before the first step: nothing was learned."
+    updates = lessons_of(session, replace(PLAN, source=OWN, text="", steps=0), stop_at="The model writes")
+    assert updates[-1].trained is None
+    assert updates[-1].update.status == "Stopped before the first step: nothing was learned."
 
 
 def test_the_minutes_end_a_run_whatever_the_steps(session):
-    lessons = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
-    assert trained_by(lessons) is not None
-    assert any("The time is up at step" in (lesson.update.status or "") for lesson in lessons)
+    updates = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
+    assert trained_by(updates) is not None
+    assert any("The time is up at step" in (update.update.status or "") for update in updates)
 
 
 @pytest.mark.parametrize("source", [OWN, EXAMPLES])
 def test_the_model_writes_its_own_text_within_the_minutes(session, source):
-    lessons = lessons_of(session, replace(PLAN, source=source, text="", minutes=0.1, steps=0))
-    assert trained_by(lessons) is not None
-    statuses = [lesson.update.status or "" for lesson in lessons]
+    updates = lessons_of(session, replace(PLAN, source=source, text="", minutes=0.1, steps=0))
+    assert trained_by(updates) is not None
+    statuses = [update.update.status or "" for update in updates]
     assert any(words.startswith("The model writes text to learn from") for words in statuses)
     assert any("tokens/s" in words and words.startswith("Training") for words in statuses)
 
 
 def test_the_joint_recipes_train_the_base_too(session):
-    lessons = lessons_of(session, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
-    own = session.own_engine(Chosen(trained_by(lessons).engine))
+    updates = lessons_of(session, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
+    own = session.own_engine(Selection(trained_by(updates).engine))
     assert medusa_draft(own).heads.count == 3
     assert own.target is not shared_engine(session).target
-    assert last_curves(lessons).losses[-1].base is not None
-    assert last_curves(lessons).stages == ()
+    assert last_curves(updates).losses[-1].base is not None
+    assert last_curves(updates).stages == ()
 
 
 def test_joint_training_stopped_in_its_second_stage_is_usable(session):
     plan = replace(PLAN, recipe="medusa2", steps=200, minutes=0.3, head_weight=0.01)
-    lessons = lessons_of(session, plan, stop_at="Training heads and model")
-    own = session.own_engine(Chosen(trained_by(lessons).engine))
+    updates = lessons_of(session, plan, stop_at="Training heads and model")
+    own = session.own_engine(Selection(trained_by(updates).engine))
     assert own.target is not shared_engine(session).target
-    curves = last_curves(lessons)
+    curves = last_curves(updates)
     assert [name for _, name in curves.stages] == ["heads alone", "heads and model together"]
     assert curves.losses[0].base is None
     assert curves.losses[-1].base is not None
@@ -247,8 +248,8 @@ def text_of(engine):
 def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     """Unpacked and named with --heads alone they are the engine that was trained, adapter included."""
     trained = trained_by(lessons_of(session, replace(PLAN, recipe=recipe, steps=20)))
-    own = session.own_engine(Chosen(trained.engine))
-    write_zip(own, trained.belongings, tmp_path / "heads.zip")
+    own = session.own_engine(Selection(trained.engine))
+    write_zip(own, trained.package, tmp_path / "heads.zip")
     with ZipFile(tmp_path / "heads.zip") as packed:
         names = {Path(name).name for name in packed.namelist()}
         packed.extractall(tmp_path)
@@ -267,7 +268,7 @@ def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
         LoadConfig(str(trained_base), dtype="float32", device="cpu"), assets, Policy(public=True)
     )
     trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
-    write_zip(session.own_engine(Chosen(trained.engine)), trained.belongings, tmp_path / "heads.zip")
+    write_zip(session.own_engine(Selection(trained.engine)), trained.package, tmp_path / "heads.zip")
     with ZipFile(tmp_path / "heads.zip") as packed:
         texts = [packed.read(name) for name in packed.namelist() if not name.endswith(".safetensors")]
     assert texts
@@ -278,11 +279,11 @@ def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
 
 def test_heads_too_large_for_the_page_are_refused(session, tmp_path, monkeypatch):
     trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
-    own, belongings = session.own_engine(Chosen(trained.engine)), trained.belongings
+    own, package = session.own_engine(Selection(trained.engine)), trained.package
     heads = 2 * sum(p.numel() for p in medusa_draft(own).heads.parameters())
-    monkeypatch.setattr(take_home, "MOST_BYTES", heads + belongings.adapter.size - 1)
+    monkeypatch.setattr(take_home, "MOST_BYTES", heads + package.adapter.size - 1)
     with pytest.raises(MedusaError, match="MB, the page hands out 0: train them with `python -m medusa_core"):
-        write_zip(own, belongings, tmp_path / "heads.zip")
+        write_zip(own, package, tmp_path / "heads.zip")
     assert not (tmp_path / "heads.zip").exists()
 
 

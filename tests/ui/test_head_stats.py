@@ -19,16 +19,16 @@ from medusa_core.trees.search import read_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 from ui.figures import tree_charts
 from ui.figures.tree_drawing import tree_svg
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
-from ui.tabs.trees import lab as tree_lab
+from ui.tabs.trees import head_stats, timing
 from ui.tabs.trees import tab as trees
-from ui.tabs.trees.lab import Lab
+from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.timing import measure
 
 ROWS = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.05), (0.3, 0.1, 0.1))
-LAB = Lab(ROWS, "written here")
+LAB = HeadStats(ROWS, "written here")
 TIMED = replace(
     LAB,
     latency=tuple(
@@ -52,35 +52,37 @@ def session(engine_folder, assets):
 
 def test_the_shipped_accuracies_are_there_without_loading_anything():
     session = Session(LoadConfig())
-    lab = tree_lab.shipped_lab(session, Chosen())
+    stats = head_stats.shipped_stats(session, Selection())
     file = embedded_model() / "heads" / "accuracies.json"
-    assert [list(row) for row in lab.accuracies] == read_accuracies(file)
-    assert "counted over" in lab.source
+    assert [list(row) for row in stats.accuracies] == read_accuracies(file)
+    assert "counted over" in stats.source
     assert "not loaded yet" in session.badge()
 
 
 def test_heads_without_accuracies_say_that_they_are_assumed(session):
-    assert tree_lab.shipped_lab(session, Chosen()).source == tree_lab.ASSUMED
+    assert head_stats.shipped_stats(session, Selection()).source == head_stats.ASSUMED
 
 
 def test_bad_accuracies_beside_the_heads_keep_no_page_from_opening(engine_folder, tmp_path, caplog):
     (tmp_path / "medusa_lm_head.safetensors").touch()
     (tmp_path / "accuracies.json").write_text("[[2.0]]", "utf-8")
-    lab = tree_lab.shipped_lab(Session(LoadConfig(str(engine_folder), str(tmp_path))), Chosen())
-    assert lab.source == tree_lab.ASSUMED
+    stats = head_stats.shipped_stats(Session(LoadConfig(str(engine_folder), str(tmp_path))), Selection())
+    assert stats.source == head_stats.ASSUMED
     assert "outside 0 to 1" in caplog.text
 
 
 def test_other_heads_bring_their_own_accuracies(session, model):
     rows = [[0.4, 0.1], [0.3, 0.1], [0.2, 0.1]]
     own = with_heads(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=rows)
-    chosen = Chosen().with_engine(session.add_engine("mine", own), "mine")
-    lab = trees._follow(session, chosen, LAB)
-    assert [list(row) for row in lab.accuracies] == rows
-    assert lab.engine == chosen.engine
-    assert "“mine”" in lab.source
-    assert not isinstance(trees._follow(session, chosen.with_tree([[0]]), lab), Lab)  # a tree changes nothing
-    assert trees._follow(session, Chosen(), lab).engine == ""
+    selection = Selection().with_engine(session.add_engine("mine", own), "mine")
+    stats = trees._follow(session, selection, LAB)
+    assert [list(row) for row in stats.accuracies] == rows
+    assert stats.engine == selection.engine
+    assert "“mine”" in stats.source
+    assert not isinstance(
+        trees._follow(session, selection.with_tree([[0]]), stats), HeadStats
+    )  # a tree changes nothing
+    assert trees._follow(session, Selection(), stats).engine == ""
 
 
 # ---- trees of a size ------------------------------------------------------------------------------------
@@ -88,8 +90,8 @@ def test_other_heads_bring_their_own_accuracies(session, model):
 
 @pytest.mark.parametrize("nodes", [2, 9, 40])
 def test_the_tree_is_the_best_one_of_its_size_and_drawn_whole(nodes):
-    assert tree_lab.tree_of(LAB, nodes) == search_tree(ROWS, nodes - 1).choices
-    drawn = tree_lab.drawn(LAB, nodes)
+    assert head_stats.tree_of(LAB, nodes) == search_tree(ROWS, nodes - 1).choices
+    drawn = head_stats.drawn(LAB, nodes)
     svg = ElementTree.fromstring(tree_svg(drawn))
     circles = [element for element in svg.iter() if element.tag == "circle"]
     lines = [element for element in svg.iter() if element.tag == "path"]
@@ -101,19 +103,19 @@ def test_the_tree_is_the_best_one_of_its_size_and_drawn_whole(nodes):
 
 
 def test_the_sentence_gives_size_tokens_and_where_known_the_best_size():
-    assert tree_lab.sentence(LAB, 2) == "Grown tree: 2 nodes with the root, 1.60 tokens per step expected."
-    words = tree_lab.sentence(TIMED, 4)
-    best = tree_lab.best_size(TIMED)
+    assert head_stats.sentence(LAB, 2) == "Grown tree: 2 nodes with the root, 1.60 tokens per step expected."
+    words = head_stats.sentence(TIMED, 4)
+    best = head_stats.best_size(TIMED)
     length = search_tree(ROWS, 3).expected_length
     assert f"{1000 * length / 11:.0f} tokens/s" in words
     assert f"best size here is {best.nodes} nodes with {best.tokens_per_second:.0f}" in words
     assert "plain decoding gives 100" in words
 
 
-@pytest.mark.parametrize("lab", [LAB, TIMED])
+@pytest.mark.parametrize("stats", [LAB, TIMED])
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_charts_use_types_the_pages_plotly_knows(lab, dark):
-    figures = trees.draw(lab, 9, dark)[2:6]
+def test_the_charts_use_types_the_pages_plotly_knows(stats, dark):
+    figures = trees.draw(stats, 9, dark)[2:6]
     for figure in figures:
         assert {trace.type for trace in figure.data} <= PLAIN_TYPES
         assert not figure.layout.title.text
@@ -128,15 +130,15 @@ def test_without_step_times_the_charts_say_how_to_get_them():
 
 
 def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
-    growth = tree_lab.growth(TIMED)
+    growth = head_stats.growth(TIMED)
     for nodes in (2, 5, 30):
         assert growth.optimised[nodes - 1] == pytest.approx(search_tree(ROWS, nodes - 1).expected_length)
-    speeds = tree_lab.speeds(TIMED)
+    speeds = head_stats.speeds(TIMED)
     assert [speed.nodes for speed in speeds] == list(range(1, 41))  # three heads of three guesses
     trees_only = speeds[1:]
-    best = tree_lab.best_size(TIMED)
+    best = head_stats.best_size(TIMED)
     assert best.tokens_per_second == max(speed.tokens_per_second for speed in trees_only)
-    figure = tree_charts.speed_by_size(tree_lab.timed(TIMED), speeds, best, 9)
+    figure = tree_charts.speed_by_size(head_stats.timed(TIMED), speeds, best, 9)
     star = next(trace for trace in figure.data if trace.name.startswith("best"))
     assert (star.x[0], star.y[0]) == (best.nodes, best.tokens_per_second)
     measured = next(trace for trace in figure.data if trace.name == "measured")
@@ -147,29 +149,29 @@ def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
 
 
 def test_a_saved_tree_loads_here_and_on_the_command_line(tmp_path):
-    text = tree_lab.tree_text(LAB, 7)
-    lab = tree_lab.read_lab(text, LAB, "file")
-    assert sorted(lab.loaded) == sorted(search_tree(ROWS, 6).choices)
-    assert tree_lab.sentence(lab, 30).startswith("Loaded tree: 7 nodes")
+    text = head_stats.tree_text(LAB, 7)
+    stats = head_stats.read_stats(text, LAB, "file")
+    assert sorted(stats.loaded) == sorted(search_tree(ROWS, 6).choices)
+    assert head_stats.sentence(stats, 30).startswith("Loaded tree: 7 nodes")
     file = tmp_path / "tree.json"
     file.write_text(text, encoding="utf-8")
-    assert load_tree(str(file)) == Topology.from_choices(lab.loaded)
-    assert tree_lab.read_lab(json.dumps(SHIPPED), LAB, "file").loaded == ((0,), (1,), (0, 0))
+    assert load_tree(str(file)) == Topology.from_choices(stats.loaded)
+    assert head_stats.read_stats(json.dumps(SHIPPED), LAB, "file").loaded == ((0,), (1,), (0, 0))
 
 
 def test_saved_numbers_load_here_and_in_a_search(tmp_path):
-    text = tree_lab.measurements_text(TIMED)
+    text = head_stats.measurements_text(TIMED)
     file = tmp_path / "a.json"
     file.write_text(text, encoding="utf-8")
     assert [tuple(row) for row in read_accuracies(file)] == list(ROWS)
     assert tuple(parse_latency(json.loads(text))) == TIMED.latency
-    again = tree_lab.read_lab(text, LAB, "from your file")
+    again = head_stats.read_stats(text, LAB, "from your file")
     assert again.accuracies == ROWS
     assert (again.latency, again.machine) == (TIMED.latency, "a machine")
 
 
 def test_accuracies_without_step_times_put_those_of_other_heads_away():
-    assert tree_lab.read_lab("[[0.5, 0.1]]", TIMED, "file").latency == ()
+    assert head_stats.read_stats("[[0.5, 0.1]]", TIMED, "file").latency == ()
 
 
 @pytest.mark.parametrize(
@@ -197,66 +199,75 @@ def test_accuracies_without_step_times_put_those_of_other_heads_away():
 )
 def test_a_bad_file_is_refused_in_one_line(text, words):
     with pytest.raises(MedusaError, match=words):
-        tree_lab.read_lab(text, LAB, "file")
+        head_stats.read_stats(text, LAB, "file")
 
 
 def test_what_a_file_says_of_its_machine_stays_short_text():
     data = {"accuracies": [[0.5]], "machine": {"processor": "x" * 999, "threads": 1}, "positions": "<b>"}
-    lab = tree_lab.read_lab(json.dumps(data), LAB, "from your file")
-    assert len(lab.machine) == 120
-    assert lab.source == "from your file"
-    assert tree_lab.read_lab('{"accuracies": [[0.5]], "machine": [1]}', LAB, "file").machine == ""
+    stats = head_stats.read_stats(json.dumps(data), LAB, "from your file")
+    assert len(stats.machine) == 120
+    assert stats.source == "from your file"
+    assert head_stats.read_stats('{"accuracies": [[0.5]], "machine": [1]}', LAB, "file").machine == ""
 
 
 # ---- measuring ------------------------------------------------------------------------------------------
 
 
-def finished(session, lab, again=False, chosen=None, flag=None):
-    items = list(measure(session, lab, chosen or Chosen(), again, flag or StopFlag()))
+def finished(session, stats, again=False, selection=None, flag=None):
+    items = list(measure(session, stats, selection or Selection(), again, flag or StopFlag()))
     assert not any(item.update.problem for item in items), items[-1]
     return items
 
 
 def test_a_measurement_fills_the_charts(session):
     items = finished(session, LAB)
-    lab = items[-1].lab
-    assert lab.accuracies == ROWS  # not asked to count again
-    assert [point.nodes for point in lab.latency] == [1, 2, 4, 8, 12, 16, 24, 32]  # 40 nodes at most
-    assert "float32" in lab.machine
+    stats = items[-1].stats
+    assert stats.accuracies == ROWS  # not asked to count again
+    assert [point.nodes for point in stats.latency] == [1, 2, 4, 8, 12, 16, 24, 32]  # 40 nodes at most
+    assert "float32" in stats.machine
     assert "Best size:" in items[-1].update.status
     assert any("run 3 of 40" in (item.update.status or "") for item in items)
 
 
 def test_assumed_accuracies_are_counted_first(session, engine, monkeypatch):
-    monkeypatch.setattr("ui.tabs.trees.timing.ROUNDS", 1)
-    lab = finished(session, tree_lab.shipped_lab(session, Chosen()))[-1].lab
-    assert len(lab.accuracies) == medusa_draft(engine).heads.count
-    assert "counted here" in lab.source
-    assert lab.latency
+    monkeypatch.setattr(timing, "EFFORT", replace(timing.EFFORT, rounds=1))
+    stats = finished(session, head_stats.shipped_stats(session, Selection()))[-1].stats
+    assert len(stats.accuracies) == medusa_draft(engine).heads.count
+    assert "counted here" in stats.source
+    assert stats.latency
 
 
 def test_stop_keeps_complete_rounds_only(session):
     flag = StopFlag()
     items = []
-    for item in measure(session, LAB, Chosen(), False, flag):
+    for item in measure(session, LAB, Selection(), False, flag):
         items.append(item)
         if "run 12 of 40" in (item.update.status or ""):
             flag.stopped = True
-    assert items[-1].lab.latency
+    assert items[-1].stats.latency
     assert "Measured in 1 of 5 rounds" in items[-1].update.status
     items = finished(session, TIMED, flag=StopFlag(stopped=True))
-    assert items[-1].lab == TIMED
+    assert items[-1].stats == TIMED
     assert "Stopped" in items[-1].update.status
+
+
+def test_stop_while_counting_keeps_the_record(session):
+    flag, items = StopFlag(), []
+    for item in measure(session, TIMED, Selection(), True, flag):
+        items.append(item)
+        flag.stopped |= "text 1 of" in (item.update.status or "")
+    assert items[-1].stats == TIMED
+    assert "the step times stay" in items[-1].update.status
 
 
 def test_own_heads_are_the_ones_measured(session, model):
     one = tiny.build_engine(model, tiny.fitted_heads(model, 1))
-    chosen = Chosen().with_engine(session.add_engine("one head", one), "one head")
-    items = finished(session, LAB, chosen=chosen)
+    selection = Selection().with_engine(session.add_engine("one head", one), "one head")
+    items = finished(session, LAB, selection=selection)
     assert any("one head" in (item.update.badge or "") for item in items)
-    assert len(items[-1].lab.accuracies) == 1  # three rows of other heads would not fit
+    assert len(items[-1].stats.accuracies) == 1  # three rows of other heads would not fit
 
 
 def test_a_tree_made_here_is_one_that_decode_takes(session):
-    chosen = MINE.with_tree(tree_lab.tree_of(LAB, 9))
-    assert Topology.from_choices(chosen.choices).size == 9
+    selection = MINE.with_tree(head_stats.tree_of(LAB, 9))
+    assert Topology.from_choices(selection.choices).size == 9

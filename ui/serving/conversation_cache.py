@@ -1,18 +1,17 @@
 """What models have read of the visitors' conversations: the caches that make the next reply start sooner.
 
 Filed under the model they belong to and gone with it, so that a model that is put away leaves its memory.
-Losing an entry costs time, never words: a conversation is read again from its messages. Knows nothing of
-what was said.
+Losing an entry costs time, never words: a conversation is read again from its messages.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from medusa_core.chat import ReadText
+    from medusa_core.chat import PromptCache
     from medusa_core.target.kv_cache import TreeCache
     from medusa_core.target.model import Target
 
@@ -20,30 +19,31 @@ MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much
 
 
-class ReadShelf:
+class ConversationCache:
     """A few conversations a model, by an id that cannot be guessed. Used on the engine's thread alone."""
 
     def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._models: WeakKeyDictionary[Target, OrderedDict[str, ReadText]] = WeakKeyDictionary()
+        self._models: WeakKeyDictionary[Target, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
 
-    def get(self, target: Target, name: str) -> ReadText:
+    def get(self, target: Target, name: str) -> PromptCache:
         """What ``target`` has read under this id, or nothing read yet; others may be dropped for it."""
-        from medusa_core.chat import ReadText  # noqa: PLC0415 - pulls in transformers
+        from medusa_core.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
 
         kept = self._models.setdefault(target, OrderedDict())
         if name not in kept:
-            kept[name] = ReadText.nothing(target)
+            kept[name] = PromptCache.nothing(target)
         kept.move_to_end(name)
         while len(kept) > self._most or (len(kept) > 1 and self._bytes(kept) > self._most_bytes):
             kept.popitem(last=False)
         return kept[name]
 
-    def _bytes(self, kept: OrderedDict[str, ReadText]) -> int:
+    def _bytes(self, kept: OrderedDict[str, PromptCache]) -> int:
         return sum(_bytes_of(read.state.cache) for read in kept.values())
 
 
 def _bytes_of(cache: TreeCache) -> int:
-    layers = [layer for layer in cache.layers if layer.is_initialized]
+    every: list[Any] = cache.layers  # each of them a TreeLayer
+    layers = [layer for layer in every if layer.is_initialized]
     return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values))

@@ -14,14 +14,14 @@ from medusa_core.text.streaming import TextStream
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextSpan:
     """Text of one origin: ``drafted`` when a draft was accepted, else it is the model's own choice."""
 
     text: str
     drafted: bool = False
 
 
-class MarkedText:
+class StreamedText:
     """Pieces of a run's text, given out as soon as they are sure."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
@@ -29,28 +29,30 @@ class MarkedText:
         self._stop = tuple(stop)
         self._hold = max((len(text) for text in self._stop), default=1) - 1
         self._text = ""
-        self._waiting: list[Piece] = []  # not given out yet
+        self._waiting: list[TextSpan] = []  # not given out yet
         self._given = 0  # characters
 
-    def add(self, tokens: Iterable[int], drafted: Iterable[bool]) -> list[Piece]:
+    def add(self, tokens: Iterable[int], drafted: Iterable[bool]) -> list[TextSpan]:
         """Take one step's tokens; ``drafted`` may be longer. Returns what has become sure."""
-        new = [Piece(self._stream.push(token), guess) for token, guess in zip(tokens, drafted, strict=False)]
+        new = [
+            TextSpan(self._stream.push(token), guess) for token, guess in zip(tokens, drafted, strict=False)
+        ]
         self._waiting += new
         self._text += "".join(piece.text for piece in new)
         return self._take(min(len(self._text) - self._hold, len(text_before_stop(self._text, self._stop))))
 
-    def rest(self, text: str) -> list[Piece]:
+    def rest(self, text: str) -> list[TextSpan]:
         """What is missing of the run's whole ``text``."""
         return self._take(len(text))
 
-    def _take(self, end: int) -> list[Piece]:
-        taken: list[Piece] = []
+    def _take(self, end: int) -> list[TextSpan]:
+        taken: list[TextSpan] = []
         while self._given < end and self._waiting:
             piece = self._waiting.pop(0)
             room = end - self._given
             if len(piece.text) > room:
-                self._waiting.insert(0, Piece(piece.text[room:], piece.drafted))
-                piece = Piece(piece.text[:room], piece.drafted)
+                self._waiting.insert(0, TextSpan(piece.text[room:], piece.drafted))
+                piece = TextSpan(piece.text[:room], piece.drafted)
             self._given += len(piece.text)
             if piece.text:
                 taken.append(piece)

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from medusa_core.text.marked_text import Piece
+from medusa_core.text.streamed_text import TextSpan
 from ui.components.transcript import message_grow
 from ui.records.updates import Update, several
 from ui.runs.chat import ChatUpdate
-from ui.serving.paced import MOST_UNDRAWN, Receipts, paced
+from ui.serving.update_stream import MOST_UNDRAWN, Receipts, UpdateStream, pull
 
 STEPS = 200
 PATIENCE = 30
@@ -26,6 +26,12 @@ def run(steps=STEPS, done=None):
     if done:
         done.set()
     yield Update(json.dumps({"kind": "end"}), "done", trace={"steps": []})
+
+
+def paced(updates, receipts):
+    stream = UpdateStream(receipts)
+    pull(updates, stream)
+    return stream
 
 
 def opened(update):
@@ -141,7 +147,7 @@ def test_problems_are_shown_by_themselves_and_errors_are_raised():
 
 def test_the_words_of_a_reply_stay_in_their_order():
     grown = [
-        ChatUpdate("{}", f"Step {n}", transcript=message_grow("r", n, [Piece(str(n))])) for n in range(4)
+        ChatUpdate("{}", f"Step {n}", transcript=message_grow("r", n, [TextSpan(str(n))])) for n in range(4)
     ]
     whole = grown[-1].after(grown[:-1])
     told = json.loads(whole.transcript)["messages"]

@@ -22,7 +22,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.target import quantization as quantised
+from medusa_core.target import quantization as quantized
 from medusa_core.target.quantization import Packing, lm_head_weight, packing_of
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
@@ -81,7 +81,7 @@ def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, qu
     assert texts(fitted, method="none") == expected
     assert texts(fitted) == expected
     assert len(tiny.run(fitted, PROMPTS[0], max_new_tokens=32)) < 30  # drafts are kept
-    # It is another model than the one in float32, or nothing was quantised.
+    # It is another model than the one in float32, or nothing was quantized.
     whole = load_from(plain).target.model
     with torch.inference_mode():
         ids = torch.tensor([PROMPTS[0]])
@@ -178,7 +178,7 @@ def test_a_missing_package_is_named(plain, tmp_path, monkeypatch):
     (tmp_path / "aqlm" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(MedusaError, match=r"a package that is not installed.*pip install aqlm"):
         load_from(tmp_path / "aqlm")
-    monkeypatch.setattr(quantised, "find_spec", lambda name: None)
+    monkeypatch.setattr(quantized, "find_spec", lambda name: None)
     with pytest.raises(MedusaError, match=r"4bit weights need .*: pip install bitsandbytes"):
         load_from(plain, quantize="4bit")
 
@@ -227,4 +227,4 @@ def test_packed_is_what_is_counted_as_packed(tmp_path):
     held = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     shape = model_size(tmp_path)
     assert shape.linear < 0.2 * shape.parameters
-    assert base_bytes(shape, 4, quantised.packing_for("8bit")) == pytest.approx(held, rel=0.05)
+    assert base_bytes(shape, 4, quantized.packing_for("8bit")) == pytest.approx(held, rel=0.05)

@@ -1,7 +1,7 @@
 """What the Trees tab knows: accuracies, step times, the tree of a size, and files.
 
-A `Lab` is one visitor's record; every function makes a new one. Files that a visitor loads are bounded and
-read as data alone. Knows the session and the engine's records, but no component of the page.
+A `HeadStats` is one visitor's record; every function makes a new one. Files that a visitor loads are bounded
+and read as data alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from medusa_core.trees.search import (
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth, Speed, Timed
 from ui.figures.tree_drawing import DrawnTree
-from ui.records.selection import Chosen
+from ui.records.selection import Selection
 from ui.session import Session
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lab:
+class HeadStats:
     """Accuracies with their source, the step times of a machine, and a loaded tree if there is one."""
 
     accuracies: tuple[tuple[float, ...], ...]
@@ -58,53 +58,57 @@ class Lab:
     machine: str = ""
     loaded: tuple[Choice, ...] = ()  # shown in place of a grown tree until the slider moves
     engine: str = ""  # id of the visitor's own engine that all this belongs to
-    model: LoadConfig | None = None  # and their model, as in `Chosen`
+    model: LoadConfig | None = None  # and their model, as in `Selection`
 
-    def belongs_to(self, chosen: Chosen) -> bool:
+    def belongs_to(self, selection: Selection) -> bool:
         """Whether it is about the heads that the visitor has chosen."""
-        return (self.engine, self.model) == (chosen.engine, chosen.model)
+        return (self.engine, self.model) == (selection.engine, selection.model)
 
 
 # ---- where a record comes from ---------------------------------------------------------------------------
 
 
-def lab_of(session: Session, chosen: Chosen) -> Lab:
+def stats_of(session: Session, selection: Selection) -> HeadStats:
     """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
-    if chosen.engine:
-        source = f"counted for your heads “{chosen.label}”"
-        return _engine_lab(session.own_engine(chosen), source, chosen)
-    return shipped_lab(session, chosen)
+    if selection.engine:
+        source = f"counted for your heads “{selection.label}”"
+        return _engine_stats(session.own_engine(selection), source, selection)
+    return shipped_stats(session, selection)
 
 
-def shipped_lab(session: Session, chosen: Chosen) -> Lab:
+def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
-    assumed = Lab(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=chosen.model)
-    if (engine := session.model_at_hand(chosen)) is not None:
-        assumed = _engine_lab(engine, "shipped with the heads", chosen)
+    assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
+    if (engine := session.model_at_hand(selection)) is not None:
+        assumed = _engine_stats(engine, "shipped with the heads", selection)
         if not engine.drafts:
             return assumed
     try:
-        file = session.accuracies_file(chosen)
+        file = session.accuracies_file(selection)
         return (
-            read_lab(file.read_text(encoding="utf-8"), assumed, "shipped with the heads") if file else assumed
+            read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
+            if file
+            else assumed
         )
     except (MedusaError, OSError, UnicodeDecodeError) as error:
         log.warning("the accuracies beside the heads cannot be used: %s", error)
         return assumed
 
 
-def _engine_lab(engine: Engine, source: str, chosen: Chosen) -> Lab:
+def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
     """What an engine knows of its heads; `source` is said where it knows their accuracies."""
     if not engine.drafts:
         rows = frozen(assumed_accuracies(USUAL_HEADS))
-        return Lab(rows, WITHOUT_HEADS, engine=chosen.engine, model=chosen.model)
+        return HeadStats(rows, WITHOUT_HEADS, engine=selection.engine, model=selection.model)
     draft = medusa_draft(engine)
     rows = frozen(draft.accuracies or assumed_accuracies(draft.heads.count))
-    return Lab(rows, source if draft.accuracies else ASSUMED, engine=chosen.engine, model=chosen.model)
+    return HeadStats(
+        rows, source if draft.accuracies else ASSUMED, engine=selection.engine, model=selection.model
+    )
 
 
-def read_lab(text: str, lab: Lab, source: str) -> Lab:
-    """A file's tree or accuracies in place of those of `lab`. Raises MedusaError that names the fault.
+def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
+    """A file's tree or accuracies in place of those of `stats`. Raises MedusaError that names the fault.
 
     A tree is a list of rank tuples or an object with "choices"; accuracies are a list of rows or the object
     that `calibrate` writes, whose latency and machine are taken as well.
@@ -122,15 +126,15 @@ def read_lab(text: str, lab: Lab, source: str) -> Lab:
         tree = Topology.from_choices(choices)
         if not tree.choices:
             raise MedusaError("the tree has no nodes: load one with at least one guess")
-        tree.check(len(lab.accuracies), min(TOP_K, *map(len, lab.accuracies)))
-        return replace(lab, loaded=tree.choices)
+        tree.check(len(stats.accuracies), min(TOP_K, *map(len, stats.accuracies)))
+        return replace(stats, loaded=tree.choices)
     rows = parse_accuracies(data)
     check_accuracies(rows)
     if len(rows) > MOST_HEADS:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
     record = data if isinstance(data, dict) else {}
     return replace(
-        lab,
+        stats,
         accuracies=frozen(row[:TOP_K] for row in rows),
         source=_source(record, source),
         latency=tuple(parse_latency(record)),
@@ -139,84 +143,84 @@ def read_lab(text: str, lab: Lab, source: str) -> Lab:
     )
 
 
-def tree_text(lab: Lab, nodes: int) -> str:
+def tree_text(stats: HeadStats, nodes: int) -> str:
     """The tree as the JSON that `--tree` and this page read."""
-    choices = tree_of(lab, nodes)
-    length = expected_lengths(lab.accuracies, choices)[-1]
+    choices = tree_of(stats, nodes)
+    length = expected_lengths(stats.accuracies, choices)[-1]
     return json.dumps({"choices": [list(choice) for choice in choices], "expected_length": round(length, 4)})
 
 
-def measurements_text(lab: Lab) -> str:
+def measurements_text(stats: HeadStats) -> str:
     """Accuracies and step times as the JSON that `tree search` and this page read."""
-    record: dict[str, Any] = {"accuracies": lab.accuracies}
-    if lab.latency:
-        record["latency"] = [point.model_dump(exclude_none=True) for point in lab.latency]
-        record["machine"] = lab.machine
+    record: dict[str, Any] = {"accuracies": stats.accuracies}
+    if stats.latency:
+        record["latency"] = [point.model_dump(exclude_none=True) for point in stats.latency]
+        record["machine"] = stats.machine
     return json.dumps(record, ensure_ascii=False)
 
 
 # ---- what the page shows ---------------------------------------------------------------------------------
 
 
-def tree_of(lab: Lab, nodes: int) -> list[Choice]:
+def tree_of(stats: HeadStats, nodes: int) -> list[Choice]:
     """The loaded tree, or else the best one of `nodes` nodes."""
-    return list(lab.loaded) or search_tree(lab.accuracies, max(1, nodes - 1)).choices
+    return list(stats.loaded) or search_tree(stats.accuracies, max(1, nodes - 1)).choices
 
 
-def drawn(lab: Lab, nodes: int) -> DrawnTree:
+def drawn(stats: HeadStats, nodes: int) -> DrawnTree:
     """The tree with its values, for the drawing."""
-    tree = Topology.from_choices(tree_of(lab, nodes))
-    values = [1.0, *(node_value(lab.accuracies, choice) for choice in tree.choices)]
+    tree = Topology.from_choices(tree_of(stats, nodes))
+    values = [1.0, *(node_value(stats.accuracies, choice) for choice in tree.choices)]
     return DrawnTree(tree.parents, tree.depths, tree.ranks, values)
 
 
-def growth(lab: Lab) -> Growth:
+def growth(stats: HeadStats) -> Growth:
     """Expected tokens by size of the three kinds of tree."""
-    best = search_tree(lab.accuracies, MOST_NODES - 1).choices
-    grown = [random_choices(lab.accuracies, MOST_NODES, seed) for seed in range(RANDOM_TREES)]
+    best = search_tree(stats.accuracies, MOST_NODES - 1).choices
+    grown = [random_choices(stats.accuracies, MOST_NODES, seed) for seed in range(RANDOM_TREES)]
     return Growth(
-        optimised=expected_lengths(lab.accuracies, best),
+        optimised=expected_lengths(stats.accuracies, best),
         cartesian=[
             (tree.nodes, tree.expected_length, "×".join(map(str, tree.widths)))
-            for tree in best_cartesian_trees(lab.accuracies, MOST_NODES)
+            for tree in best_cartesian_trees(stats.accuracies, MOST_NODES)
         ],
-        random=[expected_lengths(lab.accuracies, choices) for choices in grown],
+        random=[expected_lengths(stats.accuracies, choices) for choices in grown],
     )
 
 
-def timed(lab: Lab) -> list[Timed]:
+def timed(stats: HeadStats) -> list[Timed]:
     """The measured sizes that the charts have room for."""
-    return [_timed(point) for point in lab.latency if point.nodes <= MOST_NODES]
+    return [_timed(point) for point in stats.latency if point.nodes <= MOST_NODES]
 
 
-def speeds(lab: Lab) -> list[Speed]:
+def speeds(stats: HeadStats) -> list[Speed]:
     """What is expected of every size; nothing before a tree was measured."""
-    return [_speed(budget) for budget in _budgets(lab)]
+    return [_speed(budget) for budget in _budgets(stats)]
 
 
-def best_size(lab: Lab) -> Speed | None:
+def best_size(stats: HeadStats) -> Speed | None:
     """The tree size with the most expected tokens per second, where step times are known."""
-    found = _budgets(lab)
+    found = _budgets(stats)
     return _speed(best_budget(found)) if found else None
 
 
-def sentence(lab: Lab, nodes: int) -> str:
+def sentence(stats: HeadStats, nodes: int) -> str:
     """What the tree on screen promises, in numbers."""
-    choices = tree_of(lab, nodes)
+    choices = tree_of(stats, nodes)
     size = len(choices) + 1
-    kind = "Loaded tree" if lab.loaded else "Grown tree"
-    length = expected_lengths(lab.accuracies, choices)[-1]
+    kind = "Loaded tree" if stats.loaded else "Grown tree"
+    length = expected_lengths(stats.accuracies, choices)[-1]
     words = [f"{kind}: {size} nodes with the root, {length:.2f} tokens per step expected."]
-    found, best = {speed.nodes: speed for speed in speeds(lab)}, best_size(lab)
-    if not lab.loaded and best and size in found:
+    found, best = {speed.nodes: speed for speed in speeds(stats)}, best_size(stats)
+    if not stats.loaded and best and size in found:
         here = found[size]
         words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:.0f} tokens/s;")
         plain = f", plain decoding gives {found[1].tokens_per_second:.0f}" if 1 in found else ""
         words.append(
             f"the best size here is {counted(best.nodes, 'node')} with {best.tokens_per_second:.0f}{plain}."
         )
-    if lab.source in REMARKS:
-        words.append(REMARKS[lab.source])
+    if stats.source in REMARKS:
+        words.append(REMARKS[stats.source])
     return " ".join(words)
 
 
@@ -252,9 +256,9 @@ def machine_line(record: object) -> str:
     return record[:120] if isinstance(record, str) else ""
 
 
-def _budgets(lab: Lab) -> list[Budget]:
-    points = [point for point in lab.latency if point.nodes <= MOST_NODES]
-    return budgets(lab.accuracies, points) if points and points[-1].nodes > 1 else []
+def _budgets(stats: HeadStats) -> list[Budget]:
+    points = [point for point in stats.latency if point.nodes <= MOST_NODES]
+    return budgets(stats.accuracies, points) if points and points[-1].nodes > 1 else []
 
 
 def _speed(budget: Budget) -> Speed:

@@ -1,0 +1,99 @@
+"""What heads are worth: plain decoding, fresh heads and these in turn, on the same prompts and tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.drafters.medusa import medusa_draft, with_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.engine import Engine
+from medusa_core.evaluation.bench import BASELINE, Turn, measure_run, take_turns
+from medusa_core.evaluation.limits import NO_LIMIT, Effort, Limit
+from medusa_core.evaluation.measure_heads import HeadMeasurement, measure_heads
+from medusa_core.target.quantization import lm_head_weight
+from medusa_core.trees.tree import Topology
+
+FRESH = "fresh heads"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Fresh heads and new heads with the same tree on the same prompts; speedup is over plain decoding."""
+
+    nodes: int
+    fresh_tokens_per_step: float
+    fresh_speedup: float
+    tokens_per_step: float
+    speedup: float
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Gained:
+    """The engine with its accuracies and its tree, and what was gained; None where nobody waited for it."""
+
+    engine: Engine
+    found: HeadMeasurement
+    gain: Gain | None
+
+
+def compare_heads(
+    engine: Engine,
+    prompts: list[list[int]],
+    config: GenerationConfig,
+    rounds: int = 1,
+    limit: Limit = NO_LIMIT,
+    *,
+    warm_up: bool = True,
+) -> Iterator[Turn]:
+    """Measure the three in turn under BASELINE, MEDUSA and FRESH; fresh heads in the first round only."""
+    lm_head = lm_head_weight(engine.target.model)
+    fresh = MedusaHeads.fresh(lm_head, medusa_draft(engine).heads.count, 1, shared=True)
+    medusa = config.changed(method=MEDUSA)
+    runners = {
+        BASELINE: partial(measure_run, engine, config=config.changed(method=BASELINE)),
+        MEDUSA: partial(measure_run, engine, config=medusa),
+        FRESH: partial(measure_run, with_heads(engine, heads=fresh), config=medusa),
+    }
+    yield from take_turns(runners, prompts, rounds, limit, once=(FRESH,), warm_up=warm_up)
+
+
+def measure_gain(
+    engine: Engine, prompts: list[list[int]], effort: Effort, new_tokens: int, limit: Limit = NO_LIMIT
+) -> Iterator[HeadMeasurement | Turn | Gained]:
+    """Measure the heads, give them their best tree and compare it; the last record is what was gained.
+
+    ``limit`` and the effort's seconds end each part early; stopped, there is no gain.
+    """
+    for found in measure_heads(engine, prompts, effort, limit):
+        yield found
+    tree = Topology.from_choices(found.best_tree.choices)
+    engine = with_heads(engine, accuracies=found.accuracies.shares, default_tree=tree)
+    config = GenerationConfig(max_new_tokens=new_tokens)
+    turn: Turn | None = None
+    # Every size was run before: nothing is left to warm up.
+    part = limit.within(effort.seconds)
+    for turn in compare_heads(engine, prompts, config, limit=part, warm_up=not found.rounds):
+        yield turn
+    gain = None
+    if turn is not None and turn.last and not (limit.stopped and turn.done < turn.total):
+        gain = gain_of(turn, tree.size)
+    yield Gained(engine, found, gain)
+
+
+def gain_of(turn: Turn, nodes: int) -> Gain:
+    """What the runs so far say, which are as many for each of the three."""
+    plain, fresh, new = (turn.logs[name] for name in (BASELINE, FRESH, MEDUSA))
+    (slow,), (before,), (after,) = (log.rates() for log in (plain, fresh, new))
+    return Gain(
+        nodes,
+        fresh.tokens_per_step(),
+        before / slow,
+        new.tokens_per_step(),
+        after / slow,
+        len(new.rounds[0]),
+    )

@@ -1,0 +1,147 @@
+"""Training within minutes that can be stopped at any time: text is written, each stage is timed and sized.
+
+``fit`` knows its numbers beforehand, from a probe, so that it can be broken off and go on with the same;
+here each stage takes what time is left when it begins. Both run the same recipes. Paper §2.2.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from medusa_core.evaluation.limits import Limit
+from medusa_core.training.config import MOST_STEPS, Medusa1Config, SelfDistillConfig
+from medusa_core.training.recipes import train
+
+if TYPE_CHECKING:
+    from medusa_core.training.loop import Progress
+
+WRITING, TIMING, TRAINING, TRAINED = "writing", "timing", "training", "trained"
+_WRITING_SHARE = 0.35  # of the time, when the model writes its own text
+_TIMED_STEPS = 4  # of which the first is not counted
+_GRACE = 1.25  # times its share a stage may take before it is ended early
+_LOOK_SECONDS = 15.0  # between two looks at held-out text
+_LOOKS = 4  # at least
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train: name and settings of each stage, whose folder, start and length are set when it begins.
+
+    With ``text`` the model first writes what the stages read, until its share of the time is up.
+    """
+
+    folder: Path
+    seconds: float
+    stages: Sequence[tuple[str, Medusa1Config]]
+    text: SelfDistillConfig | None = None
+    steps: int = 0  # of each stage; 0: as many as there is time for
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """What a job does; with TRAINED the settings of the stage and the folder of what it has learned."""
+
+    part: str
+    stage: str = ""
+    progress: Progress | None = None  # of the recipe; none while steps are timed
+    seconds_left: float = 0.0  # of writing or training
+    ended: str = ""  # why the stage ends with this step, which is not its last
+    result: tuple[Medusa1Config, Path] | None = None
+
+    @property
+    def done(self) -> Progress:
+        """How far the recipe is. Raises ValueError while steps are timed, of which nothing is kept."""
+        if self.progress is None:
+            raise ValueError(f"{self.part} has no progress")
+        return self.progress
+
+
+def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[JobProgress, None, None]:
+    """Write text and train stage after stage; stopped, what was learned by then is the result.
+
+    A stage that took no step has none. Raises MedusaError as the recipes do.
+    """
+    whole = Limit(stop).within(job.seconds)
+    if job.text is not None:
+        writing = whole.within(_WRITING_SHARE * job.seconds)
+        with closing(train(job.text, writing.reached)) as records:
+            for record in records:
+                if record.folder is None:
+                    yield JobProgress(WRITING, progress=record, seconds_left=writing.left)
+    start = ""
+    for number, (name, settings) in enumerate(job.stages):
+        if whole.stopped:
+            return
+        yield JobProgress(TIMING, name)
+        config = replace(settings, start=start, out=str(job.folder / f"stage{number + 1}"))
+        seconds = step_seconds(config, job.folder / "timing", _TIMED_STEPS, stop=stop)
+        share = whole.left / (len(job.stages) - number)
+        steps = job.steps or max(1, int(share / seconds))
+        config = replace(
+            config,
+            tokens=steps * config.batch_tokens,
+            evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
+        )
+        with closing(_train(name, config, Limit(stop).within(max(_GRACE * share, 1.0)))) as records:
+            for found in records:
+                start = str(found.result[1]) if found.result else start
+                yield found
+
+
+def step_seconds(
+    config: Medusa1Config,
+    scratch: Path,
+    steps: int,
+    enough: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
+) -> float:
+    """Median seconds of a training step, without the first, which loads; ``scratch`` is used and removed.
+
+    ``steps`` are taken at most; fewer when those after the first took ``enough`` seconds, or when stopped.
+    """
+    # Nothing is looked at or saved, and the last step, which would be, is not reached.
+    config = replace(
+        config, out=str(scratch), tokens=(steps + 1) * config.batch_tokens,
+        evaluate_every=MOST_STEPS, checkpoint_every=MOST_STEPS,
+    )  # fmt: skip
+    records, times, before = train(config), [], perf_counter()
+    for _ in records:
+        times.append(perf_counter() - before)
+        if len(times) == steps or sum(times[1:]) > enough or stop():
+            break
+        before = perf_counter()
+    with suppress(_SeenEnough):
+        records.throw(_SeenEnough())
+    shutil.rmtree(scratch, ignore_errors=True)
+    return max(1e-4, median(times[1:] or times))
+
+
+class _SeenEnough(Exception):  # noqa: N818 - no error
+    """Thrown into a training, which then stops without saving a checkpoint."""
+
+
+def _train(name: str, config: Medusa1Config, limit: Limit) -> Generator[JobProgress, None, None]:
+    """A stage: a record a step, and the result unless no step was taken."""
+    why = ""
+
+    def end() -> bool:
+        nonlocal why
+        why = why or limit.why
+        return bool(why)
+
+    with closing(train(config, end)) as records:
+        for record in records:
+            if record.folder is None:
+                left = config.batch_tokens * (record.steps - record.step)
+                seconds = left / max(1.0, record.tokens_per_second)
+                ended = why if record.step < record.steps else ""
+                yield JobProgress(TRAINING, name, record, seconds, ended)
+            elif record.step:
+                yield JobProgress(TRAINED, name, record, result=(config, record.folder))

@@ -1,0 +1,39 @@
+"""Engine and settings of a run, from what the controls hold."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.drafters.medusa import medusa_draft
+from ui.records.selection import YOURS
+from ui.records.settings import BY_BUDGET, RunSettings, make_config, own_tree
+from ui.records.updates import Update
+from ui.serving.engines import Engines
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+
+PLAIN_METHOD = "none"
+
+
+def ready(
+    engines: Engines, settings: RunSettings
+) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
+    """What the visitor should know while the model loads is yielded. Raises MedusaError."""
+    config = make_config(settings)
+    engine = yield from engines.ready(settings.selection, settings.heads)
+    if config.method not in engine.methods():
+        # Plain decoding, which accepts nothing, so that the rule does not count.
+        return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
+    if config.method != MEDUSA:
+        return engine, config
+    if settings.tree == BY_BUDGET:
+        config = config.changed(tree=medusa_draft(engine).budget_tree(int(settings.budget) - 1))
+    elif settings.tree == YOURS:
+        tree = own_tree(settings.selection)
+        tree.check(medusa_draft(engine).heads.count)
+        config = config.changed(tree=tree)
+    return engine, config

@@ -1,0 +1,162 @@
+"""A run's updates on their way from where they are computed to its page, at the pace of the page.
+
+A run of the linked view is computed ahead of its page. Whatever it has said meanwhile goes out together,
+while no more than a few messages are under way that the browser has not drawn: a browser with a long line of
+messages hears a click only behind them. Other runs compute an item when it is asked for, so that nothing is
+sent while the next one is being timed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+TOGETHER_SECONDS = 0.03  # of steps in one message: a screen shows hardly more changes than that
+MOST_UNDRAWN = 3  # messages under way: one is drawn while the next ones travel
+SILENT_SECONDS = 2.0  # a page that confirms nothing for so long, as one in the background, is sent one more
+
+
+class Receipts:
+    """Which of a run's messages its page has drawn. ``key`` names the run to the browser alone."""
+
+    def __init__(self) -> None:
+        self.key = secrets.token_urlsafe(16)
+        self.changed = threading.Condition()
+        self._sent = 0
+        self._drawn = 0
+        self._last = 0.0  # when something was sent or confirmed
+
+    def drawn(self, number: int) -> None:
+        """The browser has drawn everything up to this message."""
+        with self.changed:
+            if self._drawn < number <= self._sent:
+                self._drawn = number
+                self._last = monotonic()
+                self.changed.notify_all()
+
+    def labelled(self, message: str) -> str:
+        """The message with a number that the browser is to confirm. Called with `changed` held or alone."""
+        self._sent += 1
+        self._last = monotonic()
+        return f'{{"kind": "numbered", "run": "{self.key}", "number": {self._sent}, "message": {message}}}'
+
+    def wait_seconds(self) -> float:
+        """How long the next message has to wait unless a confirmation comes; 0 for not at all."""
+        since = monotonic() - self._last
+        full = self._sent - self._drawn >= MOST_UNDRAWN
+        return max(0.0, (SILENT_SECONDS if full else TOGETHER_SECONDS) - since)
+
+
+class UpdateStream(Iterator[Any]):
+    """Updates from one thread to another. One thread puts, one other takes."""
+
+    def __init__(self, receipts: Receipts | None = None) -> None:
+        """With ``receipts`` the updates are joined and paced; without, they are handed on one by one."""
+        self._receipts = receipts
+        self._changed = threading.Condition() if receipts is None else receipts.changed
+        self._updates: list[Any] = []
+        self._compute_next: Callable[[], Any] | None = None
+        self._asked = False  # for the next item, before it could be computed
+        self._ended = False
+        self._left = False
+        self._error: BaseException | None = None
+
+    # ---- where updates are computed
+
+    @property
+    def left(self) -> bool:
+        """Whether the page has gone, so that the run is to end."""
+        return self._left
+
+    def put(self, update: Any) -> None:
+        """Hand one on."""
+        with self._changed:
+            self._updates.append(update)
+            self._changed.notify_all()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """There is nothing more to come; the error is raised where the stream is read."""
+        with self._changed:
+            self._error = error
+            self._ended = True
+            self._changed.notify_all()
+
+    def when_wanted(self, compute_next: Callable[[], Any]) -> None:
+        """Call this once the next item may be computed: at once for a stream that is computed ahead."""
+        with self._changed:
+            if self._receipts is None and not self._left and not self._asked:
+                self._compute_next = compute_next
+                return
+            self._asked = False
+        compute_next()
+
+    # ---- where they are shown
+
+    def __next__(self) -> Any:
+        """All that can go out as one, as soon as the page is ready for it."""
+        self._want_next()
+        with self._changed:
+            while not self._ended and (not self._updates or self._wait_seconds() > 0):
+                self._changed.wait(self._wait_seconds() if self._updates else None)
+            if not self._updates:
+                if self._error is not None:
+                    raise self._error
+                raise StopIteration
+            if self._receipts is None:
+                return self._updates.pop(0)
+            update = self._joined()
+            if update.message is not None:
+                update = replace(update, message=self._receipts.labelled(update.message))
+            return update
+
+    def close(self) -> None:
+        """End the run at its next item, and return when it has ended."""
+        with self._changed:
+            self._left = True
+        self._want_next()
+        with self._changed:
+            while not self._ended:
+                self._changed.wait()
+
+    def _want_next(self) -> None:
+        with self._changed:
+            compute_next, self._compute_next = self._compute_next, None
+            self._asked = compute_next is None
+        if compute_next is not None:
+            compute_next()
+
+    def _wait_seconds(self) -> float:
+        return 0.0 if self._receipts is None else self._receipts.wait_seconds()
+
+    def _joined(self) -> Any:
+        count = 1
+        while count < len(self._updates) and self._updates[count - 1].joins(self._updates[count]):
+            count += 1
+        *earlier, last = self._updates[:count]
+        del self._updates[:count]
+        return last.after(earlier)
+
+
+def pull(items: Generator[Any, None, None], stream: UpdateStream) -> None:
+    """Put a generator's items into a stream that is computed ahead, on a thread of its own."""
+
+    def work() -> None:
+        try:
+            with closing(items):
+                for item in items:
+                    stream.put(item)
+                    if stream.left:
+                        break
+        except BaseException as error:  # raised again where the stream is read
+            stream.end(error)
+        else:
+            stream.end()
+
+    # The context tells gradio's helpers, and the lender of a GPU, whose request this is.
+    threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
