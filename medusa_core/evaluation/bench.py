@@ -111,6 +111,7 @@ def bench_record(
             "dtype": engine.info.dtype,
             "device": engine.info.device,
             "parameters": engine.info.parameters,
+            "forward": engine.info.forward,
         },
         "settings": {
             "prompts": len(rounds[0]),

@@ -72,6 +72,7 @@ def _print_table(record: dict) -> None:
         f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
         f"{machine['threads']} threads · {settings['prompts']} prompts × {settings['runs']} runs"
     )
+    console.print(model["forward"])
     table = Table(*_COLUMNS)
     for name, m in record["methods"].items():
         low, high = m["tokens_per_second_range"]
