@@ -18,7 +18,6 @@ import torch
 from transformers import (
     CompileConfig,
     GenerationConfig,
-    PreTrainedModel,
     StoppingCriteria,
     StoppingCriteriaList,
 )
@@ -83,7 +82,7 @@ class PeerRunner:
 
     def __init__(self, engine: Engine, name: str, config: settings.GenerationConfig) -> None:
         self._engine, self._peer, self._config = engine, PEERS[name], config
-        self._model: PreTrainedModel = copy.copy(engine.target.model)
+        self._model: Any = copy.copy(engine.target.model)
         self._model.generation_config = GenerationConfig()
         ends = set() if config.ignore_eos else engine.end_tokens()
         self._arguments = dict(self._peer.arguments) | {
@@ -102,13 +101,17 @@ class PeerRunner:
 
         Raises MedusaError for a bad prompt, and PeerError when the peer cannot run.
         """
-        self(longest)
+        # Not ended by the text: one that ends at its first token would leave the compiler to a measured run.
+        self._run(longest, self._arguments | {"eos_token_id": None})
         # generate goes on without a word where it finds that it cannot compile.
         if self._peer.compiles and "_compiled_call" not in vars(self._model):
             raise PeerError("transformers does not compile this model with its cache")
 
     def __call__(self, prompt: list[int]) -> PeerRun:
         """Generate after ``prompt``. Raises PeerError with the reason when that fails."""
+        return self._run(prompt, self._arguments)
+
+    def _run(self, prompt: list[int], arguments: dict[str, Any]) -> PeerRun:
         engine, config = self._engine, self._config
         check_prompt(prompt, engine.target)
         ids = torch.tensor([prompt], device=engine.target.device)
@@ -123,7 +126,7 @@ class PeerRunner:
                     attention_mask=torch.ones_like(ids),
                     max_new_tokens=budget,
                     stopping_criteria=StoppingCriteriaList([watch] if watch else []),
-                    **self._arguments,
+                    **arguments,
                 )
             tokens = output[0, len(prompt) :].tolist()
         except _FAILURES as error:
@@ -165,5 +168,6 @@ def _compile_config(device: torch.device) -> CompileConfig:
     compiling = CompileConfig(
         backend=COMPILER, mode="reduce-overhead" if device.type == "cuda" else "default"
     )
-    compiling._compile_all_devices = True  # without it transformers compiles on accelerators only
+    # Without it transformers compiles on accelerators only.
+    compiling._compile_all_devices = True  # type: ignore[assignment]
     return compiling

@@ -131,6 +131,16 @@ def test_the_compiled_step_is_compiled_once_for_all_prompts(engine):
             assert peer(prompt).tokens == plain(engine, prompt, GREEDY)
 
 
+def test_the_compiler_has_run_before_the_first_measured_step_even_if_the_text_ends_at_once(own_model):
+    first = tiny.transformers_greedy(own_model, PROMPTS[1], 1)[0]
+    own_model.generation_config.eos_token_id = first
+    peer = PeerRunner(tiny.build_engine(own_model, None), "hf-static", GREEDY)
+    peer.prepare(PROMPTS[1])
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert peer(PROMPTS[1]).tokens == [first]
+        assert len(peer(PROMPTS[0]).tokens) > 1
+
+
 def test_without_a_compiler_the_row_is_left_out_and_the_others_are_measured(engine, monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "COMPILER", "inductor")
     monkeypatch.setattr(inductor.cpp, "cxx", (None, str(tmp_path / "no-compiler")))

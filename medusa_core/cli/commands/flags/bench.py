@@ -17,8 +17,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--methods",
         default="none,medusa,hf",
-        help=f"comma-separated: {names}; and transformers' hf (generate), hf-lookup (prompt lookup), hf-static "
-        "(static cache, compiled) (default: none,medusa,hf)",
+        help=f"comma-separated: {names}; and transformers' hf (generate), hf-lookup (prompt lookup), "
+        "hf-static (static cache, compiled) (default: none,medusa,hf)",
     )
     parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
     add_settings(parser, LoadConfig)
