@@ -39,6 +39,7 @@ class EngineInfo:
     parameters: int
     draft_parameters: int
     dtype_reason: str
+    forward: str = ""  # which forward runs and what it keeps: "lean forward, packed weights, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
     notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors
 

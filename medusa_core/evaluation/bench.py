@@ -3,27 +3,27 @@
 Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
 order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
 figures of a method are medians over rounds, with the lowest and highest round as the spread. Speedup is the
-ratio to ``none`` within a round, so both sides of it were measured minutes apart at most. Words:
-acceleration, overhead and speedup as in the paper, §3.
+ratio to ``none`` or to transformers' ``hf`` within a round, so both sides of it were measured minutes apart
+at most. Words: acceleration, overhead and speedup as in the paper, §3.
 """
 
 from __future__ import annotations
 
 import platform
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+import transformers
 
-from medusa_core.acceptance.sampling import COLDEST
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
+from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.summary import PHASES
 
 BASELINE = "none"
@@ -49,6 +49,11 @@ class MethodLog:
     """Measurements of one method by round."""
 
     rounds: list[list[Measurement]] = field(default_factory=list)
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether the method is ours, so that its steps were timed."""
+        return bool(self.rounds[0][0].phase_ms)
 
     def rates(self) -> list[float]:
         """End-to-end tokens per second of each round."""
@@ -92,11 +97,14 @@ def run_bench(
     rounds: int,
     progress: Callable[[str], None] = lambda name: None,
 ) -> dict:
-    """Measure and return the record that ``bench --json`` prints. Raises MedusaError."""
+    """Measure and return the record that ``bench --json`` prints. Raises MedusaError.
+
+    A peer that cannot run here has no figures; "left_out" names it with the reason.
+    """
     _require_methods(engine, methods)
-    runners = {name: _runner(engine, name, config) for name in methods}
+    runners, left_out = _runners(engine, prompts, methods, config)
     logs = interleave(runners, prompts, rounds, progress)
-    return bench_record(engine, logs, methods, config)
+    return bench_record(engine, logs, list(runners), config) | {"left_out": left_out}
 
 
 def bench_record(
@@ -105,12 +113,13 @@ def bench_record(
     """The record of methods that were measured in turn."""
     rounds = logs[methods[0]].rounds
     return {
-        "machine": machine_record(engine),
+        "machine": machine_record(engine) | {"transformers": transformers.__version__},
         "model": {
             "name": engine.info.name,
             "dtype": engine.info.dtype,
             "device": engine.info.device,
             "parameters": engine.info.parameters,
+            "forward": engine.info.forward,
         },
         "settings": {
             "prompts": len(rounds[0]),
@@ -119,6 +128,7 @@ def bench_record(
             "acceptance": config.acceptance,
             "temperature": config.temperature,
             "options": {name: str(value) for name, value in config.options.items()},
+            "peers": {name: dict(PEERS[name].arguments) for name in methods if name in PEERS},
         },
         "methods": {name: _record(name, logs) for name in methods},
     }
@@ -127,7 +137,7 @@ def bench_record(
 def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
     """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
     for name in methods:
-        if name != TRANSFORMERS and method(name) and name not in engine.methods():
+        if name not in PEERS and method(name) and name not in engine.methods():
             raise MedusaError(
                 f"method {name} needs weights: name them with --heads, or leave it out of --methods"
             )
@@ -209,11 +219,45 @@ def _rotated(methods: list[str], by: int) -> Iterator[str]:
     yield from methods[shift:] + methods[:shift]
 
 
-def _runner(engine: Engine, name: str, config: GenerationConfig) -> Runner:
-    if name == TRANSFORMERS:
-        return lambda prompt: _measure_transformers(engine, prompt, config)
-    own = config.changed(method=name)
-    return lambda prompt: measure_run(engine, prompt, own)
+def _runners(
+    engine: Engine, prompts: Sequence[list[int]], methods: Sequence[str], config: GenerationConfig
+) -> tuple[dict[str, Runner], dict[str, str]]:
+    """A runner for each method that can run, and why the others cannot. Raises MedusaError if none can."""
+    runners: dict[str, Runner] = {}
+    left_out: dict[str, str] = {}
+    for name in methods:
+        if name not in PEERS:
+            runners[name] = _own_runner(engine, config.changed(method=name))
+            continue
+        peer = PeerRunner(engine, name, config)
+        try:
+            peer.prepare(max(prompts, key=len))
+        except PeerError as error:
+            left_out[name] = str(error)
+        else:
+            runners[name] = _peer_runner(name, peer)
+    if not runners:
+        name, reason = next(iter(left_out.items()))
+        raise MedusaError(f"{name} cannot run here ({reason}): name another in --methods")
+    return runners, left_out
+
+
+def _own_runner(engine: Engine, config: GenerationConfig) -> Runner:
+    return lambda prompt: measure_run(engine, prompt, config)
+
+
+def _peer_runner(name: str, peer: PeerRunner) -> Runner:
+    def run(prompt: list[int]) -> Measurement:
+        try:
+            done = peer(prompt)
+        except PeerError as error:
+            raise MedusaError(
+                f"{name} failed after a prompt of {len(prompt)} tokens ({error}): leave it out of --methods, "
+                "or lower --max-new-tokens"
+            ) from error
+        return Measurement(done.tokens, done.seconds, done.steps, {})
+
+    return run
 
 
 def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
@@ -224,27 +268,6 @@ def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> 
     return Measurement(summary.token_ids, summary.elapsed, summary.steps, summary.phase_ms, summary.nodes)
 
 
-def _measure_transformers(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
-    model = engine.target.model
-    ids = torch.tensor([prompt], device=engine.target.device)
-    # Without top_k=0 transformers would keep only the 50 likeliest tokens when sampling.
-    sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
-    ends = None if config.ignore_eos else sorted(engine.end_tokens())
-    torch.manual_seed(config.seed)
-    start = time.perf_counter()
-    with torch.inference_mode():
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=min(config.max_new_tokens, engine.target.context - len(prompt)),
-            eos_token_id=ends,
-            pad_token_id=ends[0] if ends else 0,
-            **(sampling if config.temperature > 0 else {"do_sample": False}),
-        )
-    tokens = output[0, len(prompt) :].tolist()
-    return Measurement(tokens, time.perf_counter() - start, len(tokens), {})
-
-
 def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
     log = logs[name]
     rates = log.rates()
@@ -253,18 +276,27 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
         "tokens_per_step": round(log.tokens_per_step(), 3),
     }
-    if name != TRANSFORMERS:
+    if log.has_phases:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
         record["tree_nodes"] = max(m.nodes for r in log.rounds for m in r)
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES[:-1]}
     if BASELINE in logs:
         base = logs[BASELINE]
-        ratios = [ours / plain for ours, plain in zip(rates, base.rates(), strict=True)]
+        record |= _speedup("speedup", rates, base)
         same = [a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True)]
-        record["speedup"] = round(statistics.median(ratios), 3)
-        record["speedup_range"] = [round(min(ratios), 3), round(max(ratios), 3)]
         record["identical_outputs"] = f"{sum(same)} of {len(same)}"
-        if name != TRANSFORMERS:
+        if log.has_phases:
             record["overhead"] = round(log.mean_step("total") / base.mean_step("total"), 3)
+    if TRANSFORMERS in logs:
+        record |= _speedup(f"speedup_over_{TRANSFORMERS}", rates, logs[TRANSFORMERS])
     return record
+
+
+def _speedup(key: str, rates: Sequence[float], base: MethodLog) -> dict:
+    """Median, lowest and highest of the rounds' ratios."""
+    ratios = [ours / theirs for ours, theirs in zip(rates, base.rates(), strict=True)]
+    return {
+        key: round(statistics.median(ratios), 3),
+        f"{key}_range": [round(min(ratios), 3), round(max(ratios), 3)],
+    }

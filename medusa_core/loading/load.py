@@ -26,6 +26,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.weights import read_model
+from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.model import Target
 from medusa_core.target.quantization import packing_of
 
@@ -108,6 +109,7 @@ def _load(config: LoadConfig, report: _ProgressReporter) -> Engine:
         model = apply_adapter(model, sources.heads)
     report("check", "Trying whether the model can verify a tree")
     target = Target(model)
+    choose_forward(target)
     report("heads", "Reading the heads" if sources.heads else "There are no heads to read")
     drafts = _load_drafts(sources, target)
     return Engine(
@@ -186,6 +188,7 @@ def _describe(
         parameters=estimate.parameters if packing and estimate else held,
         draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
         dtype_reason=placement.reason,
+        forward=target.forward.words(),
         drafts=tuple(draft.label for draft in drafts.values()),
         notes=tuple(note for draft in drafts.values() for note in draft.notes),
     )

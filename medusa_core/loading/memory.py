@@ -19,6 +19,7 @@ from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.target.model import PREFILL_CHUNK
+from medusa_core.target.products import PACK_LIMIT
 from medusa_core.target.quantization import Packing, packing_for
 
 GIB = 2**30
@@ -132,17 +133,27 @@ class _Counted:
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         draft = DraftSize(0) if config.heads == NO_HEADS else self.draft
         heads = draft.weights * each
+        row = 2 * self.shape.layers * self.shape.key_value_width * each
+        lean = self.shape.lean_cache_row if placement.device.type == "cpu" and packing is None else None
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
             heads=heads,
-            cache=rows * (2 * self.shape.layers * self.shape.key_value_width + draft.cache_per_row) * each,
+            cache=rows * ((lean or row) + draft.cache_per_row * each),
             # Heads are read and stacked on the CPU before they go where they stay.
             passing=(heads if placement.device.type == "cpu" else 0)
+            + (self._packed_copies(placement.dtype, heads) if lean else 0)
             + (_PACKING * self.shape.largest if packing else 0)
             + _activations(self.shape, each),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
         )
+
+    def _packed_copies(self, dtype: torch.dtype, heads: int) -> int:
+        """Bytes of the copies that the lean forward packs for oneDNN, at most."""
+        if dtype != torch.bfloat16:
+            return 0
+        linear = (self.shape.linear + self.shape.vocabulary * self.shape.width) * dtype.itemsize
+        return sum(copies for copies in (linear, heads) if copies <= PACK_LIMIT)
 
 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:

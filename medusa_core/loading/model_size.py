@@ -18,6 +18,7 @@ import torch
 from medusa_core.checkpoints.base import empty_base, reading_base
 from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.errors import MedusaError
+from medusa_core.target.lean_cache import lean_cache_row
 from medusa_core.target.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ModelSize:
     key_value_width: int
     context: int | None
     packing: Packing | None  # of a checkpoint that was saved quantized
+    lean_cache_row: int | None  # bytes in the lean forward's cache; None in families it does not take
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:
@@ -94,6 +96,7 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
         key_value_width=key_value_width,
         context=getattr(text, "max_position_embeddings", None),
         packing=packing_of(model.config),
+        lean_cache_row=lean_cache_row(model.config),
     )
 
 

@@ -105,6 +105,12 @@ class TreeCache(Cache):
         """Rows that can still be written."""
         return self.slots - self.length
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its rows take."""
+        tensors = [tensor for layer in self._layers for tensor in (layer.keys, layer.values)]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
     def require(self, rows: int) -> None:
         """Raise MedusaError when ``rows`` more rows do not fit."""
         if rows > self.room:

@@ -40,7 +40,7 @@ class LayerMasks:
                 'attn_implementation="sdpa" or "eager"'
             )
         window = _known(config, "sliding_window") or None  # Qwen2-MoE writes 0 where it has none
-        kinds = frozenset(_known(config, "layer_types") or [SLIDING if window else FULL])
+        kinds = frozenset(layer_kinds(config, 1))
         if other := kinds - {FULL, SLIDING}:
             raise MedusaError(
                 f"{config.model_type} has layers of kind {', '.join(sorted(other))}, whose state cannot hold "
@@ -54,13 +54,19 @@ class LayerMasks:
         ``allowed`` bool [N, N] says which rows of this forward see which, ``depths`` [N] where they stand
         behind the ``length`` committed ones.
         """
-        full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
-        masks = {}
-        for kind in self.kinds:
-            seen = full if kind == FULL else self._inside_window(full, depths, length)
-            masks[kind] = mask_for(self.kernel, seen[None, None], dtype)
+        masks = {
+            kind: mask_for(self.kernel, seen[None, None], dtype)
+            for kind, seen in self.visible(allowed, depths, length).items()
+        }
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def visible(self, allowed: torch.Tensor, depths: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
+        """Which rows see which, by kind of layer: bool [N, L + N]."""
+        full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
+        return {
+            kind: full if kind == FULL else self._inside_window(full, depths, length) for kind in self.kinds
+        }
 
     def _inside_window(self, full: torch.Tensor, depths: torch.Tensor, length: int) -> torch.Tensor:
         """``full`` [N, L + N] without the rows whose position is a window or more before the reader's."""
@@ -69,6 +75,12 @@ class LayerMasks:
         committed = torch.arange(length, device=full.device)
         positions = torch.cat([committed, depths + length])
         return full & (positions[None, :] > (depths + length)[:, None] - self.window)
+
+
+def layer_kinds(config: Any, layers: int) -> list[str]:
+    """What each of ``layers`` layers attends to; where all are of one kind the config names none."""
+    window = _known(config, "sliding_window") or None
+    return list(_known(config, "layer_types") or [SLIDING if window else FULL] * layers)
 
 
 def _known(config: Any, name: str) -> Any:

@@ -1,9 +1,10 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
 The tree goes through the model's own forward with a 4-D mask for each kind of layer and explicit positions,
-nothing in the model is patched and nothing is stored on it, so runs on one model cannot meet. What a model
-must be for that is read off its config and its forward, and tried out when it loads where no test has run
-its family. Knows nothing about heads, rules or text. Medusa paper §2.1.2.
+or through the lean forward of the same weights where ``choose_forward`` allows it. Nothing in the model is
+patched and nothing is stored on it, so runs on one model cannot meet. What a model must be for that is read
+off its config and its forward, and tried out when it loads where no test has run its family. Knows nothing
+about heads, rules or text. Medusa paper §2.1.2.
 
 N nodes · V vocabulary · d hidden size · L committed rows
 """
@@ -13,17 +14,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
+from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.masks import SLIDING, LayerMasks
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
+
+if TYPE_CHECKING:
+    from medusa_core.target.lean import LeanForward
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
@@ -64,6 +69,8 @@ class Target:
         context = _context_of(config)
         self.attention: str = self.masks.kernel
         self._limits_head = "logits_to_keep" in _arguments(model)
+        self.lean: LeanForward | None = None
+        self.forward = ForwardChoice(why="no other was asked for")
         if _is_unproven(model, config):
             context = _inside_window(context, self.masks, config.model_type)
             _require_tree_equals_branch(self)
@@ -100,6 +107,8 @@ class Target:
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
+        if self.lean is not None:
+            return self.lean.new_cache(slots)
         return TreeCache(self.config.num_hidden_layers, slots)
 
     def token_tree(
@@ -160,6 +169,8 @@ class Target:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run rows [N] behind the committed ones; ``rows_kept`` limits the LM head, 0 keeps every row."""
         cache.require(len(tokens))
+        if self.lean is not None:
+            return _side_by_side(*self.lean(tokens, depths, allowed, cache, rows_kept, layers))
         output = self.model(
             input_ids=tokens[None],
             attention_mask=self.masks.build(allowed, depths, cache.length, self.dtype),
@@ -173,14 +184,17 @@ class Target:
 
     def _results(self, output: Any, layers: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and the hidden states of ``layers`` side by side, where the heads are."""
-        logits = output.logits[0]
         states = [output.hidden_states[layer][0] for layer in layers]
-        if len(states) == 1:
-            features = states[0]  # the usual case, without a copy
-        else:
-            features = torch.cat(states, dim=-1) if states else logits.new_empty(len(logits), 0)
+        logits, features = _side_by_side(output.logits[0], states)
         # A model spread over devices hands its results back where the token ids came from.
         return logits.to(self.output_device), features.to(self.output_device)
+
+
+def _side_by_side(logits: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, and hidden states [N, d] as features [N, F·d]."""
+    if len(states) == 1:
+        return logits, states[0]  # the usual case, without a copy
+    return logits, torch.cat(list(states), dim=-1) if states else logits.new_empty(len(logits), 0)
 
 
 def _require_tree_equals_branch(target: Target) -> None:

@@ -23,6 +23,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.text.chat_template import ChatTemplateError, chat_ids
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
+from medusa_core.training.encoding import end_token
 from medusa_core.training.examples import Example, data_files, read_examples
 from medusa_core.training.run_folder import cut_lines, read_record, replace_file, write_record
 
@@ -78,7 +79,7 @@ class Writer:
         self._tokenizer = tokenizer
         self._folder = folder
         self._seeds = load_seeds(config)
-        self._end = tokenizer.eos_token_id
+        self._end = end_token(tokenizer)
         chats = any(example.messages for seeds in self._seeds for example in seeds.examples)
         if chats and not tokenizer.chat_template:
             raise MedusaError(

@@ -56,16 +56,19 @@ class _Rendered:
     place: str
 
 
+def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that ends a text. Raises MedusaError when the tokenizer names none."""
+    if tokenizer.eos_token_id is None:
+        raise MedusaError("the tokenizer names no end-of-text token: set eos_token in tokenizer_config.json")
+    return int(tokenizer.eos_token_id)
+
+
 class Encoder:
     """Encodes examples with a tokenizer. Raises MedusaError when the tokenizer has no end-of-text token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        if tokenizer.eos_token_id is None:
-            raise MedusaError(
-                "the tokenizer names no end-of-text token: set eos_token in tokenizer_config.json"
-            )
         self._tokenizer = tokenizer
-        self.end: int = tokenizer.eos_token_id
+        self.end = end_token(tokenizer)
         ids = tokenizer.get_vocab().values()
         self.dtype = np.dtype(np.uint16 if max(ids) < 2**16 else np.uint32)
         added = tokenizer.added_tokens_decoder.items()

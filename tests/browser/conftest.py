@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
+from medusa_core.target.model import Target
 from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css
 from ui.session import Session
@@ -115,6 +117,18 @@ def open_warm_page(chromium, common_context) -> Iterator[Callable[..., Any]]:
     pages = Pages(chromium, common_context)
     yield pages.open
     pages.close()
+
+
+@pytest.fixture
+def unhurried(monkeypatch) -> None:
+    """Each step takes a while: a tiny model's run would be over before a busy browser has clicked Stop."""
+    verify = Target.verify
+
+    def slow(target: Target, *arguments: Any, **options: Any) -> Any:
+        time.sleep(0.1)
+        return verify(target, *arguments, **options)
+
+    monkeypatch.setattr(Target, "verify", slow)
 
 
 @pytest.fixture(scope="session")

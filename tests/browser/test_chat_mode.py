@@ -159,12 +159,13 @@ def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
     assert len(words(chat)) == 2  # Shift+Enter sends nothing
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_stop_keeps_the_part_that_was_made(chat, session):
     set_tokens(chat, 512)
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
-    assert seconds_until_idle(session) < 3
+    assert seconds_until_idle(session) < 10  # of more than thirty
     status(chat, "Stopped")
     assert "stopped" in replies(chat, 1)[0]
     part = words(chat)[1]
@@ -175,12 +176,13 @@ def test_stop_keeps_the_part_that_was_made(chat, session):
     assert words(chat)[1] == part
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     set_tokens(chat, 512)
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-new").dispatch_event("click")
-    assert seconds_until_idle(session) < 3
+    assert seconds_until_idle(session) < 10  # of more than thirty
     chat.locator("#decode-view").get_by_text(
         "finished: cancelled"
     ).wait_for()  # the run's last message is here
@@ -226,13 +228,14 @@ def test_a_reply_that_fails_on_the_way_brings_the_message_back(chat, monkeypatch
     replies(chat, 2)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_closing_the_page_ends_the_reply(address, open_page, session):
     chat = turn_to_chat(open_page(address))
     set_tokens(chat, 512)
     write(chat, "a fox")
     wait_for_step(chat)
     chat.close()
-    assert seconds_until_idle(session) < 3
+    assert seconds_until_idle(session) < 10  # of more than thirty
 
 
 def test_two_visitors_have_conversations_of_their_own(address, open_page):

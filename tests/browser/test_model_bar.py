@@ -197,11 +197,11 @@ def test_closing_the_page_gives_a_load_up(new_page, session, other, monkeypatch)
     name(unfold(page), str(other), f"{other / 'heads'}/")
     page.click("#model-load")
     says(page, "#model-status", "Reading the weights")
-    before = len(session._models._shelf._models)
+    before = len(session._models._cache._models)
     page.close()
     loader = session._models._loader
     time.sleep(1.5)  # gradio notices a page that has gone by its silence
     gate.opened.set()
     loader._current.join(20)
     assert not loader._current.is_alive()
-    assert len(session._models._shelf._models) == before
+    assert len(session._models._cache._models) == before

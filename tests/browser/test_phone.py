@@ -31,7 +31,7 @@ def set_number(page, field: str, value: int) -> None:
     page.locator(field).first.press("Tab")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme):
     page = open_page(shipped_address, **PHONE, color_scheme=scheme)
     says(page, "#model-line", "Medusa heads")

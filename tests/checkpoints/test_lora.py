@@ -162,7 +162,13 @@ except MedusaError:
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
-@pytest.mark.parametrize("script", [APPLY, TRAIN], ids=["an adapter for peft", "training"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(APPLY, id="an adapter for peft"),
+        pytest.param(TRAIN, id="training", marks=pytest.mark.slow),
+    ],
+)
 def test_where_peft_imports_bitsandbytes_nothing_is_said_of_kernels(script, tmp_path):
     base().save_pretrained(tmp_path / "base")
     folder = write_adapter(tmp_path / "heads", FOREIGN["DoRA"])

@@ -163,7 +163,10 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
         (["generate", "a", "--trace", "/nowhere/t.json"], "there is no folder /nowhere, make it first"),
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
-        (["bench", "--methods", "none,magic"], "use each of medusa, ngram, none, hf at most once"),
+        (
+            ["bench", "--methods", "none,magic"],
+            "use each of medusa, ngram, none, hf, hf-lookup, hf-static at most once",
+        ),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
         (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),
         (["bench", "--limit", "0"], "--limit starts at 1"),

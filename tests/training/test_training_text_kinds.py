@@ -7,6 +7,8 @@ from bad_answers import refused, training
 from bad_texts import BadText
 
 from medusa_core.errors import MedusaError
+from medusa_core.training.config import SelfDistillConfig
+from medusa_core.training.recipes import train
 from ui.tabs.train.plan import PASTE, Plan, save_text
 
 PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n" + b"BT (abcdefgh) Tj ET\n" * 200  # plain ASCII
@@ -48,3 +50,9 @@ def test_training_ends_in_one_line(command, shop, name):
 def test_pasted_halves_of_characters_are_refused_too(tmp_path):
     with pytest.raises(MedusaError, match=r"half a character \(U\+D83D\) at position 3: paste it again"):
         save_text(Plan("medusa1", PASTE, text="ab\ud83d"), tmp_path / "data")
+
+
+def test_a_model_whose_texts_do_not_end_writes_none(engine_folder, tmp_path):
+    config = SelfDistillConfig(model=str(engine_folder), out=str(tmp_path / "run"), data_root=str(tmp_path))
+    with pytest.raises(MedusaError, match="no end-of-text token: set eos_token"):
+        next(train(config))

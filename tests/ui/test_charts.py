@@ -50,12 +50,12 @@ def test_missing_phases_count_as_nothing():
     assert columns == {"propose": [0.0], "verify": [3.0], "accept": [0.0], "commit": [0.0], "other": [2.0]}
 
 
-def test_head_counts_against_a_slow_count(trace):
-    for count in charts.head_counts(trace):
-        offered = [s for s in trace["steps"] if any(n["depth"] == count.head for n in s["nodes"])]
+def test_depth_counts_against_a_slow_count(trace):
+    for count in charts.depth_counts(trace):
+        offered = [s for s in trace["steps"] if any(n["depth"] == count.depth for n in s["nodes"])]
         assert count.steps == len(offered)
         assert count.reached == sum(
-            any(n["depth"] == count.head and n["id"] in s["path"] for n in s["nodes"]) for s in offered
+            any(n["depth"] == count.depth and n["id"] in s["path"] for n in s["nodes"]) for s in offered
         )
 
 
@@ -65,7 +65,7 @@ def test_rank_counts_against_a_slow_count(trace):
             (node, step)
             for step in trace["steps"]
             for node in step["nodes"]
-            if node["depth"] == count.head and node["origin"]["rank"] == count.rank
+            if node["depth"] == count.depth and node["origin"]["rank"] == count.rank
         ]
         assert count.drafted == len(nodes)
         assert count.accepted == sum(node["id"] in step["path"] for node, step in nodes)
@@ -82,3 +82,13 @@ def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
 def test_figures_need_neither_torch_nor_gradio():
     code = "import sys, ui.figures.charts; sys.exit(bool({'torch', 'gradio'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_rows_are_called_heads_only_where_the_drafter_has_some(trace):
+    by_head, by_rank = charts.all_charts(trace)[2:]
+    assert list(by_head.data[0].x) == list(by_rank.data[0].y) == ["head 1", "head 2", "head 3"]
+    for step in trace["steps"]:
+        for node in step["nodes"]:
+            node["origin"]["head"] = None
+    by_depth, by_rank = charts.all_charts(trace)[2:]
+    assert list(by_depth.data[0].x) == list(by_rank.data[0].y) == ["depth 1", "depth 2", "depth 3"]

@@ -88,7 +88,7 @@ def test_loading_says_its_stage_its_progress_and_the_memory(loader, sources, mon
     assert finished(updates)[1] is not None
 
 
-@pytest.mark.parametrize("leaves", ["flag", "close"])
+@pytest.mark.parametrize("leaves", ["flag", pytest.param("close", marks=pytest.mark.slow)])
 def test_a_load_that_is_given_up_returns_at_once_and_leaves_nothing(
     loader, shelf, sources, monkeypatch, leaves
 ):

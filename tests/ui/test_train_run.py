@@ -156,7 +156,7 @@ def test_the_minutes_end_a_run_whatever_the_steps(session):
     assert any("The time is up at step" in (update.update.status or "") for update in updates)
 
 
-@pytest.mark.parametrize("source", [OWN, EXAMPLES])
+@pytest.mark.parametrize("source", [OWN, pytest.param(EXAMPLES, marks=pytest.mark.slow)])
 def test_the_model_writes_its_own_text_within_the_minutes(session, source):
     updates = lessons_of(session, replace(PLAN, source=source, text="", minutes=0.1, steps=0))
     assert trained_by(updates) is not None
@@ -174,6 +174,7 @@ def test_the_joint_recipes_train_the_base_too(session):
     assert last_curves(updates).stages == ()
 
 
+@pytest.mark.slow
 def test_joint_training_stopped_in_its_second_stage_is_usable(session):
     plan = replace(PLAN, recipe="medusa2", steps=200, minutes=0.3, head_weight=0.01)
     updates = lessons_of(session, plan, stop_at="Training heads and model")
@@ -244,7 +245,7 @@ def text_of(engine):
     return [token for step in steps for token in step.emitted], len(steps)
 
 
-@pytest.mark.parametrize("recipe", ["medusa1", "direct"])
+@pytest.mark.parametrize("recipe", ["medusa1", pytest.param("direct", marks=pytest.mark.slow)])
 def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     """Unpacked and named with --heads alone they are the engine that was trained, adapter included."""
     trained = trained_by(lessons_of(session, replace(PLAN, recipe=recipe, steps=20)))

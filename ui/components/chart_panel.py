@@ -15,8 +15,8 @@ from ui.figures.charts import all_charts
 TITLES = (
     "Tokens kept by each step",
     "Where the milliseconds go",
-    "How often each head's guess was accepted",
-    "Accepted guesses by head and rank",
+    "How often guesses of each depth were accepted",
+    "Accepted guesses by depth and rank",
 )
 DARK_THEME = "() => document.body.classList.contains('dark')"
 

@@ -27,19 +27,19 @@ HEIGHT = 320
 
 
 @dataclass(frozen=True)
-class HeadCount:
-    """How one head (= one tree depth) fared over a run."""
+class DepthCount:
+    """How the guesses of one depth, which Medusa's heads share out, fared over a run."""
 
-    head: int
+    depth: int
     steps: int  # steps whose tree had a node at this depth
     reached: int  # steps whose accepted path got this deep
 
 
 @dataclass(frozen=True)
 class RankCount:
-    """How the guesses of one rank of one head fared over a run."""
+    """How the guesses of one rank at one depth fared over a run."""
 
-    head: int
+    depth: int
     rank: int
     drafted: int
     with_parent: int  # drafted nodes whose parent was accepted
@@ -103,16 +103,16 @@ def milliseconds(trace: dict[str, Any], dark: bool = False) -> go.Figure:
     return figure
 
 
-def acceptance_by_head(trace: dict[str, Any], dark: bool = False) -> go.Figure:
-    """How often the accepted path reached each head's depth."""
+def acceptance_by_depth(trace: dict[str, Any], dark: bool = False) -> go.Figure:
+    """How often the accepted path reached each depth."""
     colours = palette(dark)
-    counts = head_counts(trace)
+    counts, names = depth_counts(trace), guessers(trace)
     if not counts:
         return _without_drafts(trace, dark)
     shares = [count.reached / count.steps for count in counts]
     figure = _figure(dark)
     figure.add_bar(
-        x=[f"head {count.head}" for count in counts],
+        x=[names[count.depth] for count in counts],
         y=shares,
         text=[f"{share:.0%}" for share in shares],
         textposition="outside",
@@ -127,24 +127,25 @@ def acceptance_by_head(trace: dict[str, Any], dark: bool = False) -> go.Figure:
 
 
 def acceptance_by_rank(trace: dict[str, Any], dark: bool = False) -> go.Figure:
-    """Of the drafted nodes of each head and rank, the share that was accepted."""
+    """Of the drafted nodes of each depth and rank, the share that was accepted."""
     counts = rank_counts(trace)
     if not counts:
         return _without_drafts(trace, dark)
-    heads = sorted({count.head for count in counts})
+    names = guessers(trace)
+    depths = sorted({count.depth for count in counts})
     ranks = sorted({count.rank for count in counts})[:MAX_RANKS]
-    cells = {(count.head, count.rank): count for count in counts}
+    cells = {(count.depth, count.rank): count for count in counts}
     shares, texts, hovers = [], [], []
-    for head in heads:
-        row = [cells.get((head, rank)) for rank in ranks]
+    for depth in depths:
+        row = [cells.get((depth, rank)) for rank in ranks]
         shares.append([cell.accepted / cell.drafted if cell else None for cell in row])
         texts.append([f"{cell.accepted / cell.drafted:.0%}" if cell else "" for cell in row])
-        hovers.append([_rank_sentence(cell) if cell else "not in the tree" for cell in row])
+        hovers.append([_rank_sentence(cell, names[depth]) if cell else "not in the tree" for cell in row])
     figure = _figure(dark)
     figure.add_heatmap(
         z=shares,
         x=[f"{rank + 1}" for rank in ranks],
-        y=[f"head {head}" for head in heads],
+        y=[names[depth] for depth in depths],
         text=texts,
         texttemplate="%{text}",
         hovertext=hovers,
@@ -156,9 +157,7 @@ def acceptance_by_rank(trace: dict[str, Any], dark: bool = False) -> go.Figure:
         ygap=2,
         colorbar={"tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
     )
-    figure.update_xaxes(
-        title_text="rank of the guess, 1 is the head's favourite", type="category", showgrid=False
-    )
+    figure.update_xaxes(title_text="rank of the guess, 1 is the favourite", type="category", showgrid=False)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 
@@ -168,7 +167,7 @@ def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ..
     return (
         accepted_lengths(trace, dark),
         milliseconds(trace, dark),
-        acceptance_by_head(trace, dark),
+        acceptance_by_depth(trace, dark),
         acceptance_by_rank(trace, dark),
     )
 
@@ -184,7 +183,17 @@ def phase_columns(steps: list[dict[str, Any]]) -> dict[str, list[float]]:
     return columns
 
 
-def head_counts(trace: dict[str, Any]) -> list[HeadCount]:
+def guessers(trace: dict[str, Any]) -> dict[int, str]:
+    """What each depth is called: by the head that guesses there, where the drafter has heads."""
+    names: dict[int, str] = {}
+    for step in trace.get("steps", []):
+        for node in step["nodes"]:
+            head = node["origin"]["head"]
+            names.setdefault(node["depth"], f"depth {node['depth']}" if head is None else f"head {head}")
+    return names
+
+
+def depth_counts(trace: dict[str, Any]) -> list[DepthCount]:
     """Per depth: steps that drafted it and steps whose accepted path reached it."""
     offered: Counter[int] = Counter()
     reached: Counter[int] = Counter()
@@ -192,11 +201,11 @@ def head_counts(trace: dict[str, Any]) -> list[HeadCount]:
         depths = {node["depth"] for node in step["nodes"] if node["depth"] > 0}
         offered.update(depths)
         reached.update(depth for depth in depths if depth < len(step["path"]))
-    return [HeadCount(depth, offered[depth], reached[depth]) for depth in sorted(offered)]
+    return [DepthCount(depth, offered[depth], reached[depth]) for depth in sorted(offered)]
 
 
 def rank_counts(trace: dict[str, Any]) -> list[RankCount]:
-    """Per head and rank: nodes drafted, drafted under an accepted parent, and accepted."""
+    """Per depth and rank: nodes drafted, drafted under an accepted parent, and accepted."""
     drafted: Counter[tuple[int, int]] = Counter()
     with_parent: Counter[tuple[int, int]] = Counter()
     accepted: Counter[tuple[int, int]] = Counter()
@@ -215,7 +224,7 @@ def rank_counts(trace: dict[str, Any]) -> list[RankCount]:
 def _without_drafts(trace: dict[str, Any], dark: bool) -> go.Figure:
     if not trace.get("steps"):
         return empty_figure(dark)
-    return empty_figure(dark, "no heads in this run: plain decoding drafts nothing")
+    return empty_figure(dark, "plain decoding drafts nothing")
 
 
 def _numbers(steps: list[dict[str, Any]]) -> list[int]:
@@ -232,9 +241,9 @@ def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") 
     return figure
 
 
-def _rank_sentence(count: RankCount) -> str:
+def _rank_sentence(count: RankCount, name: str) -> str:
     start = (
-        f"head {count.head}, guess {count.rank + 1}: {count.accepted} of "
+        f"{name}, guess {count.rank + 1}: {count.accepted} of "
         f"{counted(count.drafted, 'drafted node')} accepted"
     )
     if count.with_parent and count.with_parent != count.drafted:

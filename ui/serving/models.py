@@ -151,7 +151,9 @@ def badge_of(engine: Engine) -> str:
     heads = ", ".join(info.drafts) or "no Medusa heads"
     name = "embedded model" if info.base == "embedded" else Path(info.base).name
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
-    return f"{name}, {heads} · {size} parameters · {info.device} · {info.dtype}"
+    forward = info.forward.partition(" (")[0]  # without what ruled another one out
+    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward]
+    return " · ".join(filter(None, parts))
 
 
 def in_page(words: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
@@ -16,27 +17,15 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
+from medusa_core.evaluation.peers import PEERS
 from medusa_core.evaluation.prompts import chosen_prompts
 
-_COLUMNS = (
-    "method",
-    "tokens/s",
-    "spread",
-    "tokens/ step",
-    "nodes",
-    "ms/ step",
-    "pro- pose",
-    "ver- ify",
-    "ac- cept",
-    "com- mit",
-    "over- head",
-    f"speedup over {BASELINE}",
-    "same output",
-)
+WIDTH = 100  # columns that the tables take at most, also where the output is no terminal
+_NONE = "–"
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure and print a table. Raises MedusaError for bad input."""
+    """Measure and print two tables. Raises MedusaError for bad input."""
     methods = _methods(args.methods)
     if args.runs < 1:
         raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
@@ -44,52 +33,105 @@ def run(args: argparse.Namespace) -> None:
     engine = load_with_line(read_settings(LoadConfig, args))
     prompts = chosen_prompts(args, engine)
     total = args.runs * len(prompts) * len(methods)
-    with tqdm(total=total, unit="run", file=sys.stderr, delay=1) as bar:  # so that an error stands alone
+    # The delay is so that an error stands alone.
+    with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
 
         def progress(name: str) -> None:
-            bar.set_postfix_str(name, refresh=False)
+            bar.set_description_str(name, refresh=False)
             bar.update()
 
         record = run_bench(engine, prompts, methods, config, args.runs, progress)
-    _print_table(record)
+    _print_tables(record)
     if args.json:
         print(json.dumps(record, ensure_ascii=False))
 
 
 def _methods(text: str) -> list[str]:
     methods = [name.strip() for name in text.split(",")]
-    known = [*method_names(), TRANSFORMERS]
+    known = [*method_names(), *PEERS]
     unknown = [name for name in methods if name not in known]
     if unknown or len(set(methods)) != len(methods):
         raise MedusaError(f"--methods is {text!r}: use each of {', '.join(known)} at most once")
     return methods
 
 
-def _print_table(record: dict) -> None:
-    console = Console(width=max(Console().width, 118))
+def _print_tables(record: dict) -> None:
+    # What a name or a reason holds is no markup.
+    console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
     machine, model, settings = record["machine"], record["model"], record["settings"]
     console.print(
         f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
         f"{machine['threads']} threads · {settings['prompts']} prompts × {settings['runs']} runs"
     )
-    table = Table(*_COLUMNS)
-    for name, m in record["methods"].items():
-        low, high = m["tokens_per_second_range"]
-        phases = m.get("phase_ms", {})
+    console.print(model["forward"])
+    console.print(_speed_table(record["methods"]))
+    if any("phase_ms" in m for m in record["methods"].values()):
+        console.print(_step_table(record["methods"]))
+    for line in _notes(record):
+        console.print(line)
+
+
+def _speed_table(methods: dict) -> Table:
+    """How fast each method was, and against what."""
+    bases = {BASELINE: "speedup", TRANSFORMERS: f"speedup_over_{TRANSFORMERS}"}
+    shown = {name: key for name, key in bases.items() if name in methods}
+    headers = ["tokens\nper second", "tokens\nper step"]
+    headers += [f"speedup over\n{name}" for name in shown]
+    if BASELINE in methods:
+        headers.append(f"output as\n{BASELINE}'s")
+    table = _table(headers)
+    for name, m in methods.items():
         table.add_row(
             name,
-            f"{m['tokens_per_second']:.1f}",
-            f"{low:.0f} to {high:.0f}",
+            _spread(m, "tokens_per_second", 0 if m["tokens_per_second"] >= 100 else 1),
             f"{m['tokens_per_step']:.2f}",
-            str(m.get("tree_nodes", "")),
-            _number(m.get("step_ms")),
-            *(_number(phases.get(phase)) for phase in ("propose", "verify", "accept", "commit")),
-            _number(m.get("overhead")),
-            _number(m.get("speedup")),
-            m.get("identical_outputs", ""),
+            *(_spread(m, key, 2) for key in shown.values()),
+            *([m["identical_outputs"]] if BASELINE in methods else []),
         )
-    console.print(table)
+    return table
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _step_table(methods: dict) -> Table:
+    """What a step of our own methods costs."""
+    phases = next(m["phase_ms"] for m in methods.values() if "phase_ms" in m)
+    table = _table(["nodes", *phases, "a step", "overhead"])
+    table.title = "milliseconds of a step"
+    for name, m in methods.items():
+        if "phase_ms" not in m:
+            continue
+        table.add_row(
+            name,
+            str(m["tree_nodes"]),
+            *(f"{value:.2f}" for value in m["phase_ms"].values()),
+            f"{m['step_ms']:.2f}",
+            f"{m['overhead']:.2f}" if "overhead" in m else _NONE,
+        )
+    return table
+
+
+def _table(headers: list[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="")
+    table.add_column("method", vertical="bottom", overflow="fold")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    return table
+
+
+def _spread(figures: dict, key: str, decimals: int) -> str:
+    """A median with the lowest and the highest round."""
+    low, high = figures[f"{key}_range"]
+    return f"{figures[key]:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+
+
+def _notes(record: dict) -> list[str]:
+    """What the reader of the tables must know of them."""
+    temperature = record["settings"]["temperature"]
+    lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
+    peers = [name for name in record["methods"] if name in PEERS]
+    lines += [f"{name}: {PEERS[name].help}." for name in peers]
+    if peers:
+        lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
+    if temperature > 0:
+        lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")
+    lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
+    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from medusa_core.checkpoints.read import read_heads
 from medusa_core.drafters.medusa import Settings
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.packed import PackedHeads, packed_heads
 from medusa_core.errors import MedusaError
 from medusa_core.target.quantization import lm_head_weight
 from medusa_core.text.plural import counted
@@ -36,6 +38,11 @@ class MedusaDraft:
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def packed(self) -> PackedHeads | None:
+        """The heads packed for the CPU, made at the first run; None where that is no faster."""
+        return packed_heads(self.heads)
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ import torch
 from medusa_core.drafters.medusa import NAME, Settings
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.packed import PackedHeads
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import Target
 from medusa_core.trees.origin import ROOT, Origin
@@ -38,11 +39,14 @@ class MedusaDrafter:
     features = LAST_HIDDEN
     length = 0  # it keeps nothing of the text but the last hidden state
 
-    def __init__(self, heads: MedusaHeads, tree: Topology, device: torch.device) -> None:
-        """Raises MedusaError when the tree asks for more than the heads offer."""
+    def __init__(
+        self, heads: MedusaHeads, tree: Topology, device: torch.device, packed: PackedHeads | None = None
+    ) -> None:
+        """``packed`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
         tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
         self.largest_tree = tree.size
-        self._heads = heads
+        self._heads = packed or heads
+        self._heads_device = heads.block_weight.device
         self._device = device
         self._tree = tree
         self._top = max(tree.ranks) + 1
@@ -52,7 +56,7 @@ class MedusaDrafter:
     @classmethod
     def build(cls, target: Target, draft: MedusaDraft, settings: Settings) -> MedusaDrafter:
         """Raises MedusaError when the tree asks for more than the heads offer."""
-        return cls(draft.heads, draft.tree(settings.tree), target.device)
+        return cls(draft.heads, draft.tree(settings.tree), target.device, draft.packed)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the prompt's last token; ``features`` is [T, d]."""
@@ -86,7 +90,7 @@ class MedusaDrafter:
     def _shape(self, depth: int) -> _Shape:
         if depth not in self._shapes:
             topology = self._tree.limited(depth)
-            device = self._heads.block_weight.device
+            device = self._heads_device
             drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
             self._shapes[depth] = _Shape(
                 topology,

@@ -1,4 +1,4 @@
-"""``bench``: plain decoding, Medusa and transformers' own generate on the same prompts and weights."""
+"""``bench``: our methods and transformers' own generate on the same prompts and weights."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import argparse
 
 from medusa_core.cli.flags import add_prompt_flags, add_run_settings, add_settings
 from medusa_core.config import LoadConfig
+from medusa_core.drafters import method_names
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
     parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
     add_prompt_flags(parser)
+    names = ", ".join(method_names())
     parser.add_argument(
-        "--methods", default="none,medusa,hf", help="comma-separated: none, medusa, hf (default: all three)"
+        "--methods",
+        default="none,medusa,hf",
+        help=f"comma-separated: {names}; and transformers' hf (generate), hf-lookup (prompt lookup), "
+        "hf-static (static cache, compiled) (default: none,medusa,hf)",
     )
     parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
     add_settings(parser, LoadConfig)

@@ -1,0 +1,134 @@
+"""Gives a target the lean forward where its model qualifies and the two agree, and measures what it keeps.
+
+Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
+of transformers' forward, that packing the weights is faster, and in half precision that a node of a tree gets
+the bits that its token gets alone: by products, by attention, and by a whole layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from medusa_core.errors import is_out_of_memory, reason_of
+from medusa_core.target.exact_attention import CHUNK, sums_in_order
+from medusa_core.target.features import LAST_HIDDEN
+from medusa_core.target.forward_choice import ForwardChoice
+from medusa_core.target.lean import LeanForward
+from medusa_core.target.lean_cache import LeanCache
+from medusa_core.target.lean_weights import NotLeanError, read_weights
+from medusa_core.target.model import Target
+from medusa_core.target.products import Operators, invariant_rows
+from medusa_core.trees.origin import ROOT
+from medusa_core.trees.token_tree import TokenTree
+
+_TREE_SIZES = (2, 7, 33)  # rows of the trees that are compared with their tokens alone
+_PATHS = 3  # compared in each tree
+
+
+def choose_forward(target: Target, *, pack: bool | None = None) -> ForwardChoice:
+    """Let ``target`` run the lean forward where it can, and return what was chosen.
+
+    ``pack`` says whether to pack the weights; None means where it is faster.
+    """
+    try:
+        weights = read_weights(target.model, pack=pack)
+        lean = LeanForward(weights, target.masks, target.context)
+        with torch.inference_mode():
+            _require_agreement(target, lean)
+            rounding = why_not_exact(lean, target.context) if target.dtype != torch.float32 else ""
+    except NotLeanError as reason:
+        target.forward = ForwardChoice(why=str(reason))
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        target.forward = ForwardChoice(why=f"the lean one fails: {reason_of(error)}")
+    else:
+        target.lean = lean
+        exact = target.dtype != torch.float32 and not rounding
+        target.forward = ForwardChoice(lean=True, packed=weights.packed, exact=exact, why=rounding)
+    return target.forward
+
+
+def _require_agreement(target: Target, lean: LeanForward) -> None:
+    """Raise NotLeanError when a node of a small tree gets other logits than from transformers' forward."""
+    vocabulary = len(lean.weights.embedding)
+    start, branch = [token % vocabulary for token in (3, 5, 7)], [token % vocabulary for token in (4, 8, 9)]
+    tree = _tree([-1, 0, 0, 2], [branch[0], 6 % vocabulary, *branch[1:]])
+    cache = lean.new_cache(8)
+    _read(lean, cache, start)
+    logits, _ = lean(tree.tokens, torch.tensor(tree.depths), tree.mask, cache, 1, ())
+    ids = torch.tensor([start + branch], device=target.device)
+    wanted = target.model(input_ids=ids, use_cache=False).logits[0, -1].float()
+    off = float((logits[-1].float() - wanted).norm() / (wanted - wanted.mean()).norm())
+    allowed = 1e-2 if target.dtype == torch.float32 else 0.1  # rounding, against an error of the mask
+    if not off <= allowed:
+        raise NotLeanError(f"the lean forward's logits are off by {off:.0%}")
+
+
+def why_not_exact(lean: LeanForward, context: int) -> str:
+    """Let each product take so many rows at once as keep a row's bits; what still changes them, or ""."""
+    weights = lean.weights
+    fits: dict[torch.Size, int] = {}
+    for product in weights.products():
+        if product.shape not in fits:
+            operators = Operators.find() if weights.packed else None
+            fits[product.shape] = invariant_rows(product.shape, weights.embedding.dtype, operators)
+        product.rows = fits[product.shape] or None  # which nothing would gain from cutting
+    heads = weights.query_heads // weights.key_heads
+    if not all(fits.values()):
+        return "products round by the number of rows on this machine"
+    if not sums_in_order(min(weights.key_heads, 4), heads, weights.head_size):
+        return "sums of attention are not made in order on this machine"
+    if not _layer_is_exact(lean, context):
+        return "a layer rounds by the number of rows on this machine"
+    return ""
+
+
+def _layer_is_exact(lean: LeanForward, context: int) -> bool:
+    """Whether nodes of trees get the bits of their tokens alone from the first layer, last norm and LM head.
+
+    All layers have the same shapes. The trees lie across the border of a chunk of ``exact_attention``.
+    """
+    weights = replace(lean.weights, layers=lean.weights.layers[:1])
+    first = LeanForward(weights, lean.masks, context)
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = len(weights.embedding)
+    length = max(1, min(CHUNK - 2, context - 8))
+    cache = first.new_cache(length + max(_TREE_SIZES))
+    _read(first, cache, torch.randint(vocabulary, (length,), generator=generator).tolist())
+    for size in _TREE_SIZES:
+        parents = [-1, *((node - 1) // 2 for node in range(1, size))]
+        tokens = torch.randint(vocabulary, (size,), generator=generator).tolist()
+        tree = _tree(parents, tokens)
+        logits, states = first(
+            tree.tokens, torch.tensor(tree.depths), tree.mask, cache, 0, LAST_HIDDEN.layers
+        )
+        for leaf in range(size - 1, max(size - 1 - _PATHS, 0), -1):
+            for node in _path_to(parents, leaf):
+                alone_logits, alone_state = _read(first, cache, [tokens[node]])
+                if not (
+                    torch.equal(alone_logits[0], logits[node])
+                    and torch.equal(alone_state[0], states[0][node])
+                ):
+                    return False
+            cache.truncate(length)
+    return True
+
+
+def _path_to(parents: list[int], node: int) -> list[int]:
+    return ([] if parents[node] < 0 else _path_to(parents, parents[node])) + [node]
+
+
+def _tree(parents: list[int], tokens: list[int]) -> TokenTree:
+    return TokenTree.from_lists(tokens, parents, [ROOT] * len(parents))
+
+
+def _read(lean: LeanForward, cache: LeanCache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read and commit tokens: logits of the last row, hidden states of all."""
+    count = len(tokens)
+    allowed = torch.ones(count, count, dtype=torch.bool).tril()
+    logits, states = lean(torch.tensor(tokens), torch.arange(count), allowed, cache, 1, LAST_HIDDEN.layers)
+    cache.commit(range(count))
+    return logits, states[0]

@@ -1,0 +1,26 @@
+"""Which forward a target runs, and why; without torch, for those who only say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ForwardChoice:
+    """The forward of a loaded model.
+
+    ``exact``: a node of a tree gets the bits that its token gets alone, so that greedy Medusa gives plain
+    decoding's tokens in the dtype of the weights. ``why`` says what ruled the rest out.
+    """
+
+    lean: bool = False
+    packed: bool = False
+    exact: bool = False
+    why: str = ""
+
+    def words(self) -> str:
+        """For a person: ``lean forward, packed weights, exact``."""
+        if not self.lean:
+            return f"transformers' forward ({self.why})" if self.why else "transformers' forward"
+        parts = ["lean forward", "packed weights" if self.packed else "", "exact" if self.exact else ""]
+        return ", ".join(filter(None, parts)) + (f" ({self.why})" if self.why else "")

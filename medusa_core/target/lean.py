@@ -1,0 +1,192 @@
+"""The forward of a Llama-like model, written out: what a step of decoding computes and nothing else.
+
+transformers' model does the same through several calls for each module, which for a small model take half
+of the time. Here queries, keys and values are one product, gate and up another, rotations come from a
+table, new keys and values are written into the cache where they stay, and the LM head runs on the rows that
+are asked for. Attention of a tree or of a few rows is exact in the sense of ``exact_attention``; a long
+part of a prompt goes through torch's own kernel. transformers' model stays the reference: every model is
+compared with it when it loads, every family node by node in the tests.
+
+N rows of a forward · d hidden size · H query heads · G key-value heads · D head size · L committed rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from medusa_core.errors import MedusaError
+from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_of
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.lean_cache import LeanCache
+from medusa_core.target.lean_weights import Layer, LeanWeights
+from medusa_core.target.masks import FULL, SLIDING, LayerMasks
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What all layers share in one forward: where its rows stand, are written, and what they see."""
+
+    count: int
+    cos: torch.Tensor  # [N, 1, rotated]
+    sin: torch.Tensor  # the same with its first half negated
+    visible: dict[str, torch.Tensor]  # by kind of layer: bool [N, L + N]
+    hidden: dict[str, torch.Tensor | None]  # 0 or −∞ for the last keys [N · H / G, …]
+    chunks: list[Chunk]
+    # Of each layer: the columns and rows of this forward, and all up to them.
+    new_keys: Sequence[torch.Tensor]  # [G, D, N]
+    new_values: Sequence[torch.Tensor]  # [G, N, D]
+    keys: Sequence[torch.Tensor]  # [G, D, L + N]
+    values: Sequence[torch.Tensor]  # [G, L + N, D + ONES]
+
+
+class LeanForward:
+    """A callable in the place of the model's forward."""
+
+    def __init__(self, weights: LeanWeights, masks: LayerMasks, context: int) -> None:
+        """``context`` is the number of positions that may be asked for."""
+        self.weights = weights
+        self.masks = masks
+        self._context = context
+        self._dtype = weights.embedding.dtype
+        self._rotations = torch.empty(0), torch.empty(0)  # cos and sin, one row a position
+
+    def new_cache(self, slots: int) -> LeanCache:
+        """A cache for one run."""
+        w = self.weights
+        return LeanCache(len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device)
+
+    def __call__(
+        self,
+        tokens: torch.Tensor,
+        depths: torch.Tensor,
+        allowed: torch.Tensor,
+        cache: TreeCache,
+        rows_kept: int,
+        layers: tuple[int, ...],
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Logits of the last ``rows_kept`` rows (0: of all), and the hidden states [N, d] of ``layers``.
+
+        ``tokens`` [N] stand ``depths`` [N] behind the committed rows; ``allowed`` bool [N, N] says which see
+        which. Commits nothing. Raises MedusaError for a cache that ``new_cache`` has not made.
+        """
+        if not isinstance(cache, LeanCache):
+            raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
+        rows = self._rows(depths, allowed, cache)
+        # The sum that layers add to stays in float32: each norm would widen it anyway.
+        x = F.embedding(tokens, self.weights.embedding).float()  # [N, d]
+        states = {0: x}
+        for number, layer in enumerate(self.weights.layers):
+            x = x + self._attention(layer, number, layer.before_attention(x, self._dtype), rows)  # [N, d]
+            x = x + _mlp(layer, layer.before_mlp(x, self._dtype))
+            if layers:
+                states[number + 1] = x
+        # As transformers counts them, the last hidden state is the one after the norm.
+        x = states[-1] = states[len(self.weights.layers)] = self.weights.last_norm(x, self._dtype)
+        logits = self.weights.head(x[-rows_kept:] if rows_kept else x)
+        return logits, [states[layer].to(self._dtype) for layer in layers]
+
+    def _attention(self, layer: Layer, number: int, x: torch.Tensor, rows: _Rows) -> torch.Tensor:
+        """Write the rows' keys and values behind the committed ones and attend to both: [N, d] → [N, d]."""
+        w, count = self.weights, rows.count
+        qkv = layer.qkv(x).float().view(count, -1, w.head_size)  # [N, H + 2 G, D]
+        both = qkv[:, : w.query_heads + w.key_heads]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = both.split([w.query_heads, w.key_heads], dim=1)
+            both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
+        if layer.rotates:
+            both = _rotated(both, rows)
+        query, key = both.split([w.query_heads, w.key_heads], dim=1)
+        rows.new_keys[number].copy_(key.permute(1, 2, 0))
+        rows.new_values[number].copy_(qkv[:, w.query_heads + w.key_heads :].transpose(0, 1))
+        keys, values = rows.keys[number], rows.values[number]
+        kind = SLIDING if layer.slides else FULL
+        if count > MOST_ROWS:
+            return layer.out(self._long(query, keys, values, rows.visible[kind]))
+        # Query heads that read the same keys are rows of one product: [G, N · H / G, D].
+        query = query.view(count, w.key_heads, -1, w.head_size).transpose(0, 1)
+        sums = attend(
+            query.reshape(w.key_heads, -1, w.head_size), keys, values, rows.hidden[kind], rows.chunks, w.scale
+        )
+        sums = sums.view(w.key_heads, count, -1, sums.shape[-1])
+        mixed = sums[..., : w.head_size] / sums[..., w.head_size : w.head_size + 1]
+        mixed = mixed.transpose(0, 1).to(self._dtype, memory_format=torch.contiguous_format)
+        return layer.out(mixed.reshape(count, -1))
+
+    def _long(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor
+    ) -> torch.Tensor:
+        """Attention of many rows at once by torch's kernel, in the dtype of the weights: [N, H · D]."""
+        # The kernel that keeps no matrix of scores wants the numbers of a key beside each other.
+        query, keys = query.transpose(0, 1).to(self._dtype), keys.transpose(1, 2).to(self._dtype).contiguous()
+        values = values[..., : self.weights.head_size].to(self._dtype)
+        mixed = F.scaled_dot_product_attention(
+            query[None], keys[None], values[None], visible, scale=self.weights.scale, enable_gqa=True
+        )
+        return mixed[0].transpose(0, 1).flatten(1)
+
+    def _rows(self, depths: torch.Tensor, allowed: torch.Tensor, cache: LeanCache) -> _Rows:
+        count, start = len(depths), cache.length
+        end, size = start + count, self.weights.head_size
+        cos, sin = self._rotations_for(depths + start, start + int(depths.max()))
+        visible, hidden, chunks = {}, {}, []
+        windowed = SLIDING in self.masks.kinds
+        if count > MOST_ROWS or windowed:
+            visible = self.masks.visible(allowed, depths, start)
+        if count <= MOST_ROWS:
+            chunks = chunks_of(start, depths)
+            # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
+            hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
+            hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
+        return _Rows(
+            count,
+            cos,
+            sin,
+            visible,
+            hidden,
+            chunks,
+            new_keys=cache.keys[..., start:end].unbind(0),
+            new_values=cache.values[:, :, start:end, :size].unbind(0),
+            keys=cache.keys[..., :end].unbind(0),
+            values=cache.values[:, :, :end].unbind(0),
+        )
+
+    def _additive(self, seen: torch.Tensor) -> torch.Tensor:
+        """0 where a row sees a key and −∞ elsewhere, for each query head of a group: [N · H / G, …]."""
+        mask = torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
+        return mask.repeat_interleave(self.weights.query_heads // self.weights.key_heads, dim=0)
+
+    def _rotations_for(self, positions: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos, and sin with its first half negated: [N, 1, rotated] each; no position is beyond ``most``.
+
+        From a table made by transformers' own module, which knows every scaling. It grows as it is needed, by
+        one assignment, since runs in other threads read it.
+        """
+        cos, sin = self._rotations
+        if most >= len(cos):
+            device = self.weights.embedding.device
+            rows = min(max(2 * len(cos), most + 1, MOST_ROWS), max(self._context, most + 1))
+            cos, sin = self.weights.rotary(
+                torch.empty(0, device=device), torch.arange(rows, device=device)[None]
+            )
+            cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
+            half = sin.shape[-1] // 2
+            sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+            self._rotations = cos, sin
+        return cos[positions], sin[positions]
+
+
+def _mlp(layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    gate, up = layer.gate_up(x).chunk(2, dim=-1)
+    return layer.down(layer.activation(gate).mul_(up))
+
+
+def _rotated(x: torch.Tensor, rows: _Rows) -> torch.Tensor:
+    """Pairs (i, i + half) of the first numbers of each head turned by their angles: x [N, heads, D]."""
+    width = rows.cos.shape[-1]
+    turned = x if width == x.shape[-1] else x[..., :width]
+    result = torch.addcmul(turned * rows.cos, turned.roll(width // 2, dims=-1), rows.sin)
+    return result if turned is x else torch.cat([result, x[..., width:]], dim=-1)

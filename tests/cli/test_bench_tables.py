@@ -1,0 +1,148 @@
+"""What ``bench`` prints: two tables that fit 100 columns, both speedups, and who is left out and why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from bad_answers import CPU
+
+from medusa_core.cli.commands.bench import WIDTH, _print_tables
+from medusa_core.cli.main import build_parser
+from medusa_core.drafters import method_names
+from medusa_core.evaluation import peers
+from medusa_core.evaluation.peers import PEERS
+
+HEADERS = (
+    "method", "tokens", "per second", "per step", "speedup over", "none", "hf", "output as", "none's",
+    "nodes", "propose", "verify", "accept", "commit", "a step", "overhead",
+)  # fmt: skip
+
+
+def figures(name, scale):
+    """Of one method, with numbers as wide as they get."""
+    own = name not in PEERS
+    return {
+        "tokens_per_second": 123.45 * scale,
+        "tokens_per_second_range": [119.0 * scale, 130.04 * scale],
+        "tokens_per_step": 12.345,
+        **{
+            f"{key}{part}": value
+            for key in ("speedup", "speedup_over_hf")
+            for part, value in (("", 1.2345 * scale), ("_range", [1.1 * scale, 1.345 * scale]))
+        },
+        "identical_outputs": "1000 of 1000",
+    } | (
+        {
+            "tree_nodes": 256,
+            "step_ms": 1234.567,
+            "phase_ms": dict.fromkeys(("propose", "verify", "accept", "commit"), 1234.567),
+            "overhead": 12.345,
+        }
+        if own
+        else {}
+    )
+
+
+def record(names, scale=1.0, **changes):
+    return {
+        "machine": {"processor": "A Processor With a Long Name @ 2.60GHz [with brackets]", "threads": 64},
+        "model": {
+            "name": "a model",
+            "dtype": "bfloat16",
+            "device": "cpu",
+            "forward": "lean forward, packed weights, exact",
+        },
+        "settings": {"prompts": 34, "runs": 3, "temperature": 0.0},
+        "methods": {name: figures(name, scale) for name in names},
+        "left_out": {},
+    } | changes
+
+
+def printed(capsys, *arguments, **changes):
+    _print_tables(record(*arguments, **changes))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 10.0])
+def test_the_tables_fit_for_every_method_and_no_header_is_broken(capsys, scale):
+    names = [*method_names(), *PEERS]
+    out = printed(capsys, names, scale)
+    assert max(map(len, out.splitlines())) <= WIDTH == 100
+    assert "…" not in out
+    for words in HEADERS:
+        assert words in out
+    speeds, steps = out.split("milliseconds of a step")
+    for name in names:
+        rows = [line.split() for part in (speeds, steps) for line in part.splitlines()]
+        shown = [row for row in rows if row[:1] == [name] and row[-1] != name]
+        assert len(shown) == (1 if name in PEERS else 2), name
+    assert "1000 of 1000" in out
+    assert "[with brackets]" in out.replace("\n", " ")
+
+
+def test_a_long_name_breaks_in_its_own_column(capsys):
+    out = printed(capsys, ["none", "hf", "a-drafter-whose-name-is-as-long-as-this-one"])
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert "…" not in out
+
+
+@pytest.mark.parametrize("names", [["ngram"], ["hf"], ["none", "ngram"], ["hf", "hf-lookup"]])
+def test_only_what_was_compared_has_a_column(capsys, names):
+    out = printed(capsys, names)
+    assert out.count("speedup over") == len({"none", "hf"} & set(names))
+    assert ("output as" in out) == ("none" in names)
+    assert ("milliseconds of a step" in out) == any(name not in PEERS for name in names)
+
+
+def test_who_was_left_out_is_said_with_the_reason_and_peers_are_explained(capsys):
+    out = printed(capsys, ["none", "hf-lookup"], left_out={"hf-static": "there is [no] compiler"})
+    assert "hf-static is left out: there is [no] compiler.\n" in out
+    assert "hf-lookup: generate with prompt lookup, 10 tokens a draft.\n" in out
+    assert "hf:" not in out
+    assert "temperature" not in out
+    settings = {"prompts": 1, "runs": 1, "temperature": 0.7}
+    assert "at temperature 0.7" in printed(capsys, ["none", "hf"], settings=settings)
+
+
+def test_the_help_names_every_method(capsys):
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["bench", "--help"])
+    said = capsys.readouterr().out.replace(",", " ").replace(";", " ").split()
+    assert {*method_names(), *PEERS} <= set(said)
+
+
+def test_every_method_through_the_command(command, shop, monkeypatch):
+    monkeypatch.setattr(peers, "COMPILER", "eager")  # the compiler's last stage takes its time
+    names = [*method_names(), *PEERS]
+    code, out, err = command(
+        ["bench", "--model", shop.engine, "--prompts", shop.engine / "text.jsonl", "--limit", 2, "--runs", 1,
+         "--max-new-tokens", 12, "--methods", ",".join(names), "--json", *CPU]
+    )  # fmt: skip
+    torch.compiler.reset()
+    assert code == 0, err
+    *lines, last = out.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    found = json.loads(last)
+    assert list(found["methods"]) == names
+    for row in found["methods"].values():
+        assert row["identical_outputs"] == "2 of 2"
+        assert {"speedup", "speedup_range", "speedup_over_hf", "speedup_over_hf_range"} <= set(row)
+    assert found["machine"]["transformers"]
+
+
+@pytest.mark.parametrize("methods", ["hf,hf", "hf-beam", "", "none,", "HF"])
+def test_bad_methods_are_one_line_with_all_names(command, methods):
+    code, out, err = command(["bench", "--methods", methods, *CPU])
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert all(name in err for name in (*method_names(), *PEERS))
+
+
+def test_a_prompt_that_fills_the_context_is_refused_for_a_peer_alone(command, shop):
+    file = shop.out / "long.jsonl"
+    file.write_text(json.dumps({"prompt": "a" * 96}), encoding="utf-8")
+    code, _, err = command(["bench", "--model", shop.engine, "--prompts", file, "--methods", "hf", *CPU])
+    assert code == 2
+    assert "the context holds 96" in err
