@@ -125,7 +125,7 @@ def unhurried(monkeypatch) -> None:
     verify = Target.verify
 
     def slow(target: Target, *arguments: Any, **options: Any) -> Any:
-        time.sleep(0.1)
+        time.sleep(0.05)
         return verify(target, *arguments, **options)
 
     monkeypatch.setattr(Target, "verify", slow)

@@ -110,7 +110,7 @@ def test_stop_ends_the_computation_soon(decode_tab, session):
     page.click("#decode-run")
     wait_for_status(page, "decode", "Step ")
     page.locator("#decode-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty
     wait_for_status(page, "decode", "stopped")
     assert "512 tokens" not in page.locator("#decode-status").inner_text()
 
@@ -126,7 +126,7 @@ def test_closing_the_page_ends_the_computation_soon(new_page, session):
         page.wait_for_timeout(10)
     assert session.busy
     page.close()
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty
 
 
 def test_moving_epsilon_judges_the_shown_step_again(decode_tab, session):
@@ -159,4 +159,4 @@ def test_side_by_side_measures_and_replays(address, open_page, session):
     assert "Identical output, token for token." in page.locator(".race-verdict").inner_text()
     assert page.locator(".race-lane").count() == 2
     assert page.locator(".race-view script, .race-view img").count() == 0
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty

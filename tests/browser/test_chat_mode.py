@@ -146,6 +146,7 @@ def test_the_mode_can_be_changed_without_losing_prompt_or_conversation(chat):
     assert page.locator("#decode-prompt textarea").input_value() == "my own words"
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
     box = chat.locator("#chat-message textarea")
     set_tokens(chat, 100)
@@ -165,7 +166,7 @@ def test_stop_keeps_the_part_that_was_made(chat, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty
     status(chat, "Stopped")
     assert "stopped" in replies(chat, 1)[0]
     part = words(chat)[1]
@@ -182,7 +183,7 @@ def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-new").dispatch_event("click")
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty
     chat.locator("#decode-view").get_by_text(
         "finished: cancelled"
     ).wait_for()  # the run's last message is here
@@ -235,7 +236,7 @@ def test_closing_the_page_ends_the_reply(address, open_page, session):
     write(chat, "a fox")
     wait_for_step(chat)
     chat.close()
-    assert seconds_until_idle(session) < 10  # of more than thirty
+    assert seconds_until_idle(session) < 10  # of about twenty
 
 
 def test_two_visitors_have_conversations_of_their_own(address, open_page):
