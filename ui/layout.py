@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
@@ -56,9 +57,17 @@ def build_page(session: Session) -> gr.Blocks:
                     train.build(session, selection, tabs, tab)
             with gr.Tab("Experiments", id="experiments"):
                 experiments.build(session.assets)
+        page.unload(_stop_runs_of(session))
         page.load(None, None, None, js=FOLD_ON_PHONES)
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
+
+
+def _stop_runs_of(session: Session) -> Callable[[gr.Request], None]:
+    def leave(request: gr.Request) -> None:
+        session.channel.page_left(request.session_hash or "")
+
+    return leave
 
 
 def page_css() -> str:

@@ -53,6 +53,18 @@ def test_a_flag_has_one_key_and_goes_with_its_page(channel):
     assert len(channel._flags) == len(channel._keys) == 0
 
 
+def test_a_page_that_has_gone_stops_its_runs_and_no_others(channel):
+    mine, also, other = (copy.deepcopy(StopFlag()) for _ in range(3))
+    for flag, page in ((mine, "a"), (also, "a"), (other, "b")):
+        channel.belongs(flag, page)
+    channel.page_left("a")
+    channel.page_left("unknown")
+    assert (mine.stopped, also.stopped, other.stopped) == (True, True, False)
+    del mine, also, other, flag
+    gc.collect()
+    assert len(channel._pages) == 0
+
+
 @pytest.mark.parametrize("key", ["", "short", "x" * 65, "spaces in a key of some length", "ключ" * 8])
 def test_a_key_that_could_be_guessed_or_is_none_is_not_taken(channel, key):
     channel.listen(key, StopFlag())

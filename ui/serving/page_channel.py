@@ -31,6 +31,17 @@ class PageChannel:
         self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
         self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
         self._runs: WeakValueDictionary[str, Receipts] = WeakValueDictionary()
+        self._pages: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
+
+    def belongs(self, flag: StopFlag, page: str) -> None:
+        """Note which of gradio's sessions a flag is of, for the time when that page has gone."""
+        self._pages[flag] = page
+
+    def page_left(self, page: str) -> None:
+        """Raise its flags. gradio notices a page that goes, but not just before its run begins to stream."""
+        for flag, owner in list(self._pages.items()):
+            if owner == page:
+                flag.stopped = True
 
     def listen(self, key: str, flag: StopFlag) -> None:
         """Let the browser that made up this key raise the flag; of several keys of a flag the last counts."""

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -111,9 +110,16 @@ def connect_run(
     `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
     choice takes the badge away, since it tells of the one before.
     """
+
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
+    def arm(flag: StopFlag, key: str | None, request: gr.Request) -> str:
+        session.channel.belongs(flag, request.session_hash or "")
+        session.channel.listen(key or "", flag)
+        flag.stopped = False
+        return WAITING if session.busy else STARTING
+
     armed = gr.on(
-        bar.triggers(), partial(_arm, session), [bar.flag, bar.key], bar.status,
+        bar.triggers(), arm, [bar.flag, bar.key], bar.status,
         js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
     )  # fmt: skip
     run = armed.then(
@@ -164,9 +170,3 @@ def message_of(update: Update) -> Any:
 
 def _or_skip(value: str | None) -> Any:
     return gr.skip() if value is None else value
-
-
-def _arm(session: Session, flag: StopFlag, key: str | None) -> str:
-    session.channel.listen(key or "", flag)
-    flag.stopped = False
-    return WAITING if session.busy else STARTING
