@@ -82,6 +82,16 @@ def test_an_item_that_is_asked_for_before_the_last_one_is_done_with_comes_as_wel
         assert items.result(timeout=20) == [0, 1, 2, 3, 4]
 
 
+def test_a_stream_that_is_dropped_on_the_engines_thread_ends_there_without_waiting():
+    engine, closed = EngineThread(), []
+    stream = fed(engine, thread_names(closed))
+    next(stream)
+    with ThreadPoolExecutor(max_workers=1) as outside:
+        outside.submit(engine.call, stream.close).result(timeout=20)  # as the collector may call it there
+        outside.submit(engine.call, lambda: None).result(timeout=20)
+    assert closed == [engine.call(lambda: threading.current_thread().name)]
+
+
 def test_a_run_ahead_of_its_page_leaves_the_thread_to_calls_between_two_items():
     engine, over = EngineThread(), threading.Event()
 

@@ -37,6 +37,7 @@ class EngineThread:
 
     def feed(self, items: Generator[Any, None, None], stream: UpdateStream) -> None:
         """Compute the items into the stream, which says when the next one is wanted; returns at once."""
+        stream.computed_on = self._ident
 
         def advance() -> None:
             try:

@@ -66,6 +66,7 @@ class UpdateStream(Iterator[Any]):
         self._ended = False
         self._left = False
         self._error: BaseException | None = None
+        self.computed_on: int | None = None  # the thread's ident, where calls of other runs wait for it too
 
     # ---- where updates are computed
 
@@ -117,10 +118,16 @@ class UpdateStream(Iterator[Any]):
             return update
 
     def close(self) -> None:
-        """End the run at its next item, and return when it has ended."""
+        """End the run at its next item, and return when it has ended.
+
+        On the thread that computes it this returns at once: Python's collector closes a generator that nobody
+        refers to on whichever thread it runs, and that one would wait for itself.
+        """
         with self._changed:
             self._left = True
         self._want_next()
+        if threading.get_ident() == self.computed_on:
+            return
         with self._changed:
             while not self._ended:
                 self._changed.wait()
