@@ -71,7 +71,7 @@ def test_a_prompt_beyond_the_limit_is_refused_with_its_length():
 
 def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
     flag = StopFlag(stopped=True)
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=False), flag, "a key") == STARTING
+    assert _arm(SimpleNamespace(channel=PageChannel(), busy=False), flag, "a key", "a page") == STARTING
     assert "one run at a time" not in STARTING
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=True), flag, "a key") == WAITING
+    assert _arm(SimpleNamespace(channel=PageChannel(), busy=True), flag, "a key", "a page") == WAITING
     assert not flag.stopped

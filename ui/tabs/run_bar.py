@@ -113,10 +113,7 @@ def connect_run(
 
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
     def arm(flag: StopFlag, key: str | None, request: gr.Request) -> str:
-        session.channel.belongs(flag, request.session_hash or "")
-        session.channel.listen(key or "", flag)
-        flag.stopped = False
-        return WAITING if session.busy else STARTING
+        return _arm(session, flag, key, request.session_hash or "")
 
     armed = gr.on(
         bar.triggers(), arm, [bar.flag, bar.key], bar.status,
@@ -170,3 +167,10 @@ def message_of(update: Update) -> Any:
 
 def _or_skip(value: str | None) -> Any:
     return gr.skip() if value is None else value
+
+
+def _arm(session: Session, flag: StopFlag, key: str | None, page: str) -> str:
+    session.channel.belongs(flag, page)
+    session.channel.listen(key or "", flag)
+    flag.stopped = False
+    return WAITING if session.busy else STARTING
