@@ -19,7 +19,6 @@ EVERYWHERE = (
     "medusa_core.config",
     "medusa_core.files",
     "medusa_core.library_messages",
-    "medusa_core.collector",
 )
 ROOMS = {
     "medusa_core": {
@@ -27,7 +26,6 @@ ROOMS = {
         "config": "",
         "files": "",
         "library_messages": "",
-        "collector": "",
         "text": "",
         "trees": "",
         "target": "trees",

@@ -47,7 +47,7 @@ def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -
     """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
     inner = sorted({max(parent, 0) for parent in tree.parents})
     rows = {node: row for row, node in enumerate(inner)}
-    # Leaves judge nobody, and they are half of a tree: a softmax over V is what costs time here.
+    # Only rows with children judge a node; leaving the leaves out halves the softmax, the costly part.
     tokens = tree.tokens.to(logits.device)
     probs = probabilities(logits.index_select(0, tokens.new_tensor(inner)), temperature)
     parents = tokens.new_tensor([rows[max(parent, 0)] for parent in tree.parents])

@@ -1,8 +1,8 @@
 """Patterns in an adapter's config, tried where they can do no harm before peft uses them.
 
-peft runs them on the name of every module, and a regular expression of somebody else's may take longer than
-anybody lives. So each is first run on the same names in a process of its own, which ends after some seconds;
-what comes back there in time does so here, since it is the same work.
+peft matches them against the name of every module, and an untrusted regular expression may need exponential
+time. So each is first run on the same names in a process of its own with a time limit of some seconds; what
+ends there in time also ends here, since it is the same work.
 """
 
 from __future__ import annotations

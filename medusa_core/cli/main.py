@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from medusa_core.cli.commands import flags
-from medusa_core.collector import collector_paused
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
 from medusa_core.library_messages import quiet_libraries
+from medusa_core.loading.collector import collector_paused
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

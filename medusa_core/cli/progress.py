@@ -12,9 +12,9 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from medusa_core.collector import collector_paused
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
+from medusa_core.loading.collector import collector_paused
 from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
 
 _SOON = 0.7  # seconds within which a load needs no line

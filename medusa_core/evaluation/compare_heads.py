@@ -34,7 +34,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Gained:
-    """The engine with its accuracies and its tree, and what was gained; None where nobody waited for it."""
+    """The engine with its accuracies and its tree, and what was gained; None when stopped before."""
 
     engine: Engine
     found: HeadMeasurement

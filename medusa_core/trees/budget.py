@@ -1,7 +1,7 @@
 """The size of a tree that pays most on a machine: expected tokens per step over the time of a step.
 
-A larger tree keeps more tokens but takes longer to verify, and how much longer is the machine's affair, so
-the time comes from a measurement (`latency`). Paper §2.3.3 and figure 4b.
+A larger tree keeps more tokens but takes longer to verify. How much longer depends on the machine, so the
+time comes from a measurement (`latency`). Paper §2.3.3 and figure 4b.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import sys
 import pytest
 from paths import ROOT
 
-from medusa_core.collector import collector_paused
+from medusa_core.loading.collector import collector_paused
 
 NOT_NEEDED = (
     "networkx", "gradio", "plotly", "pandas", "starlette", "fastapi", "peft", "bitsandbytes", "tensorboard",

@@ -1,7 +1,10 @@
-"""Comparing two runs, and what the page hands to the engine: without a model."""
+"""Comparing two runs, and what the page hands to the engine."""
 
 from __future__ import annotations
 
+import json
+
+import page_runs
 import pytest
 from trace_factory import make_trace
 
@@ -14,7 +17,9 @@ from ui.records.settings import (
     check_prompt,
     make_config,
 )
+from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
+from ui.session import Session
 
 SETTINGS = {
     "temperature": 0.5,
@@ -75,3 +80,18 @@ def test_settings_become_a_config():
 def test_prompts_the_page_does_not_take(prompt):
     with pytest.raises(MedusaError):
         check_prompt(prompt)
+
+
+def test_the_lanes_are_called_by_the_methods_and_plain_decoding_has_no_peer(load):
+    session = Session(load)
+
+    def compared(**changes):
+        settings = page_runs.SETTINGS | {"max_new_tokens": 8} | changes
+        return list(page_runs.run_compare(session, "abcabc", settings, 1, StopFlag()))[-1]
+
+    assert [lane["name"] for lane in json.loads(compared().message)["lanes"]] == ["Medusa", "Plain decoding"]
+    lanes = json.loads(compared(method="ngram").message)["lanes"]
+    assert [lane["name"] for lane in lanes] == ["N-grams of the text", "Plain decoding"]
+    refused = compared(method="none")
+    assert refused.problem
+    assert "choose another method" in refused.status

@@ -35,7 +35,7 @@ def test_a_file_can_be_fetched_and_is_gone_when_it_is_old(tmp_path, monkeypatch)
         assert "complete" in httpx.get(f"{url}/call/pack/{event}").text
         assert httpx.get(f"{url}/file={made[0]}").content == b"x"
         assert made[0].is_relative_to(tmp_path / "place")
-        assert len(made[0].parent.name) >= 32  # nobody guesses it
+        assert len(made[0].parent.name) >= 32  # too long to be guessed
         deadline = time.monotonic() + 20
         while made[0].exists() and time.monotonic() < deadline:
             time.sleep(0.05)

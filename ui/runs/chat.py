@@ -17,7 +17,6 @@ from medusa_core.text.plural import counted
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from ui.components.transcript import message_grow, message_show
 from ui.records.conversation import ChatState, Turn, check_message
-from ui.records.selection import Selection
 from ui.records.settings import RunSettings, make_config
 from ui.records.updates import StopFlag, Update, several
 from ui.runs.decode import ViewRequest, shown_steps
@@ -66,11 +65,6 @@ class ChatRequest(ViewRequest):
     text: str
     state: ChatState
     settings: RunSettings
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.settings.selection
 
     def most_tokens(self) -> float:
         """Raises MedusaError for a message or settings beyond the page's limits."""

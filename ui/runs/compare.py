@@ -13,38 +13,33 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters import method
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from ui.components.race_view import lane, race_message, status_message
-from ui.records.selection import Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.runs import verdict as comparison
-from ui.runs.ready import PLAIN_METHOD, ready
+from ui.runs.ready import PLAIN_METHOD, SettingsRequest, ready
 from ui.serving.engines import Engines
-from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
 WARM_UP_TOKENS = 6
 NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
-OURS, PLAIN = "Medusa", "Plain decoding"
+MEDUSA_LANE, PLAIN = "Medusa", "Plain decoding"
 Trace = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class CompareRequest(Request):
+class CompareRequest(SettingsRequest):
     """A prompt to be continued both ways, ``repetitions`` times each."""
 
     prompt: str
     settings: RunSettings
     repetitions: int
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.settings.selection
 
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""
@@ -54,6 +49,10 @@ class CompareRequest(Request):
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """Medusa and plain decoding in turn, then the race message."""
         engine, ours = yield from ready(engines, self.settings)
+        if self.settings.method == PLAIN_METHOD:
+            raise MedusaError(
+                "plain decoding would be compared with itself: choose another method in the settings"
+            )
         if ours.method == PLAIN_METHOD:
             raise MedusaError(
                 f"{engine.info.base} has no Medusa heads, so there is nothing to compare with plain "
@@ -68,20 +67,22 @@ class Comparison:
 
     engine: Engine
     ids: list[int]
+    ours: str  # what the method that drafts is called
     configs: dict[str, GenerationConfig]
 
     @classmethod
     def of(cls, engine: Engine, ids: list[int], ours: GenerationConfig) -> Comparison:
         # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
-        return cls(engine, ids, {OURS: ours, PLAIN: replace(ours, method="none", acceptance="match")})
+        name = MEDUSA_LANE if ours.method == MEDUSA else method(ours.method).title
+        return cls(engine, ids, name, {name: ours, PLAIN: replace(ours, method="none", acceptance="match")})
 
     def run(self, repetitions: int, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, time both in turn, and end with the race message."""
         for name, config in self.configs.items():
             short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
             yield from self._timed(short, f"Warming up: {name}", flag)
-        traces: dict[str, list[Trace]] = {OURS: [], PLAIN: []}
-        for name in comparison.run_order((OURS, PLAIN), repetitions):
+        traces: dict[str, list[Trace]] = {name: [] for name in self.configs}
+        for name in comparison.run_order((self.ours, PLAIN), repetitions):
             label = f"Timing {name}, run {len(traces[name]) + 1} of {repetitions}"
             traces[name].append((yield from self._timed(self.configs[name], label, flag)))
             if flag.stopped:
@@ -110,7 +111,7 @@ class Comparison:
 
     def _result(self, traces: dict[str, list[Trace]]) -> str:
         medians = {name: comparison.median_run(runs) for name, runs in traces.items()}
-        verdict = comparison.equality_verdict(medians[OURS], medians[PLAIN])
+        verdict = comparison.equality_verdict(medians[self.ours], medians[PLAIN])
         if verdict["comparable"] and not verdict["equal"]:
             verdict["logit_gap"] = self._logit_gap(medians, verdict["index"])
         lanes = [
@@ -121,7 +122,7 @@ class Comparison:
 
     def _logit_gap(self, traces: dict[str, Trace], index: int) -> float | None:
         """How far apart the two tokens' logits were where the texts part, in plain decoding's own numbers."""
-        pair = [traces[name]["output"]["token_ids"][index : index + 1] for name in (OURS, PLAIN)]
+        pair = [traces[name]["output"]["token_ids"][index : index + 1] for name in (self.ours, PLAIN)]
         if index == 0 or not all(pair):
             return None
         with closing(self.engine.stream(self.ids, self.configs[PLAIN])) as steps:

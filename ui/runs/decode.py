@@ -18,12 +18,10 @@ from ui.components.decode_view import (
     message_end,
     message_step,
 )
-from ui.records.selection import Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
-from ui.runs.ready import ready
+from ui.runs.ready import SettingsRequest, ready
 from ui.serving.engines import Engines
-from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.decoding import Step
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
 
 
-class ViewRequest(Request):
+class ViewRequest(SettingsRequest):
     """A request whose run is shown in the linked view."""
 
     def broken_off(self, update: Update) -> Update:
@@ -46,11 +44,6 @@ class DecodeRequest(ViewRequest):
 
     prompt: str
     settings: RunSettings
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.settings.selection
 
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""

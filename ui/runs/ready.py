@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
-from ui.records.selection import YOURS
+from ui.records.selection import YOURS, Selection
 from ui.records.settings import BY_BUDGET, RunSettings, make_config, own_tree
 from ui.records.updates import Update
 from ui.serving.engines import Engines
+from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
 PLAIN_METHOD = "none"
+
+
+class SettingsRequest(Request):
+    """A request that the page's controls describe."""
+
+    settings: RunSettings
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.settings.selection
 
 
 def ready(

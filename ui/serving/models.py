@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medusa_core.collector import collector_paused
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.loading.collector import collector_paused
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.serving.engine_cache import ModelCache

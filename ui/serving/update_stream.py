@@ -120,8 +120,8 @@ class UpdateStream(Iterator[Any]):
     def close(self) -> None:
         """End the run at its next item, and return when it has ended.
 
-        On the thread that computes it this returns at once: Python's collector closes a generator that nobody
-        refers to on whichever thread it runs, and that one would wait for itself.
+        On the thread that computes it this returns at once: Python's collector closes an unreferenced
+        generator on whichever thread it happens to run, and this one would wait for itself.
         """
         with self._changed:
             self._left = True
