@@ -139,3 +139,9 @@ def _four_bits(device: torch.device) -> BitsAndBytesConfig:
     if device.type != "cuda":
         raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
     return bitsandbytes_config("4bit", torch.bfloat16)
+
+
+def read_base(model: PreTrainedModel | PeftModel, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Last hidden states [B, T, d] and logits [B, T, V] of tokens [B, T]."""
+    output = causal_model(model)(tokens, use_cache=False, output_hidden_states=True)
+    return output.hidden_states[-1], output.logits

@@ -9,8 +9,8 @@ B windows · T tokens of a window · K heads · V vocabulary · d hidden size
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -22,36 +22,17 @@ from medusa_core.drafters.hydra.files import read_state, save_heads
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import Arch, Kind, from_public, kind_of
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import (
-    base_folder,
-    base_name,
-    compile_base,
-    load_frozen,
-    load_tokenizer,
-    uses_bf16,
-)
-from medusa_core.training.card import write_card
+from medusa_core.training.base_model import base_name, read_base
 from medusa_core.training.config import HydraConfig
-from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import Batches, heldout_scores
-from medusa_core.training.loop import (
-    End,
-    Losses,
-    Metrics,
-    Progress,
-    Schedule,
-    TrainRun,
-    make_accelerator,
-    never,
-)
+from medusa_core.training.data import Batch
+from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.losses import (
     HeadScores,
     mean_cross_entropy,
     mean_divergence,
     scores_of,
-    weighted_sum,
 )
-from medusa_core.training.medusa1 import RESULT, each_head, finished, make_optimizer
+from medusa_core.training.medusa1 import HeadRecipe, train_heads
 
 
 class HydraLosses(torch.nn.Module):
@@ -104,48 +85,27 @@ def hydra(config: HydraConfig, stage: str = "hydra", end: End = never) -> Genera
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
-    accelerator = make_accelerator(config)
-    device = accelerator.device
-    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
-    model = load_frozen(config, device)
-    embedding = model.get_input_embeddings()
-    heads = start_heads(config, model).to(device)
-    if config.compile:
-        compile_base(model, device)
-    bf16 = uses_bf16(config, device)
 
-    def read(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        output = model(tokens, use_cache=False, output_hidden_states=True)
-        return output.hidden_states[-1], output.logits
+    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
+        embedding = model.get_input_embeddings()
+        heads = start_heads(config, model).to(device)
 
-    def losses_of(step: int, number: int) -> Losses:
-        batch = batches.of(step, number)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            with torch.no_grad():
-                hidden, logits = read(batch.tokens)
-                embedded = embedding(batch.tokens)
+        def inputs(batch: Batch) -> tuple[torch.Tensor | None, ...]:
+            hidden, logits = read_base(model, batch.tokens)
             teacher = logits if config.learn_from == "base" else None
-            losses = run.forward(hidden, embedded, batch.tokens, batch.trained, teacher)
-        return {"loss": weighted_sum(losses, config.head_decay)} | each_head(losses)
+            return hidden, embedding(batch.tokens), batch.tokens, batch.trained, teacher
 
-    def score(hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> HeadScores:
-        return scores_of(predictions(heads, hidden, embedding(tokens), tokens, trained))
+        def score(hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> HeadScores:
+            return scores_of(predictions(heads, hidden, embedding(tokens), tokens, trained))
 
-    def evaluate() -> Metrics:
-        return heldout_scores(score, read, batches.heldout, device, bf16)
+        def save(folder: Path) -> None:
+            save_heads(
+                heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16
+            )
 
-    optimizer = make_optimizer(config, [{"params": list(heads.parameters()), "lr": config.learning_rate}])
-    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, HydraLosses(heads), [optimizer], schedule, accelerator)
-    watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
-    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
-    folder = run.folder / RESULT
-    if accelerator.is_main_process:
-        weight = cast("torch.Tensor", embedding.weight)
-        save_heads(heads, folder, base_name(config), weight, torch.bfloat16)
-        write_card(run.folder, config)
-    accelerator.wait_for_everyone()
-    yield finished(run, config, stage, folder)
+        return HeadRecipe(HydraLosses(heads), inputs, score, save)
+
+    yield from train_heads(config, stage, end, recipe)
 
 
 def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:

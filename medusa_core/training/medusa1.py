@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -29,12 +29,14 @@ from medusa_core.training.base_model import (
     compile_base,
     load_frozen,
     load_tokenizer,
+    read_base,
     uses_bf16,
 )
 from medusa_core.training.card import write_card
 from medusa_core.training.config import DrafterConfig, Medusa1Config
+from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import Batches, heldout_scores
+from medusa_core.training.head_data import Batches, Scoring, heldout_scores
 from medusa_core.training.loop import (
     End,
     Losses,
@@ -62,8 +64,42 @@ class HeadLosses(torch.nn.Module):
         return head_losses(self.heads, hidden, tokens, trained)
 
 
+@dataclass(frozen=True)
+class HeadRecipe:
+    """What a recipe that trains heads on a frozen base has of its own."""
+
+    losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
+    inputs: Callable[[Batch], tuple[Any, ...]]  # what they read of a batch, computed without a graph
+    score: Scoring  # of held-out text
+    save: Callable[[Path], None]
+
+
 def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
+
+    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
+        heads = start_heads(config, model).to(device)
+
+        def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
+            hidden = model.base_model(batch.tokens, use_cache=False).last_hidden_state
+            return hidden, batch.tokens, batch.trained
+
+        save = partial(save_heads, heads, base=base_name(config))
+        return HeadRecipe(HeadLosses(heads), inputs, partial(head_scores, heads), save)
+
+    yield from train_heads(config, stage, end, recipe)
+
+
+def train_heads(
+    config: Medusa1Config,
+    stage: str,
+    end: End,
+    recipe_of: Callable[[PreTrainedModel, torch.device], HeadRecipe],
+) -> Generator[Progress, None, None]:
+    """Train the heads of a recipe on a frozen base; the last record's ``folder`` holds them.
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
@@ -71,34 +107,31 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
     device = accelerator.device
     batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
     model = load_frozen(config, device)
-    heads = start_heads(config, model).to(device)
+    recipe = recipe_of(model, device)
     if config.compile:
         compile_base(model, device)
     bf16 = uses_bf16(config, device)
-
-    def read(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        output = model(tokens, use_cache=False, output_hidden_states=True)
-        return output.hidden_states[-1], output.logits
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             with torch.no_grad():
-                hidden = model.base_model(batch.tokens, use_cache=False).last_hidden_state
-            losses = run.forward(hidden, batch.tokens, batch.trained)
+                inputs = recipe.inputs(batch)
+            losses = run.forward(*inputs)
         return {"loss": weighted_sum(losses, config.head_decay)} | each_head(losses)
 
     def evaluate() -> Metrics:
-        return heldout_scores(partial(head_scores, heads), read, batches.heldout, device, bf16)
+        return heldout_scores(recipe.score, partial(read_base, model), batches.heldout, device, bf16)
 
-    optimizer = make_optimizer(config, [{"params": list(heads.parameters()), "lr": config.learning_rate}])
+    groups = [{"params": list(recipe.losses.parameters()), "lr": config.learning_rate}]
+    optimizer = make_optimizer(config, groups)
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, HeadLosses(heads), [optimizer], schedule, accelerator)
+    run = TrainRun(config, recipe.losses, [optimizer], schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
-        save_heads(heads, folder, base=base_name(config))
+        recipe.save(folder)
         write_card(run.folder, config)
     accelerator.wait_for_everyone()
     yield finished(run, config, stage, folder)

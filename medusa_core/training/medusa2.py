@@ -31,6 +31,7 @@ from medusa_core.training.base_model import (
     compile_base,
     load_tokenizer,
     load_trainable,
+    read_base,
     uses_bf16,
 )
 from medusa_core.training.card import write_card
@@ -87,12 +88,6 @@ class JointLosses(torch.nn.Module):
         else:
             backbone = next_token_loss(logits, tokens, trained)
         return backbone, head_losses(self.heads, hidden, tokens, trained)
-
-
-def read_base(model: PreTrainedModel | PeftModel, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Last hidden states [B, T, d] and logits [B, T, V] of tokens [B, T]."""
-    output = causal_model(model)(tokens, use_cache=False, output_hidden_states=True)
-    return output.hidden_states[-1], output.logits
 
 
 def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Generator[Progress, None, None]:
