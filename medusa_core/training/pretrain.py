@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
+from medusa_core.training.causal_attention import register
 from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
@@ -39,7 +40,7 @@ from medusa_core.training.phases import PhasedText, load_phases
 from medusa_core.training.run_folder import replace_file
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
-PLAIN_ATTENTION = 1024  # longest window for which the CPU is faster with it
+PLAIN_ATTENTION = 512  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
@@ -78,13 +79,18 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
         targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
+    in_blocks = register()
+
+    def attention_of(window: int) -> str:
+        if device.type != "cpu":
+            return "sdpa"
+        # Compiled, plain attention fuses into its neighbours; on long windows its scores take gigabytes.
+        return "eager" if config.compile and window <= PLAIN_ATTENTION else in_blocks
+
     def losses_of(step: int, number: int) -> Losses:
         phase = text.phase(step)
         dropout.rate = phase.dropout
-        # Compiled, plain attention fuses into its neighbours and beats the CPU's fused kernel on short
-        # windows; on long ones its scores alone would take gigabytes.
-        plain = config.compile and device.type == "cpu" and phase.window <= PLAIN_ATTENTION
-        model.set_attn_implementation("eager" if plain else "sdpa")
+        model.set_attn_implementation(attention_of(phase.window))
         batch = text.batch(step, number)
         return {"loss": loss_of(batch.tokens, batch.trained)}
 

@@ -1,0 +1,49 @@
+"""Attention in blocks of queries, against torch's own."""
+
+import pytest
+import torch
+from tiny import build_model, tiny_config
+from torch.nn import functional as F
+
+from medusa_core.training.causal_attention import BLOCK, causal_attention, register
+
+
+@pytest.mark.parametrize("tokens", [1, 7, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
+def test_results_and_gradients_are_those_of_torch(tokens, heads, kv_heads):
+    torch.manual_seed(tokens)
+    sizes = (heads, kv_heads, kv_heads)
+    inputs = [torch.randn(2, n, tokens, 8, dtype=torch.float64, requires_grad=True) for n in sizes]
+    ours = causal_attention(*inputs, 0.3)
+    theirs = F.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True, scale=0.3)
+    torch.testing.assert_close(ours, theirs)
+    grad = torch.randn_like(ours)
+    for ours_of, theirs_of in zip(
+        torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(theirs, inputs, grad), strict=True
+    ):
+        torch.testing.assert_close(ours_of, theirs_of, rtol=1e-5, atol=1e-5)  # sums of keys are float32
+
+
+def test_a_model_trains_with_it_as_with_torchs_own():
+    model = build_model(tiny_config()).train().requires_grad_(True)
+    tokens = torch.randint(0, model.config.vocab_size, (2, 40))
+    losses, grads = [], []
+    for name in ("sdpa", register()):
+        model.set_attn_implementation(name)
+        loss = model(tokens, labels=tokens).loss
+        model.zero_grad()
+        loss.backward()
+        losses.append(loss.detach())
+        grads.append(model.model.layers[0].self_attn.k_proj.weight.grad.clone())
+    torch.testing.assert_close(losses[0], losses[1])
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_bfloat16_under_autocast_stays_close():
+    model = build_model(tiny_config()).train().requires_grad_(True)
+    tokens = torch.randint(0, model.config.vocab_size, (2, 40))
+    exact = model(tokens).logits
+    model.set_attn_implementation(register())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = model(tokens).logits
+    assert (rounded - exact).abs().max() < 0.05 * exact.abs().max()
