@@ -14,6 +14,7 @@ from typing import cast
 from tqdm import tqdm
 
 from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.training.allocator import keep_freed_memory
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import RECIPES, train
 
@@ -22,6 +23,7 @@ def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
     check_output_folder(config.out, "--out")
+    keep_freed_memory()
     with ended_by_signal() as asked:
         last = show_progress(train(config), asked)
     if last.folder is None:
