@@ -22,14 +22,14 @@ class PartialCache:
     """The rows of one run's cache that a draft sees; texts that fit are read from that cache itself."""
 
     def __init__(self, target: Target, budget: int, sinks: int) -> None:
-        """``budget`` is B with the row that is drafted from, ``sinks`` of them are the text's first.
+        """``budget`` is B, without the row that is drafted from; ``sinks`` of them are the text's first.
 
         Raises MedusaError when the sinks leave no room for others.
         """
-        if sinks > budget - 2:
+        if sinks >= budget:
             raise MedusaError(
-                f"the first {sinks} rows and the row that drafts leave none of {budget} for the text: lower "
-                "--draft-sinks or raise --draft-budget"
+                f"a draft sees {budget} rows and the first {sinks} of the text are always among them, which "
+                "leaves none to choose: lower --draft-sinks or raise --draft-budget"
             )
         self.budget, self.sinks = budget, sinks
         self._target = target
@@ -55,12 +55,12 @@ class PartialCache:
 
         Raises MedusaError for a model whose layers have heads of several sizes.
         """
-        if full.length < self.budget:
+        if full.length <= self.budget:
             return full
         if self._cache is None:
-            self._cache = self._target.new_cache(self.budget)
+            self._cache = self._target.new_cache(self.budget + 1)
         new = full.length - self._selected
-        if not self._taken or new >= self.budget - self.sinks:
+        if not self._taken or new > self.budget - self.sinks:
             self._select(self._cache, full, queries)
         elif full.length > self._taken:
             self._follow(self._cache, full, new)
@@ -82,9 +82,9 @@ class PartialCache:
                     f"the layers of {self._target.config.model_type} have heads of several sizes, so its "
                     "rows cannot be weighed: use another --method"
                 )
-            own.take(its, most_important(query.to(keys.device), keys, self.budget - 1, self.sinks, window), 0)
+            own.take(its, most_important(query.to(keys.device), keys, self.budget, self.sinks, window), 0)
         cache.truncate(0)
-        cache.commit(range(self.budget - 1))
+        cache.commit(range(self.budget))
         self._selected = full.length
 
     def _follow(self, cache: TreeCache, full: TreeCache, new: int) -> None:
@@ -92,7 +92,7 @@ class PartialCache:
         for own, its in zip(cache.tree_layers, full.tree_layers, strict=True):
             if its.is_initialized:
                 rows = torch.arange(self._taken, full.length, device=its.keys.device)
-                own.take(its, rows.expand(its.keys.shape[1], -1), self.budget - 1 - new)
+                own.take(its, rows.expand(its.keys.shape[1], -1), self.budget - new)
 
 
 def most_important(
