@@ -38,7 +38,7 @@ class Settings(TreeSettings):
     )
     draft_ngrams: int = setting(
         20,
-        "n-grams of the text that may be merged into the tree, those that begin with the first guess; 0: none",
+        "n-grams of the text, of those that begin with the first guess, that may be merged into the tree",
         low=0,
         high=64,
         step=1,
@@ -48,7 +48,7 @@ class Settings(TreeSettings):
 METHOD = Method(
     title="TokenSwift",
     mark="t",
-    help="lets the model guess over a part of its cache, then heads go on from there; n-grams of the text join",
+    help="lets the model guess over a part of its cache and heads go on from there, with n-grams of the text",
     build=f"{__name__}.drafter:TokenSwiftDrafter.build",
     settings=Settings,
     files="model.safetensors with model.medusa_layers and medusa_heads in its config.json",

@@ -44,19 +44,25 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
     ``base`` is the base's config for text. Raises MedusaError that names the first fault: another number of
     heads, a gap, a stranger, a shape, numbers that are none.
     """
-    epsilon = getattr(base, "rms_norm_eps", None)
-    if epsilon is None:
-        raise MedusaError(
-            f"these heads end in an RMS norm as their base does, and {base.model_type} has none: use a base "
-            "such as Llama or Qwen"
-        )
+    epsilon = epsilon_of(base)
     _check_names(state, count, source)
     _check_shapes(state, count, lm_head.shape[1], source)
     linear, before, after = (_stacked(state, count, part) for part in _PARTS)
     tensors = [tensor.to(lm_head.device, lm_head.dtype) for tensor in (linear, before, after)]
     for given, placed in zip((linear, before, after), tensors, strict=True):
         _require_finite(given, placed, source)
-    return TokenSwiftHeads(tensors[0], tensors[1], tensors[2], lm_head.detach(), float(epsilon))
+    return TokenSwiftHeads(tensors[0], tensors[1], tensors[2], lm_head.detach(), epsilon)
+
+
+def epsilon_of(base: Any) -> float:
+    """What the norms of the heads add, as those of their base do. Raises MedusaError for a base without."""
+    epsilon = getattr(base, "rms_norm_eps", None)
+    if epsilon is None:
+        raise MedusaError(
+            f"TokenSwift's heads end in an RMS norm as their base does, and {base.model_type} has none: use "
+            "a base such as Llama or Qwen"
+        )
+    return float(epsilon)
 
 
 def to_public(heads: TokenSwiftHeads) -> State:
