@@ -52,8 +52,13 @@ def recorded(model: Any, features: Features, **inputs: Any) -> Recording:
             f"the queries of {config.model_type} cannot be read, it computes attention in a way of its own: "
             "use another --method"
         )
-    # [B, H, N, D] → [B, N, H · D]
-    return Recording(output.logits, states + [query.transpose(1, 2).flatten(2) for query in queries])
+    count = inputs["input_ids"].shape[1]
+    return Recording(output.logits, states + [_by_row(query, count) for query in queries])
+
+
+def _by_row(query: torch.Tensor, count: int) -> torch.Tensor:
+    """Queries as attention was given them to [B, N, H · D]; of a single row, heads may lie where rows do."""
+    return query.reshape(len(query), -1, count, query.shape[-1]).transpose(1, 2).flatten(2)
 
 
 @contextmanager

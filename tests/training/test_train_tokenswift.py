@@ -1,4 +1,4 @@
-"""The TokenSwift recipe: its loss falls, its heads draft in the engine, and each learns from the right row."""
+"""The TokenSwift recipe: its loss falls, its heads draft, and each learns from the right row."""
 
 from __future__ import annotations
 
