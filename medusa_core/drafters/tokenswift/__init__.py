@@ -28,7 +28,7 @@ class Settings(TreeSettings):
 
     draft_budget: int = setting(
         512,
-        "rows of the text so far that a draft sees; of a shorter text all",
+        "rows of the text so far that the model sees while it drafts; of a shorter text all",
         low=32,
         high=32768,
         step=32,
@@ -38,7 +38,7 @@ class Settings(TreeSettings):
     )
     draft_ngrams: int = setting(
         20,
-        "n-grams of the text, of those that begin with the first guess, that may be merged into the tree",
+        "most frequent n-grams of the text that begin with the first guess, merged into the tree",
         low=0,
         high=64,
         step=1,
