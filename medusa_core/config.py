@@ -55,6 +55,25 @@ class GenerationConfig:
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
     )
+    penalty: float = setting(
+        1.0,
+        "θ of the contextual penalty: logits of recent tokens are divided by it where positive, else "
+        "multiplied; 1 is off, 1.2 TokenSwift's",
+        low=1.0,
+        high=2.0,
+        step=0.05,
+    )
+    penalty_window: int = setting(
+        1024, "how many last tokens the penalty counts, those of the prompt too; 0 is off",
+        low=0, high=65536, step=1,
+    )  # fmt: skip
+    min_p: float = setting(
+        0.0,
+        "above temperature 0, never draw a token less likely than this share of the likeliest; 0 is off",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+    )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=4096, step=1)
     seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
