@@ -25,6 +25,7 @@ from medusa_core.evaluation.peers import PEERS
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
+from medusa_core.text.plural import counted
 
 WIDTH = 100  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # of a method's name that leaves room for the widest figures
@@ -204,7 +205,8 @@ def _spread(figures: dict, key: str, decimals: int) -> str:
 
 def _notes(record: dict) -> list[str]:
     """What the reader of the tables must know of them."""
-    temperature = record["settings"]["temperature"]
+    settings = record["settings"]
+    temperature, window = settings["temperature"], settings["penalty_window"]
     lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
     lines += limit_words(record["methods"])
     peers = [name for name in record["methods"] if name in PEERS]
@@ -213,6 +215,10 @@ def _notes(record: dict) -> list[str]:
         lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
     if temperature > 0:
         lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")
+    if settings["penalty"] > 1 and window:
+        lines.append(f"With a penalty of {settings['penalty']:g} on the last {counted(window, 'token')}.")
+    if settings["min_p"] > 0 and temperature > 0:
+        lines.append(f"With min-p {settings['min_p']:g}.")
     lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
     return lines
 

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     if args.trace:
         write_trace(builder.packed(), Path(args.trace))
     if args.json:
-        print(json.dumps(output, ensure_ascii=False))
+        print(json.dumps(output | {"distinct": builder.distinct()}, ensure_ascii=False))
 
 
 def generation_config(args: argparse.Namespace) -> GenerationConfig:
