@@ -57,19 +57,21 @@ class GenerationConfig:
     )
     penalty: float = setting(
         1.0,
-        "θ of the contextual penalty: logits of recent tokens are divided by it where positive, else "
-        "multiplied; 1 is off, 1.2 TokenSwift's",
+        "divides the logits of recent tokens, multiplies those below 0; 1 is off, TokenSwift has 1.2",
         low=1.0,
         high=2.0,
         step=0.05,
     )
     penalty_window: int = setting(
-        1024, "how many last tokens the penalty counts, those of the prompt too; 0 is off",
-        low=0, high=65536, step=1,
-    )  # fmt: skip
+        1024,
+        "how many of the last tokens are penalised, those of the prompt too; 0 is off",
+        low=0,
+        high=65536,
+        step=1,
+    )
     min_p: float = setting(
         0.0,
-        "above temperature 0, never draw a token less likely than this share of the likeliest; 0 is off",
+        "tokens less likely than this share of the likeliest are never drawn; 0 is off",
         low=0.0,
         high=1.0,
         step=0.01,
@@ -82,6 +84,11 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether the run has a contextual penalty."""
+        return self.penalty != 1 and self.penalty_window > 0
 
     @classmethod
     def of(cls, **values: Any) -> GenerationConfig:

@@ -44,8 +44,7 @@ ROOMS = {
         "loading": "checkpoints drafters engine target",
         "custom_generate": "acceptance checkpoints decoding drafters logits target trees",
         "evaluation": (
-            "acceptance checkpoints decoding drafters engine hardware loading logits summary target text "
-            "trees"
+            "acceptance checkpoints decoding drafters engine hardware loading summary target text trees"
         ),
         "api": "decoding engine evaluation loading options replay trace",
         "training": "acceptance checkpoints drafters engine evaluation loading target text",

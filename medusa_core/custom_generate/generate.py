@@ -34,7 +34,6 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.drafter import MedusaDrafter
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.logits.processor import penalises
 from medusa_core.target.model import Target
 from medusa_core.target.quantization import lm_head_weight
 from medusa_core.trees.tree import Topology, load_tree
@@ -207,8 +206,7 @@ def generate(
 
 def _with_penalty(processors: LogitsProcessorList, penalty: float, window: int) -> LogitsProcessorList:
     """Before the others, since those that leave tokens out must see it. Raises MedusaError."""
-    config = RunConfig(penalty=penalty, penalty_window=window)
-    if not penalises(config):
+    if not RunConfig(penalty=penalty, penalty_window=window).penalises:
         return processors
     return LogitsProcessorList([PenaltyProcessor(penalty, window), *processors])
 

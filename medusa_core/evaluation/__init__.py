@@ -1,5 +1,4 @@
 """Measurements of methods, heads and decoding steps.
 
-Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, loading, logits, summary,
-target, text, trees.
+Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, loading, summary, target, text, trees.
 """

@@ -28,7 +28,6 @@ from medusa_core.acceptance.sampling import COLDEST
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.logits.processor import penalises
 from medusa_core.text.stopping import Stopper
 
 LOOKUP_TOKENS = 10  # drafted at most: what transformers' candidate generator takes when it is not told
@@ -103,7 +102,7 @@ class PeerRunner:
 
         Raises MedusaError for a bad prompt, and PeerError when the peer cannot run.
         """
-        if penalises(self._config):
+        if self._config.penalises:
             raise PeerError(
                 "transformers has no penalty on the last tokens alone: its repetition_penalty counts them all"
             )

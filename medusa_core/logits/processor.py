@@ -51,15 +51,10 @@ class LogitsProcessor:
         return without_unlikely(logits, self._temperature, self._min_p, in_place=own)
 
 
-def penalises(config: GenerationConfig) -> bool:
-    """Whether such a run has a contextual penalty."""
-    return config.penalty != 1 and config.penalty_window > 0
-
-
 def processor_of(config: GenerationConfig) -> LogitsProcessor | None:
     """What a run with these settings does to the logits, None where it leaves them alone."""
     min_p = config.min_p if config.temperature > 0 else 0.0  # the likeliest token always stays
-    penalty = ContextualPenalty(config.penalty, config.penalty_window) if penalises(config) else None
+    penalty = ContextualPenalty(config.penalty, config.penalty_window) if config.penalises else None
     if penalty is None and min_p <= 0:
         return None
     return LogitsProcessor(penalty, min_p, config.temperature)
