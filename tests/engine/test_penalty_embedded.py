@@ -8,8 +8,8 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS
 from medusa_core.loading.load import load_engine
 
-PENALTY = {"penalty": 1.2, "penalty_window": 32}  # tokens leave the window within the run
-NEW = 56
+PENALTY = {"penalty": 1.2, "penalty_window": 48}  # tokens leave the window within the run
+NEW = 96
 
 
 @pytest.fixture(scope="module")
