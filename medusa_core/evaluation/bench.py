@@ -152,9 +152,12 @@ def bench_record(
             "max_new_tokens": config.max_new_tokens,
             "acceptance": config.acceptance,
             "temperature": config.temperature,
-            "penalty": config.penalty,
-            "penalty_window": config.penalty_window,
-            "min_p": config.min_p,
+            **(
+                {"penalty": config.penalty, "penalty_window": config.penalty_window}
+                if config.penalises
+                else {}
+            ),
+            **({"min_p": config.min_p} if config.temperature > 0 and config.min_p > 0 else {}),
             "options": {name: str(value) for name, value in config.options.items()},
             "peers": {name: dict(PEERS[name].arguments) for name in methods if name in PEERS},
         },

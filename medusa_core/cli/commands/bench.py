@@ -206,7 +206,7 @@ def _spread(figures: dict, key: str, decimals: int) -> str:
 def _notes(record: dict) -> list[str]:
     """What the reader of the tables must know of them."""
     settings = record["settings"]
-    temperature, window = settings["temperature"], settings["penalty_window"]
+    temperature = settings["temperature"]
     lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
     lines += limit_words(record["methods"])
     peers = [name for name in record["methods"] if name in PEERS]
@@ -215,9 +215,10 @@ def _notes(record: dict) -> list[str]:
         lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
     if temperature > 0:
         lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")
-    if settings["penalty"] > 1 and window:
-        lines.append(f"With a penalty of {settings['penalty']:g} on the last {counted(window, 'token')}.")
-    if settings["min_p"] > 0 and temperature > 0:
+    if "penalty" in settings:
+        window = counted(settings["penalty_window"], "token")
+        lines.append(f"With a penalty of {settings['penalty']:g} on the last {window}.")
+    if "min_p" in settings:
         lines.append(f"With min-p {settings['min_p']:g}.")
     lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
     return lines
