@@ -16,6 +16,7 @@ from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch
 from medusa_core.drafters import (
+    CacheDrafter,
     Draft,
     Drafter,
     SamplingDrafter,
@@ -218,6 +219,9 @@ class Engine:
             drafter.sample_by(sampling_of(config, generator))
         rule = make_rule(config, generator)
         cache = state.cache if state is not None else None
+        if isinstance(drafter, CacheDrafter):
+            cache = cache if cache is not None else self.target.new_cache(0)
+            drafter.read_cache(cache)
         budget, processor = config.max_new_tokens, processor_of(config)
         return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
