@@ -215,7 +215,10 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
     if not prompt:
         raise MedusaError("the prompt is empty: give at least one token")
     if len(prompt) >= target.context:
-        raise MedusaError(f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt")
+        fix = f" or load the model with {target.context_fix}" if target.context_fix else ""
+        raise MedusaError(
+            f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt{fix}"
+        )
     if min(prompt) < 0 or max(prompt) >= target.vocab_size:
         raise MedusaError(
             f"prompt ids run from {min(prompt)} to {max(prompt)}, the vocabulary from 0 to "

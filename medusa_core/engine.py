@@ -51,6 +51,8 @@ class EngineInfo:
     parameters: int
     draft_parameters: int
     dtype_reason: str
+    context: int = 0  # positions of a text
+    extended: str = ""  # the context in words where it is longer than the trained one
     forward: str = ""  # which forward runs and what it keeps: "lean forward, packed weights, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
     notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors

@@ -179,7 +179,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
     name = "embedded model" if info.base == "embedded" else title or info.base
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
-    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward]
+    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
 
 
