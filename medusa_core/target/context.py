@@ -17,7 +17,7 @@ from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
 
 YARN, WINDOW = "yarn", "window"
 _USUAL = 2048  # positions of a model that names none
-_PLAIN = {"rope_theta", "rope_type", "partial_rotary_factor"}  # settings of rotary positions without a scaling
+_UNSCALED = {"rope_theta", "rope_type", "partial_rotary_factor"}  # settings of rotary positions
 
 
 @dataclass(frozen=True)
@@ -85,26 +85,27 @@ def longer_context(config: Any, length: int, how: str) -> LongerContext:
 def why_not_longer(config: Any, how: str = YARN) -> str:
     """Why the context of a model cannot be extended so; empty where it can."""
     kind = config.model_type
-    if not getattr(config, "max_position_embeddings", None):
-        return f"{kind} does not say with how many positions it was trained"
-    rope = getattr(config, "rope_parameters", None)
+    rope = getattr(config, "rope_parameters", None) or {}
     if not rope and getattr(config, "rope_theta", None):  # a plain Llama that was read without transformers
         rope = {"rope_type": "default"}
-    if not rope:
-        return f"{kind} has positions that are learned or counted, not rotary ones"
-    if any(isinstance(value, dict) for value in rope.values()):
-        return f"{kind} rotates its kinds of layers differently"
-    if (scaling := rope.get("rope_type", "default")) != "default":
-        return f"its positions are scaled already ({scaling})"
-    if other := sorted(rope.keys() - _PLAIN):
-        return f"{kind} has rotary settings of its own ({', '.join(other)})"
-    if how == WINDOW and SLIDING in layer_kinds(config, 1):
-        return f"{kind} has a sliding window of its own"
-    return ""
+    scaling, others = rope.get("rope_type", "default"), sorted(rope.keys() - _UNSCALED)
+    by_layer = any(isinstance(value, dict) for value in rope.values())
+    checks = (
+        (
+            not getattr(config, "max_position_embeddings", None),
+            f"{kind} does not say with how many positions it was trained",
+        ),
+        (not rope, f"{kind} has positions that are learned or counted, not rotary ones"),
+        (by_layer, f"{kind} rotates its kinds of layers differently"),
+        (scaling != "default", f"its positions are scaled already ({scaling})"),
+        (bool(others), f"{kind} has rotary settings of its own ({', '.join(others)})"),
+        (how == WINDOW and SLIDING in layer_kinds(config, 1), f"{kind} has a sliding window of its own"),
+    )
+    return next((reason for fails, reason in checks if fails), "")
 
 
 def stretch(config: Any, longer: LongerContext) -> None:
-    """Set a decoder's config to ``longer``, before its model is built; a window is the target's own affair."""
+    """Set a decoder's config to ``longer``, before its model is built; a window needs nothing there."""
     if longer.how != YARN:
         return
     config.rope_parameters = dict(config.rope_parameters) | {

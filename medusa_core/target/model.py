@@ -49,9 +49,7 @@ _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 class Target:
     """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
 
-    def __init__(
-        self, model: PreTrainedModel | LoadedModel, longer: LongerContext | None = None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel | LoadedModel, longer: LongerContext | None = None) -> None:
         """``longer`` is the context that ``stretch`` has set in the model's config, or a window."""
         self.held = model if isinstance(model, LoadedModel) else LoadedModel(model)
         config = self.config = self.held.config
