@@ -202,6 +202,12 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         running = [run for run in running if run.finish_reason is None]
 
 
+def read_prompt(run: Run) -> None:
+    """Read the prompt into the run's cache and drafter, as its first step would. Raises MedusaError."""
+    with torch.inference_mode():
+        _begin(run.target, [run])
+
+
 def _begin(target: Target, runs: Sequence[Run]) -> None:
     """Read the prompts, in one forward where they are short."""
     texts = [run.opened() for run in runs]

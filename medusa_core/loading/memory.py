@@ -243,9 +243,10 @@ def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -
         yield _alternative(counted, config, f"{flags} together", together)
 
 
-def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> list[tuple[str, str]]:
+def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> list[tuple[str, str | int]]:
     """Settings under which less is needed on the same device, with the values that are smaller."""
-    device, found = placement.device.type, []
+    device = placement.device.type
+    found: list[tuple[str, str | int]] = []
     if placement.dtype.itemsize > torch.bfloat16.itemsize:
         found.append(("dtype", "float16" if device == "mps" else "bfloat16"))
     if counted.shape.packing is None and device != "mps":
@@ -254,14 +255,14 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
             for bits in {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
         ]
     if config.context:
-        found.append(("context", "0"))
+        found.append(("context", 0))
     if (counted.draft.weights or counted.models) and config.heads != NO_HEADS:
         found.append(("heads", NO_HEADS))
     return found
 
 
 def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, Any]) -> Alternative:
-    changed = replace(config, **{name: int(to) if name == "context" else to for name, to in change.items()})
+    changed = replace(config, **change)
     needs = counted.needs(changed, place(changed.device, changed.dtype))
     return Alternative(flags, needs.total, needs.free + needs.spare)
 

@@ -25,7 +25,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_of
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache, first_row_seen
+from medusa_core.target.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
 from medusa_core.target.lean_weights import Layer, LeanWeights
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 from medusa_core.target.rotary import Rotations, rotated, rotations
@@ -72,6 +72,12 @@ class LeanForward:
         return LeanCache(
             len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device, self.masks.only_window
         )
+
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: no more than a window's rows where every layer has one."""
+        w, window = self.weights, self.masks.only_window
+        rows = slots if window is None else min(slots, window_slots(window))
+        return len(w.layers) * w.key_heads * row_bytes(w.head_size) * rows
 
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``."""

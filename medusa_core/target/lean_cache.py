@@ -48,7 +48,12 @@ def lean_cache_row(config: Any) -> int | None:
         return None
     heads = config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers * heads * (2 * size + ONES) * torch.float32.itemsize
+    return int(config.num_hidden_layers * heads * row_bytes(size))
+
+
+def row_bytes(size: int) -> int:
+    """Bytes of a row of one key-value head of ``size`` numbers in one layer."""
+    return (2 * size + ONES) * torch.float32.itemsize
 
 
 class LeanCache(TreeCache):

@@ -11,6 +11,7 @@ N nodes · V vocabulary · d hidden size · L committed rows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -133,6 +134,25 @@ class Target:
         if self.lean is not None:
             return self.lean.new_cache(slots)
         return TreeCache(self.config.num_hidden_layers, slots)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, packed copies of them included."""
+        if self.lean is None or not self.lean.weights.packed:
+            return self.held.nbytes
+        copied = sum(math.prod(product.shape) for product in self.lean.weights.products())
+        return self.held.nbytes + copied * self.dtype.itemsize
+
+    def cache_bytes(self, slots: int) -> int:
+        """What the cache of a run of so many rows takes."""
+        if self.lean is not None:
+            return self.lean.cache_bytes(slots)
+        cache = TreeCache(
+            self.config.num_hidden_layers, 1
+        )  # families keep different things, so one row tells
+        with torch.inference_mode():
+            self.prefill([0], cache)
+        return cache.nbytes * slots
 
     def token_tree(
         self,
