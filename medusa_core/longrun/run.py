@@ -126,13 +126,13 @@ def saved_run(
 
 def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> None:
     """Raise MedusaError that names the first thing in which this run differs from the one in the folder."""
-    for part in ("model", "settings"):
+    for part, words in (("model", "another model"), ("settings", "other settings")):
         before = begun.get(part)
         for name, value in now[part].items():
             if not isinstance(before, dict) or before.get(name) != value:
                 was = before.get(name) if isinstance(before, dict) else None
                 raise MedusaError(
-                    f"the run in {folder} began with another {part} ({name} {_short(was)}, now "
+                    f"the run in {folder} began with {words} ({name} {_short(was)}, now "
                     f"{_short(value)}): give what it began with or choose another --save"
                 )
     if now["prompt"] != begun.get("prompt"):
