@@ -40,14 +40,17 @@ class RunMemory:
         """All of it."""
         return self.weights + self.cache + self.workspace
 
-    def words(self) -> str:
-        """For a person, with what is free."""
+    def parts(self) -> str:
+        """What it consists of, for a person."""
         kind = " (a window)" if self.window else ""
         return (
             f"memory for {self.rows:,} rows: weights {size(self.weights)} + cache {size(self.cache)}{kind} + "
-            f"workspace {size(self.workspace)} = {size(self.total)}; {size(self.free)} are free beside the "
-            "weights"
+            f"workspace {size(self.workspace)} = {size(self.total)}"
         )
+
+    def words(self) -> str:
+        """The same, with what is free."""
+        return f"{self.parts()}; {size(self.free)} are free beside the weights"
 
     def require(self) -> None:
         """Raise MedusaError with the numbers where it does not fit."""

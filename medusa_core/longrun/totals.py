@@ -8,7 +8,7 @@ many were kept. Plain decoding drafts nothing and has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -60,18 +60,21 @@ class Totals:
         phases = {phase: value - before["phase_ms"][phase] for phase, value in now.pop("phase_ms").items()}
         return Totals(**{name: value - before[name] for name, value in now.items()}, phase_ms=phases)
 
+    def mean_ms(self, phase: str) -> float:
+        """Milliseconds of a step in a phase, 0 before the first one."""
+        return self.phase_ms[phase] / self.steps if self.steps else 0.0
+
     def copy(self) -> Totals:
         """The sums as they are now."""
         return Totals(**asdict(self))
 
     def rates(self) -> dict[str, Any]:
         """What a reader wants to know of these steps, as JSON."""
-        steps = max(1, self.steps)
         return {
             "tokens_per_step": round(self.tokens_per_step, 4),
             "tokens_per_second": round(self.tokens_per_second, 3),
             "alpha": None if self.alpha is None else round(self.alpha, 4),
-            "step_ms": {phase: round(value / steps, 4) for phase, value in self.phase_ms.items()},
+            "step_ms": {phase: round(self.mean_ms(phase), 4) for phase in PHASES},
         }
 
     def sums(self) -> dict[str, Any]:
@@ -90,3 +93,15 @@ class Totals:
         if not all(type(value) in (int, float) for value in phases.values()):
             raise ValueError("a phase has no number")
         return cls(**sums)
+
+
+def together(all_of: Iterable[Totals]) -> Totals:
+    """The sums of several runs."""
+    result = Totals()
+    for one in all_of:
+        for name, value in asdict(one).items():
+            if name != "phase_ms":
+                setattr(result, name, getattr(result, name) + value)
+        for phase, value in one.phase_ms.items():
+            result.phase_ms[phase] += value
+    return result

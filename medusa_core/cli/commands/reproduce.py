@@ -236,6 +236,8 @@ def _cells(row: Row) -> dict[str, str]:
         "estimate": _text(row.expected_tokens_per_step, ".2f"),
         "tokens/s": _text(row.tokens_per_second.median, ".0f"),
         "ms/ step": _text(row.step_ms, ".2f"),
+        "α": _text(row.alpha, ".2f"),
+        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
         "overhead": _text(row.overhead, ".2f"),
         "speedup": _spread(row.speedup),
         "quality": _mean(row.quality, 3),
