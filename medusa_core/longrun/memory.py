@@ -18,6 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.target.exact_attention import WEIGHTS_BYTES
+from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
 _COPIES = 3  # of a step's logits that a rule makes
@@ -105,6 +106,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._cuda)
             self._start = torch.cuda.memory_allocated(self._cuda)
             return
+        return_freed_memory()  # what loading has left would hide what the run takes
         self._whole = _reset_peak()
         self._start = self._resident()
 

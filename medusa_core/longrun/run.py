@@ -70,6 +70,7 @@ class SavedRun:
         if self.result is not None:
             return
         engine, files, totals = self._engine, self._files, self.totals
+        self._warm_up()
         peak = PeakMemory(engine.target.output_device)
         state = engine.new_state(len(self._prompt), self.config)
         marked, last = totals.copy(), perf_counter()
@@ -88,6 +89,13 @@ class SavedRun:
                 files.write_text(self.text)
             yield step
             last = perf_counter()
+
+    def _warm_up(self) -> None:
+        """A segment and a few steps: libraries load kernels and make buffers, which are none of the run's."""
+        rows = min(SEGMENT, self._engine.target.context // 2)
+        text = (self._prompt * -(-rows // len(self._prompt)))[:rows]
+        for _ in self._engine.stream(text, self.config.changed(max_new_tokens=2)):
+            pass
 
     def stop(self) -> None:
         """Write the text so far, for a run that is broken off."""

@@ -117,7 +117,7 @@ def read_weights(
     layers = [
         _layer(module, kind == SLIDING, operators) for module, kind in zip(inner.layers, kinds, strict=True)
     ]
-    _return_freed_memory()
+    return_freed_memory()
     return LeanWeights(
         embedding=inner.embed_tokens.weight.detach(),
         layers=layers,
@@ -235,7 +235,7 @@ def _already_joined(parameters: list[nn.Parameter]) -> torch.Tensor | None:
     return first.as_strided((rows, *first.shape[1:]), first.stride())
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Give what the fused originals took back to the system; glibc would keep it, up to half of the model."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none

@@ -12,6 +12,7 @@ from medusa_core.replay.colours import palette
 from ui.figures.palette import plotly_template
 
 HEIGHT = 360
+TICKS = [100, 300, 1000, 3000, 10_000, 30_000, 100_000]
 SPEEDUP, STEP = "Speedup by the length of the text", "Time of a step by the length of the text"
 
 
@@ -54,7 +55,7 @@ def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str
     )  # fmt: skip
     gain.add_hline(y=1, line={"color": colours.text, "dash": "dot", "width": 1})
     for figure, words in ((gain, "speedup over plain decoding"), (time, "ms a step")):
-        figure.update_xaxes(title_text="tokens of the text", type="log")
+        figure.update_xaxes(title_text="tokens of the text", type="log", tickvals=TICKS)
         figure.update_yaxes(title_text=words, rangemode="tozero")
     return [(SPEEDUP, gain), (STEP, time)]
 

@@ -63,13 +63,19 @@ def run(args: argparse.Namespace) -> None:
     print(
         f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
         f"{output['tokens_per_step']:.2f} a step, "
-        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}",
+        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}"
+        + (f" ({_context_words(engine)})" if output["finish_reason"] == "context" else ""),
         file=sys.stderr,
     )
     if builder is not None:
         write_trace(builder.packed(), Path(args.trace))
     if args.json:
         print(json.dumps(output, ensure_ascii=False))
+
+
+def _context_words(engine: Engine) -> str:
+    fix = engine.target.context_fix
+    return engine.target.context_words + (f": load the model with {fix} to go on" if fix else "")
 
 
 def _check_flags(args: argparse.Namespace) -> None:

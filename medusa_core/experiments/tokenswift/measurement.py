@@ -183,7 +183,7 @@ def _notes(
         notes.append(f"Texts identical to plain decoding's, of {len(rounds[0])}: {counts}.")
     notes.append(
         "Tokens/s, speedup and α are those of the whole text up to a length, ms a step those of the steps "
-        "since the length before."
+        "since the length before; reading between steps is not counted."
     )
     return notes
 
