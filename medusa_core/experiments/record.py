@@ -62,6 +62,7 @@ class Row(_Record):
     quality_change: Mean | None = None  # against the untouched model, text by text
     alpha: float | None = None  # of long texts: tokens kept over those that paths could have had
     cache_bytes: int | None = None  # of long texts: the key-value cache at this length
+    distinct_n: list[float] | None = None  # of long texts: share of different pieces of 1 to 4 tokens
     distinct: float | None = None  # share of different three-token pieces among all, 1 = nothing repeats
 
     @property

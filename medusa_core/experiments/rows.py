@@ -77,8 +77,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 def distinct_share(texts: Iterable[Measurement]) -> float | None:
     """Different pieces of three tokens over all of them, within each text; None when texts are shorter."""
+    return distinct_pieces((text.tokens for text in texts), PIECE)
+
+
+def distinct_pieces(texts: Iterable[Sequence[int]], length: int) -> float | None:
+    """The same for pieces of ``length`` tokens: Distinct-n."""
     different = total = 0
     for text in texts:
-        pieces = list(zip(*(text.tokens[i:] for i in range(PIECE)), strict=False))
+        pieces = list(zip(*(text[i:] for i in range(length)), strict=False))
         different, total = different + len(set(pieces)), total + len(pieces)
     return round(different / total, 4) if total else None

@@ -22,6 +22,7 @@ from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
 _COPIES = 3  # of a step's logits that a rule makes
+_BUFFERS = 8 * MIB  # of libraries on a CPU, and gaps between what was freed
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -93,7 +94,8 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     attention = min(WEIGHTS_BYTES, config.num_attention_heads * at_once * rows * each)
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
-    return attention + states + _COPIES * tree * target.vocab_size * each
+    buffers = _BUFFERS if target.output_device.type == "cpu" else 0
+    return attention + states + _COPIES * tree * target.vocab_size * each + buffers
 
 
 class PeakMemory:

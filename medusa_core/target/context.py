@@ -108,7 +108,8 @@ def stretch(config: Any, longer: LongerContext) -> None:
     """Set a decoder's config to ``longer``, before its model is built; a window needs nothing there."""
     if longer.how != YARN:
         return
-    config.rope_parameters = dict(config.rope_parameters) | {
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
+    config.rope_parameters = dict(rope) | {
         "rope_type": "yarn",
         "factor": longer.length / longer.trained,
         "original_max_position_embeddings": longer.trained,

@@ -27,7 +27,9 @@ from medusa_core.target import lean_cache
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.target.features import LAST_HIDDEN
+from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
+from medusa_core.target.static_forward import StaticForward
 
 TRAINED = 32
 TEXT = tiny.random_tokens(150, seed=3)
@@ -115,6 +117,16 @@ def test_a_window_is_that_of_a_mistral(pair, lean):
     torch.testing.assert_close(found, read(target_of(mistral)), atol=1e-4, rtol=1e-3)
     whole, _ = target_of(llama, WINDOWED, lean=lean).read([*TEXT, 4, 8, 9])  # without a cache
     torch.testing.assert_close(whole[-1], alone, atol=1e-4, rtol=1e-3)
+
+
+def test_the_forward_for_gpus_has_the_same_window(pair):
+    """On a CPU, without a recording: it keeps all rows and masks those outside."""
+    target = target_of(pair[0], WINDOWED)
+    found = read(target)
+    weights = read_weights(pair[0], pack=False, kinds=target.layer_kinds)
+    target.lean = StaticForward(weights, target.masks, target.context)
+    torch.testing.assert_close(read(target), found, atol=1e-4, rtol=1e-3)
+    assert target.cache_bytes(300) == target.new_cache(300).nbytes
 
 
 def engine_of(model, longer, *, lean=True):

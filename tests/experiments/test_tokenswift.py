@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+import tiny
 from tiny_experiments import build_setup
 
 from medusa_core.errors import MedusaError
@@ -53,6 +56,9 @@ def test_the_figures_are_those_of_the_long_run(setup, found):
     assert row.tokens_per_step.mean == pytest.approx(LENGTHS[-1] / len(steps), abs=1e-4)
     offered = sum(max(step.tree.depths) + 1 for step in steps)
     assert row.alpha == pytest.approx(sum(len(step.verdict.path) for step in steps) / offered, abs=1e-4)
+    text = tiny.emitted(steps)
+    pairs = list(itertools.pairwise(text))
+    assert row.distinct_n[:2] == pytest.approx([len(set(text)) / 300, len(set(pairs)) / 299], abs=1e-4)
     assert row.cache_bytes == engine.target.cache_bytes(4 + LENGTHS[-1])
     assert "Texts identical to plain decoding's, of 1: medusa 1" in " ".join(found.notes)
     assert "context 368 by YaRN" in found.notes[0]

@@ -123,6 +123,8 @@ class Models:
         # Where others can reach the page, the owner also decides what the weights are held as.
         held = wish if self._policy.free_choice else own
         source = replace(own, model=wish.model, heads=wish.heads, dtype=held.dtype, quantize=held.quantize)
+        if source.model != own.model:
+            source = replace(source, context=0)  # the longer one was asked for the app's own model
         if source == own:
             return None
         self._require(source)

@@ -195,6 +195,7 @@ def _cells(row: Row) -> dict[str, str]:
         "speedup": _spread(row.speedup, 2),
         "quality": _mean(row.quality, 3),
         "change": _mean(row.quality_change, 3, "+"),
+        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "unrepeated": _number(row.distinct, ".2f"),
     }
 

@@ -238,6 +238,7 @@ def _cells(row: Row) -> dict[str, str]:
         "ms/ step": _text(row.step_ms, ".2f"),
         "α": _text(row.alpha, ".2f"),
         "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
+        "distinct 1 to 4": " ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "overhead": _text(row.overhead, ".2f"),
         "speedup": _spread(row.speedup),
         "quality": _mean(row.quality, 3),

@@ -12,7 +12,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import PHASES
 from medusa_core.experiments.record import Row
-from medusa_core.experiments.rows import ratio, spread
+from medusa_core.experiments.rows import distinct_pieces, ratio, spread
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings
@@ -24,6 +24,7 @@ from medusa_core.longrun.totals import Totals, together
 BASELINE, TOKENSWIFT = "none", "tokenswift"
 PAPER_PENALTY = {"penalty": 1.2, "penalty_window": 1024}
 PAPER_MIN_P = 0.1
+MOST_PIECE = 4  # tokens of the pieces whose repetition is counted
 _MARGIN = 64  # positions beyond the longest text, for the last tree
 _WARM_UP = 16  # tokens
 
@@ -152,7 +153,14 @@ def _row(rounds: list[Round], label: str, lengths: Sequence[int], place: int, ca
         speedup=spread(ratios),
         alpha=None if alpha is None else round(alpha, 4),
         cache_bytes=cache_bytes,
+        distinct_n=_distinct([text[label].tokens[: lengths[place]] for texts in rounds for text in texts]),
     )
+
+
+def _distinct(texts: list[list[int]]) -> list[float] | None:
+    """Distinct-1 to 4 within the texts, None where one is too short for them."""
+    found = [distinct_pieces(texts, length) for length in range(1, MOST_PIECE + 1)]
+    return None if None in found else [share for share in found if share is not None]
 
 
 def _sums(rounds: list[Round], label: str, place: int) -> list[Totals]:
