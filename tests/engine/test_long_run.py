@@ -17,12 +17,14 @@ from paths import ROOT
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import method_names
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun import folder, memory, run, segments
 from medusa_core.longrun.folder import RESULT, STEPS, TOKENS
 from medusa_core.longrun.run import saved_run
 from medusa_core.longrun.segments import decode_segments
+from medusa_core.trees.tree import Topology
 
 METHODS = [name for name in method_names() if name != "none"]
 SMALL = {"tree": "cartesian-4x2x2", "draft_top_k": 4, "draft_depth": 3, "draft_nodes": 15}
@@ -186,3 +188,14 @@ def test_the_embedded_model_goes_on_for_thousands_of_tokens(extend, tmp_path, mo
             taken = saved.result["memory"]
             assert taken["measured"] == pytest.approx(taken["estimated"], rel=0.05)
     assert texts[0] == texts[1]
+
+
+def test_a_tree_that_was_chosen_stays_that_of_the_run(engine, tmp_path):
+    """Step times may choose another one tomorrow."""
+    first = with_heads(engine, default_tree=Topology(((0,), (0, 0))))
+    later = with_heads(engine, default_tree=Topology(((0,), (1,))))
+    config = config_of(tree="auto", temperature=0.9)
+    whole = finish(first, config, tmp_path / "whole")
+    killed(first, config, tmp_path / "killed", 45, random.Random(1))
+    assert finish(later, config, tmp_path / "killed") == whole
+    assert finish(later, config, tmp_path / "other") != whole
