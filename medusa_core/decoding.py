@@ -223,6 +223,12 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         running = [run for run in running if run.finish_reason is None]
 
 
+def read_prompt(run: Run) -> None:
+    """Read the prompt into the run's cache and drafter, as its first step would. Raises MedusaError."""
+    with torch.inference_mode():
+        _begin(run.target, [run])
+
+
 def _begin(target: Target, runs: Sequence[Run]) -> None:
     """Read the prompts, in one forward where they are short."""
     texts = [run.opened() for run in runs]
@@ -236,7 +242,10 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
     if not prompt:
         raise MedusaError("the prompt is empty: give at least one token")
     if len(prompt) >= target.context:
-        raise MedusaError(f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt")
+        fix = f" or load the model with {target.context_fix}" if target.context_fix else ""
+        raise MedusaError(
+            f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt{fix}"
+        )
     if min(prompt) < 0 or max(prompt) >= target.vocab_size:
         raise MedusaError(
             f"prompt ids run from {min(prompt)} to {max(prompt)}, the vocabulary from 0 to "

@@ -74,7 +74,7 @@ class RunSummary:
 
     def distinct(self) -> list[float | None]:
         """Distinct-n of the new tokens for n from 1 to 4."""
-        shares = (distinct_n(self.token_ids, n) for n in range(1, MOST + 1))
+        shares = (distinct_n([self.token_ids], n) for n in range(1, MOST + 1))
         return [share if share is None else round(share, 4) for share in shares]
 
     def record(self) -> dict[str, Any]:

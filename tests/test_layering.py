@@ -48,10 +48,13 @@ ROOMS = {
         ),
         "api": "decoding engine evaluation loading options replay trace",
         "training": "acceptance checkpoints drafters engine evaluation loading target text",
-        "experiments": "acceptance drafters engine evaluation hardware loading target text training trees",
+        "longrun": "acceptance decoding drafters engine loading summary target text training trees",
+        "experiments": (
+            "acceptance drafters engine evaluation hardware loading longrun target text training trees"
+        ),
         "cli": (
             "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "
-            "hardware loading options replay text trace training trees"
+            "hardware loading longrun options replay text trace training trees"
         ),
         "__main__": "cli",
     },

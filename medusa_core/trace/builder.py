@@ -172,10 +172,6 @@ class TraceBuilder:
         """What came of the run so far."""
         return self._summary.record()
 
-    def distinct(self) -> list[float | None]:
-        """Distinct-n of the new tokens so far, n from 1 to 4."""
-        return self._summary.distinct()
-
     def _shape_of(self, step: Step) -> _Shape:
         """Looked up only where the tree has another shape than the one before."""
         tree, shape = step.tree, self._shape

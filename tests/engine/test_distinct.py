@@ -14,7 +14,7 @@ from medusa_core.text.distinct import distinct_n
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4))
 def test_it_is_the_share_of_n_grams_that_differ(tokens, n):
     grams = [tuple(tokens[place : place + n]) for place in range(len(tokens) - n + 1)]
-    assert distinct_n(tokens, n) == (len(set(grams)) / len(grams) if grams else None)
+    assert distinct_n([tokens], n) == (len(set(grams)) / len(grams) if grams else None)
 
 
 def test_a_text_in_circles_has_few_and_the_penalty_makes_more(engine):
@@ -25,7 +25,7 @@ def test_a_text_in_circles_has_few_and_the_penalty_makes_more(engine):
         for step in engine.stream(tiny.PROMPT, config):
             summary.add(step)
         assert summary.distinct() == [
-            pytest.approx(distinct_n(summary.token_ids, n), abs=1e-4) for n in range(1, 5)
+            pytest.approx(distinct_n([summary.token_ids], n), abs=1e-4) for n in range(1, 5)
         ]
         shares.append(summary.distinct())
     assert all(with_penalty > without for without, with_penalty in zip(*shares, strict=True))

@@ -123,6 +123,8 @@ class Models:
         # Where others can reach the page, the owner also decides what the weights are held as.
         held = wish if self._policy.free_choice else own
         source = replace(own, model=wish.model, heads=wish.heads, dtype=held.dtype, quantize=held.quantize)
+        if source.model != own.model:
+            source = replace(source, context=0)  # the longer one was asked for the app's own model
         if source == own:
             return None
         self._require(source)
@@ -179,7 +181,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
     name = "embedded model" if info.base == "embedded" else title or info.base
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
-    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward]
+    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
 
 
