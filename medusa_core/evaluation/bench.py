@@ -60,7 +60,7 @@ class Bench:
         self._prompts, self._methods, self._rounds = prompts, methods, rounds
         self._places = places or {}
         self._ceilings = Ceilings(engine)
-        self._others = OtherWork()
+        self._others: OtherWork | None = None
         self._logs: Mapping[str, MethodLog] = {}
         self._left_out: dict[str, str] = {}
 
@@ -70,20 +70,18 @@ class Bench:
         A peer that cannot run here has no figures; "left_out" of the record names it with the reason.
         """
         runners, self._left_out = _runners(self._engine, self._prompts, self._methods, self._config, limit)
-        self._others.begin()
+        self._others = OtherWork()
         for turn in take_turns(runners, self._prompts, self._rounds, limit):
             self._logs = turn.logs
             yield turn
-        self._others.end()
 
     def record(self) -> dict[str, Any] | None:
         """The figures of what all methods have measured alike; None while there is none.
 
         The first call also measures what the machine can do at best.
         """
-        self._others.end()
         logs = complete_part(self._logs)
-        if not logs:
+        if not logs or self._others is None:
             return None
         record = bench_record(self._engine, logs, list(logs), self._config)
         record["machine"] |= self._others.record()

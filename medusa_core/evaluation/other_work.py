@@ -13,29 +13,16 @@ _COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and ni
 
 
 class OtherWork:
-    """Cores that were busy with anything but this process, on average between ``begin`` and ``end``."""
+    """Cores that were busy with anything but this process, on average since it was made."""
 
     def __init__(self) -> None:
-        self._begun: tuple[float, float] | None = None  # seconds of the clock, and of others on all cores
-        self._cores: float | None = None
-
-    def begin(self) -> None:
-        """The measurement begins."""
-        self._begun, self._cores = _now(), None
-
-    def end(self) -> None:
-        """It has ended, or been stopped; only the first call after ``begin`` counts."""
-        if self._begun is None or self._cores is not None:
-            return
-        now = _now()
-        seconds = now[0] - self._begun[0]
-        self._cores = max(0.0, (now[1] - self._begun[1]) / seconds) if seconds > 0 else 0.0
+        self._begun = _now()
 
     def record(self) -> dict[str, Any]:
         """For the record of a machine: its cores, and how many of them others used."""
-        if self._cores is None:
-            return {}
-        return {"cores": psutil.cpu_count() or 1, "other_cores_busy": round(self._cores, 2)}
+        (begun, before), (now, after) = self._begun, _now()
+        cores = (after - before) / (now - begun)
+        return {"cores": psutil.cpu_count() or 1, "other_cores_busy": round(max(0.0, cores), 2)}
 
 
 def is_busy(machine: dict[str, Any]) -> bool:
@@ -54,6 +41,7 @@ def busy_words(machine: dict[str, Any]) -> str:
 
 
 def _now() -> tuple[float, float]:
+    """Seconds of the clock, and those that others have computed on all cores."""
     everything = psutil.cpu_times()._asdict()
     left_out = (*_IDLE, *_COUNTED_ELSEWHERE)
     busy = sum(seconds for name, seconds in everything.items() if name not in left_out)

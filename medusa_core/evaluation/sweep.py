@@ -58,6 +58,11 @@ class SweepTurn:
     done: int
     total: int
 
+    @property
+    def name(self) -> str:
+        """Whose run it was: the value and the method."""
+        return f"{self.case.value} {self.case.config.method}"
+
 
 @dataclass
 class _Round:
@@ -173,12 +178,12 @@ class Sweep:
 def measure_cases(
     cases: Sequence[Case],
     rounds: int,
-    progress: Callable[[Case], None] = lambda case: None,
+    progress: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
     """The points of a whole ``Sweep``; ``progress`` hears whose run has ended. Raises MedusaError."""
     sweep = Sweep(cases, rounds)
     for turn in sweep.turns():
-        progress(turn.case)
+        progress(turn.name)
     return sweep.points()
 
 
@@ -186,7 +191,6 @@ def sweep_record(
     engine: Engine, sweep: str, points: Sequence[dict[str, Any]], notes: Sequence[str], others: OtherWork
 ) -> dict[str, Any]:
     """What ``bench --sweep --json`` prints of points; ``engine`` is the last of those that were measured."""
-    others.end()
     return {
         "machine": machine_record(engine) | others.record(),
         "model": model_record(engine) | ({"dtype": "swept"} if sweep == DTYPE else {}),

@@ -62,7 +62,6 @@ def run(args: argparse.Namespace) -> None:
     records: list[dict[str, Any]] = []
     engine: Engine | None = None
     others = OtherWork()
-    others.begin()
     for load in _loads(sweep, read_settings(LoadConfig, args)):
         engine = _engine(args, load, own, accuracies)
         found, said = _measured(args, sweep, engine, own, accuracies)
@@ -157,8 +156,8 @@ def _with_bar(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         total=len(cases) * rounds, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up"
     ) as bar:
 
-        def progress(case: Case) -> None:
-            bar.set_description_str(f"{case.value} {case.config.method}", refresh=False)
+        def progress(name: str) -> None:
+            bar.set_description_str(name, refresh=False)
             bar.update()
 
         return measure_cases(cases, rounds, progress)
