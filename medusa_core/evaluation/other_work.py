@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -25,12 +26,12 @@ class OtherWork:
         return {"cores": psutil.cpu_count() or 1, "other_cores_busy": round(max(0.0, cores), 2)}
 
 
-def is_busy(machine: dict[str, Any]) -> bool:
+def is_busy(machine: Mapping[str, Any]) -> bool:
     """Whether other programs disturbed what was measured on the machine of a record."""
     return machine.get("other_cores_busy", 0.0) >= BUSY
 
 
-def busy_words(machine: dict[str, Any]) -> str:
+def busy_words(machine: Mapping[str, Any]) -> str:
     """The same in words, empty where the machine was idle otherwise."""
     if not is_busy(machine):
         return ""

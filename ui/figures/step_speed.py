@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import PHASES, drafter_palette, palette
+from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.charts import PHASE_HELP, empty_figure
 from ui.figures.palette import plotly_template
 
 PLAIN, PLUS = "none", "+"
 PLAIN_TITLE = "plain decoding"
-BARS_HEIGHT, CURVES_HEIGHT = 300, 380
-MARK = 56  # pixels of the line that is the limit: a little more than a bar is high
-LEAST = "the least it could take"
+BARS_HEIGHT, CURVES_HEIGHT = 320, 380
+HALF = 0.36  # of a bar's height, where the middles of two are 1 apart
 AXES = {  # what is swept, as the title of the axis
     "nodes": "nodes of the tree, the root included",
     "context": "tokens of the text",
@@ -36,6 +35,11 @@ class StepTime:
     phases: tuple[float, ...]
     limit_ms: float | None = None
     limit_words: str = ""  # what the limit was reckoned from
+
+    @property
+    def whole(self) -> float:
+        """All phases."""
+        return sum(self.phases)
 
 
 @dataclass(frozen=True)
@@ -56,37 +60,43 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
     if not steps:
         return empty_figure(dark, "nothing measured yet")
     colours = palette(dark)
-    figure = _figure(dark, BARS_HEIGHT, barmode="stack")
+    figure = _figure(dark, BARS_HEIGHT, barmode="stack", bargap=2 * (0.5 - HALF))
+    places = list(range(len(steps)))
     names = [_title(step.name) for step in steps]
-    for place, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
-        values = [step.phases[place] for step in steps]
+    for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
+        values = [step.phases[number] for step in steps]
+        shares = [value / (step.whole or 1.0) for value, step in zip(values, steps, strict=True)]
         figure.add_bar(
-            y=names, x=values, orientation="h", name=phase,
-            marker={"color": colour, "line": {"width": 0}},
-            customdata=[value / (sum(step.phases) or 1.0) for value, step in zip(values, steps, strict=True)],
-            hovertemplate=f"%{{y}}, {phase}: %{{x:.3f}} ms, %{{customdata:.0%}} of the step"
+            y=places, x=values, orientation="h", name=phase, marker={"color": colour, "line": {"width": 0}},
+            customdata=list(zip(names, shares, strict=True)),
+            hovertemplate=f"%{{customdata[0]}}, {phase}: %{{x:.3f}} ms, %{{customdata[1]:.0%}} of the step"
             f"<br>{PHASE_HELP[phase]}<extra></extra>",
         )  # fmt: skip
-    for step, name in zip(steps, names, strict=True):
-        figure.add_annotation(
-            x=sum(step.phases), y=name, text=f"{sum(step.phases):.2f} ms", showarrow=False, xanchor="left",
-            xshift=4, font={"color": colours.text},
-        )  # fmt: skip
-    limited = [(step, name) for step, name in zip(steps, names, strict=True) if step.limit_ms is not None]
-    if limited:
-        figure.add_scatter(
-            x=[step.limit_ms for step, _ in limited], y=[name for _, name in limited], mode="markers",
-            name=LEAST, marker={
-                "symbol": "line-ns-open", "size": MARK, "color": colours.text,
-                "line": {"width": 3, "color": colours.text},
-            },
-            customdata=[step.limit_words for step, _ in limited],
-            hovertemplate="%{y}: at least %{x:.3f} ms<br>%{customdata}<extra></extra>",
-        )  # fmt: skip
-    longest = max(sum(step.phases) for step in steps)
-    figure.update_xaxes(title_text="milliseconds of one step", range=[0, 1.22 * longest])
-    figure.update_yaxes(autorange="reversed", showgrid=False)
+    _add_limits(figure, steps, colours)
+    longest = max([step.whole for step in steps] + [step.limit_ms or 0.0 for step in steps])
+    figure.update_xaxes(title_text="milliseconds of one step", range=[0, 1.04 * longest])
+    labels = [f"{name}<br>{step.whole:.2f} ms" for name, step in zip(names, steps, strict=True)]
+    figure.update_yaxes(
+        tickvals=places, ticktext=labels, range=[len(steps) - 0.5, -0.5], showgrid=False, ticks=""
+    )
     return figure.update_layout(legend={"y": -0.34})
+
+
+def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) -> None:
+    """A line across each bar, a little higher than it."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    said: list[str] = []
+    for place, step in enumerate(steps):
+        if step.limit_ms is not None:
+            x += [step.limit_ms] * 3 + [None]
+            y += [place - HALF - 0.06, place, place + HALF + 0.06, None]
+            said += [f"{_title(step.name)}: at least {step.limit_ms:.3f} ms<br>{step.limit_words}"] * 3 + [""]
+    if x:
+        figure.add_scatter(
+            x=x, y=y, mode="lines", name="limit", line={"color": colours.text, "width": 3},
+            hovertext=said, hoverinfo="text",
+        )  # fmt: skip
 
 
 def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool = False) -> go.Figure:
@@ -131,7 +141,7 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
     if any(point.limit_ms is not None for point in points):
         figure.add_scatter(
             x=values, y=[point.limit_ms for point in points], mode="lines+markers",
-            name=f"{_title(name)}: {LEAST}", line={"color": colour, "width": 1.5, "dash": "dot"},
+            name=f"{_title(name)}: limit", line={"color": colour, "width": 1.5, "dash": "dot"},
             marker={"symbol": "line-ew-open", "size": 9, "color": colour},
             hovertemplate=f"{_title(name)}, %{{x}}: at least %{{y:.3f}} ms<extra></extra>",
         )  # fmt: skip

@@ -47,14 +47,15 @@ class Effort:
     rounds: int
     seconds: float
 
-    def within(self, seconds_per_token: float, runs: int) -> Effort:
+    def within(self, seconds_per_token: float, runs: int, fewest: int = 2) -> Effort:
         """The effort that takes its seconds when ``runs`` write every prompt at plain decoding's pace.
 
-        First fewer prompts are written, then fewer rounds and tokens; a slow model may still take longer.
+        First fewer prompts are written, down to ``fewest``, then fewer rounds and tokens; a slow model may
+        still take longer.
         """
         whole = self.prompts * self.tokens * self.rounds * runs * seconds_per_token
         share = min(1.0, self.seconds / whole)
-        prompts = max(2, int(self.prompts * share))
+        prompts = max(fewest, int(self.prompts * share))
         share *= self.prompts / prompts
         rounds = max(1, int(self.rounds * min(1.0, share)))
         share *= self.rounds / rounds
@@ -168,12 +169,13 @@ def _sweep(
         swept_dtypes,
     )
 
-    own = engine.info.dtype
-    dtypes = swept_dtypes(engine.target.device.type) if part == DTYPE else (own,)
+    own = engine
+    dtypes = swept_dtypes(own.target.device.type) if part == DTYPE else (own.info.dtype,)
     values, note = fitting(part, engine, VALUES.get(part, ()))
     prompts = shipped_prompts(engine)
     cases = len(dtypes) * max(1, len(values)) * (1 if part == NODES else len(methods))
-    flags, effort = yield from _fitted(engine, prompts, methods, effort, cases, limit)
+    texts = len(filling(prompts, max(values))) if part == BATCH else 0
+    flags, effort = yield from _fitted(engine, prompts, methods, effort, cases, limit, texts)
     config = config.changed(max_new_tokens=effort.tokens)
     prompts = filling(prompts[: effort.prompts], max(values) if part == BATCH else 0)
     others = OtherWork()
@@ -184,7 +186,8 @@ def _sweep(
         return SpeedUpdate(status=status, part=part, record=record, flags=(*flags, "--sweep", part))
 
     for dtype in dtypes:
-        if dtype != engine.info.dtype:
+        engine = own
+        if dtype != own.info.dtype:
             yield Loading(status=Words("Loading the model in {0}…", dtype))
             engine = _in_dtype(source, dtype)
         in_turn = cases_of(part, engine, methods, config, prompts, values)
@@ -194,7 +197,7 @@ def _sweep(
         points += sweep.points()
         if limit.stopped:
             break
-        yield found(MEASURED, ())
+        yield found(MEASURED if dtype == dtypes[-1] else Words("Measured in {0}.", dtype), ())
     if limit.stopped:
         yield found(STOPPED, ()) if points else Update(status=NOTHING)
 
@@ -223,15 +226,21 @@ def _fitted(
     effort: Effort,
     runs: int,
     limit: Limit,
+    texts: int = 0,
 ) -> Generator[Update, None, tuple[tuple[str, ...], Effort]]:
-    """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it."""
+    """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it.
+
+    ``texts`` are those that a run needs in any case, where it needs more than the prompts.
+    """
     from medusa_core.evaluation.turns import measure_run  # noqa: PLC0415
 
     yield Update(status=Words("Warming up…"))
     short = GenerationConfig.of(method=PLAIN_METHOD, max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
     for _ in range(2):  # the first run pays for memory and the choice of kernels
         found = measure_run(engine, prompts[0], short, limit)
-    fitted = effort.within(found.phase_ms["total"] / 1000 / found.steps, runs)
+    seconds = found.phase_ms["total"] / 1000 / found.steps
+    effort = replace(effort, prompts=max(texts, min(effort.prompts, len(prompts))))
+    fitted = effort.within(seconds, runs, max(2, texts))
     flags = ["--methods", ",".join(methods), "--max-new-tokens", str(fitted.tokens)]
     flags += ["--runs", str(fitted.rounds)]
     if fitted.prompts < len(prompts):

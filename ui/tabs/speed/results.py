@@ -14,7 +14,7 @@ from medusa_core.replay.colours import PHASES
 from ui.figures.step_speed import StepTime, SweepPoint
 from ui.records.words import Words, amount, joined, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
-from ui.tabs.speed.words import limit_words, table_rows, what_limits, where_words
+from ui.tabs.speed.words import busy_words, limit_words, table_rows, what_limits, where_words
 
 STEPS_FILE, TREES_FILE = "experiments/spec-bench.json", "experiments/figure4.json"  # among the assets
 STORED_METHODS = ("none", "medusa")
@@ -22,9 +22,11 @@ STORED_TREES = {"plain decoding": "none", "optimised": "medusa"}  # series of fi
 UNKNOWN = Words("Press Measure to learn what limits a step on this machine.")
 
 
-@dataclass(frozen=True)
+@dataclass(
+    frozen=True, eq=False
+)  # compared and hashed as objects: a gr.State is, and records are dictionaries
 class Results:
-    """The newest record of each part, by its name."""
+    """The newest record of each part, by its name, and what is stored of those that were not measured."""
 
     records: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     steps: tuple[StepTime, ...] = ()  # stored, until a step is measured
@@ -57,6 +59,11 @@ class Results:
         record = self.records.get(STEP)
         return self.step_origin if record is None else where_words(record)
 
+    def warning(self) -> str:
+        """That the machine was busy, where it was."""
+        record = self.records.get(STEP)
+        return "" if record is None else busy_words(record["machine"])
+
     def points(self, sweep: str) -> Sequence[SweepPoint]:
         """The curves of a sweep."""
         record = self.records.get(sweep)
@@ -65,7 +72,9 @@ class Results:
     def where_swept(self, sweep: str) -> str:
         """What they were measured on."""
         record = self.records.get(sweep)
-        return self.sweep_origin.get(sweep, "") if record is None else where_words(record)
+        if record is None:
+            return self.sweep_origin.get(sweep, "")
+        return sentences(where_words(record), busy_words(record["machine"]))
 
 
 def stored_results(assets: Path) -> Results:

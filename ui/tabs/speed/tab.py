@@ -26,7 +26,7 @@ from ui.tabs.speed.words import CAPTION, command_line
 INTRO = """
 <p class="note">A step cannot be faster than its bytes take at this machine’s bandwidth, nor than its
 operations take at its peak. Measure finds both, times the steps of plain decoding and of a method in turn,
-and draws the least time as a line on the bars: what lies right of the line could be saved.</p>
+and draws the least time as a line on the bars, the limit: what lies right of it could be saved.</p>
 """
 CURVES_NOTE = """<p class="note">What to see: nodes and texts at once are cheap as long as a step waits for
 memory, and cost in proportion once it computes; a longer text should hardly change a step.</p>"""
@@ -71,6 +71,7 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             words = TextLine(stored.sentence(), elem_id="speed-words", elem_classes="status")
+            warning = TextLine(elem_id="speed-warning", elem_classes="status")
             where = TextLine(stored.where(), elem_id="speed-where", elem_classes="badge")
             bars = gr.Plot(label="Milliseconds of a step by phase, and its limit", elem_id="speed-bars")
             table = html_part(_table(stored), "speed-table")
@@ -95,7 +96,7 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
     # A new record's change draws it; the charts are no outputs of the stream.
     gr.on(
         [tab.select, results.change, part.input], draw, [results, part, dark],
-        [words, where, bars, table, curves, where_swept],
+        [words, warning, where, bars, table, curves, where_swept],
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
     )  # fmt: skip
     packed = save.click(_packed, [results, part], [text, bar.status], queue=False, **QUIET)
@@ -109,6 +110,7 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     sweep = part if part != STEP else swept[-1] if swept else NODES
     return (
         results.sentence(),
+        results.warning(),
         results.where(),
         step_bars(results.step_times(), dark),
         _table(results),

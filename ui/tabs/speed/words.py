@@ -24,13 +24,14 @@ from ui.records.lanes import PLAIN_METHOD
 from ui.records.words import Words, amount, joined, sentences
 
 PART_NAMES = {
-    MEMORY: "reading memory",
-    ARITHMETIC: "arithmetic",
-    OVERHEAD: "overhead of many small operations",
-    DRAFTING: "making the guesses",
-    HOST: "the loop around the forward",
-    FORWARD: "the forward",
+    MEMORY: "memory {0}",
+    ARITHMETIC: "arithmetic {0}",
+    OVERHEAD: "overhead {0}",
+    DRAFTING: "drafting {0}",
+    HOST: "loop {0}",
+    FORWARD: "forward {0}",
 }
+SWEPT = "swept"  # of a record over dtypes
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
     "decoding. The least is what its bytes or its operations take at what was measured of this machine."
@@ -55,13 +56,13 @@ def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> 
     took, part, share = f"{found.step_ms:.2f}", f"{found.ms:.2f}", f"{found.share:.0%}"
     if found.kind == MEMORY:
         return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is the speed of the memory: only fewer "
-            "bytes would make it faster.", step, took, _least(found, figures), share,
+            "On this machine {0} takes {1} ms; {2}, so {3} of it is waiting for memory, which only fewer "
+            "bytes would shorten.", step, took, _least(found, figures), share,
         )  # fmt: skip
     if found.kind == ARITHMETIC:
         return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is arithmetic: only fewer nodes or a "
-            "smaller dtype would make it faster.", step, took, _least(found, figures), share,
+            "On this machine {0} takes {1} ms; {2}, so {3} of it is arithmetic, which only fewer nodes or "
+            "a narrower dtype would shorten.", step, took, _least(found, figures), share,
         )  # fmt: skip
     if found.kind == OVERHEAD:
         return Words(
@@ -91,9 +92,9 @@ def _least(found: Bottleneck, figures: Mapping[str, Any]) -> Words:
     work, ms = limits["phases"]["verify"], f"{found.limit_ms:.2f}"
     if found.bound == MEMORY:
         read, rate = bytes_words(work["bytes"]), rate_words(limits["bandwidth"])
-        return Words("reading its {0} once at {1} takes {2} ms", read, rate, ms)
+        return Words("reading weights and cache once, {0} at {1}, takes {2} ms", read, rate, ms)
     done, rate = flops_words(work["flops"]), f"{flops_words(limits['peak'])}/s"
-    return Words("its {0} at {1} take {2} ms", done, rate, ms)
+    return Words("its arithmetic, {0} at {1}, takes {2} ms", done, rate, ms)
 
 
 def limit_words(figures: Mapping[str, Any]) -> str:
@@ -105,21 +106,26 @@ def limit_words(figures: Mapping[str, Any]) -> str:
 
 
 def where_words(record: Mapping[str, Any]) -> Words:
-    """Model, machine and what else it did, with a warning where that was much."""
+    """Model, machine and what else it did."""
     model, machine = record["model"], record["machine"]
+    dtype = Words("several dtypes") if model["dtype"] == SWEPT else model["dtype"]
     said = Words(
-        "Measured just now: {0} in {1} on {2}.", model["name"], model["dtype"],
+        "Measured just now: {0} in {1} on {2}.", model["name"], dtype,
         joined(", ", [machine["processor"], amount(machine["threads"], "thread")]),
     )  # fmt: skip
     others, cores = f"{machine['other_cores_busy']:.1f}", machine["cores"]
-    if is_busy(machine):
-        load = Words(
-            "But other programs used {0} of {1} cores meanwhile, so that these times are too long: "
-            "measure again when they have ended.", others, cores,
-        )  # fmt: skip
-    else:
-        load = Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
+    load = Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
     return sentences(said, load, *map(str, record.get("notes", ())))
+
+
+def busy_words(machine: Mapping[str, Any]) -> str:
+    """A warning where other programs disturbed what was measured, else nothing."""
+    if not is_busy(machine):
+        return ""
+    return Words(
+        "These times are too long: other programs used {0} of {1} cores meanwhile. Measure again when they "
+        "have ended.", f"{machine['other_cores_busy']:.1f}", machine["cores"],
+    )  # fmt: skip
 
 
 def table_rows(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -134,7 +140,7 @@ def table_rows(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]
             "least ms": f"{one['limits']['limit_ms']:.2f}" if "limits" in one else "",
             "overhead": f"{one['overhead']:.2f}",
             "speedup": _spread(one, "speedup", 2),
-            "largest part": f"{PART_NAMES[found.kind]}, {found.share:.0%}",
+            "largest part": PART_NAMES[found.kind].format(f"{found.share:.0%}"),
         }
         for name, one in methods.items()
         for found in [bottleneck(one)]
