@@ -29,17 +29,16 @@ NOTHING = "not measured yet: choose it, then press Measure"
 
 @dataclass(frozen=True)
 class StepTime:
-    """A method's mean step: ``phases`` in the order of PHASES, in ms; no limit where none is known."""
+    """A method's step, and its ``phases`` in the order of PHASES, in ms; no limit where none is known.
+
+    All are medians, so that the phases need not add up to the step to the last digit.
+    """
 
     name: str
+    ms: float
     phases: tuple[float, ...]
     limit_ms: float | None = None
     limit_words: str = ""  # what the limit was reckoned from
-
-    @property
-    def whole(self) -> float:
-        """All phases."""
-        return sum(self.phases)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
     names = [_title(step.name) for step in steps]
     for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
         values = [step.phases[number] for step in steps]
-        shares = [value / (step.whole or 1.0) for value, step in zip(values, steps, strict=True)]
+        shares = [value / (step.ms) for value, step in zip(values, steps, strict=True)]
         figure.add_bar(
             y=places, x=values, orientation="h", name=phase, marker={"color": colour, "line": {"width": 0}},
             customdata=list(zip(names, shares, strict=True)),
@@ -73,9 +72,9 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
             f"<br>{PHASE_HELP[phase]}<extra></extra>",
         )  # fmt: skip
     _add_limits(figure, steps, colours)
-    longest = max([step.whole for step in steps] + [step.limit_ms or 0.0 for step in steps])
+    longest = max([step.ms for step in steps] + [step.limit_ms or 0.0 for step in steps])
     figure.update_xaxes(title_text="milliseconds of one step", range=[0, 1.04 * longest])
-    labels = [f"{name}<br>{step.whole:.2f} ms" for name, step in zip(names, steps, strict=True)]
+    labels = [f"{name}<br>{step.ms:.2f} ms" for name, step in zip(names, steps, strict=True)]
     figure.update_yaxes(
         tickvals=places, ticktext=labels, range=[len(steps) - 0.5, -0.5], showgrid=False, ticks=""
     )

@@ -85,9 +85,12 @@ def stored_results(assets: Path) -> Results:
         of_all = {row.series: row for row in steps.rows if row.label == ALL}
         rows = {name: of_all[name] for name in STORED_METHODS if name in of_all}
         unlimited = Words("The least time of a step was not measured there.")
+        times = [
+            StepTime(name, row.step_ms, _phases(row.step_ms, row.phase_ms)) for name, row in rows.items()
+        ]
         found = replace(
             found,
-            steps=tuple(StepTime(name, _phases(row.step_ms, row.phase_ms)) for name, row in rows.items()),
+            steps=tuple(times),
             rows=tuple(_cells(name, row) for name, row in rows.items()),
             step_origin=sentences(_origin(steps), unlimited),
         )
@@ -126,8 +129,8 @@ def _phases(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
 def _step(name: str, figures: Mapping[str, Any]) -> StepTime:
     phases = _phases(figures["step_ms"], figures["phase_ms"])
     if "limits" not in figures:
-        return StepTime(name, phases)
-    return StepTime(name, phases, figures["limits"]["limit_ms"], limit_words(figures))
+        return StepTime(name, figures["step_ms"], phases)
+    return StepTime(name, figures["step_ms"], phases, figures["limits"]["limit_ms"], limit_words(figures))
 
 
 def _point(point: Mapping[str, Any]) -> SweepPoint:

@@ -106,7 +106,7 @@ def limit_words(figures: Mapping[str, Any]) -> str:
 
 
 def where_words(record: Mapping[str, Any]) -> Words:
-    """Model, machine and what else it did."""
+    """Model and machine, and what else that did where it was little."""
     model, machine = record["model"], record["machine"]
     dtype = Words("several dtypes") if model["dtype"] == SWEPT else model["dtype"]
     said = Words(
@@ -114,7 +114,7 @@ def where_words(record: Mapping[str, Any]) -> Words:
         joined(", ", [machine["processor"], amount(machine["threads"], "thread")]),
     )  # fmt: skip
     others, cores = f"{machine['other_cores_busy']:.1f}", machine["cores"]
-    load = Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
+    load = "" if is_busy(machine) else Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
     return sentences(said, load, *map(str, record.get("notes", ())))
 
 
