@@ -1,6 +1,6 @@
 """The speed of a step on the visitor's model: by phase beside its limit, or along a sweep, as ``bench`` does.
 
-Greedy, on the shipped prompts, so that the command line measures the same.
+Greedy, on the page's examples in their order, which are those that the command line takes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STEP, NODES, CONTEXT, BATCH, DTYPE = "step", "nodes", "context", "batch", "dtype"
 PARTS = (STEP, NODES, CONTEXT, BATCH, DTYPE)
+LEAST_TOKENS = 16  # of a run, so that its steps outweigh its start
 STOPPED = Words("Stopped: what is shown was measured until then.")
 NOTHING = Words("Stopped before each had its turn: nothing new is shown rather than half of it.")
 MEASURED = Words("Measured.")
@@ -55,11 +56,11 @@ class Effort:
         """
         whole = self.prompts * self.tokens * self.rounds * runs * seconds_per_token
         share = min(1.0, self.seconds / whole)
-        prompts = max(fewest, int(self.prompts * share))
+        prompts = max(min(fewest, self.prompts), int(self.prompts * share))
         share *= self.prompts / prompts
         rounds = max(1, int(self.rounds * min(1.0, share)))
         share *= self.rounds / rounds
-        tokens = max(16, int(self.tokens * min(1.0, share)))
+        tokens = max(min(LEAST_TOKENS, self.tokens), int(self.tokens * min(1.0, share)))
         return replace(self, prompts=prompts, rounds=rounds, tokens=tokens)
 
 
@@ -81,6 +82,7 @@ class SpeedRequest(Request):
 
     part: str
     method: str
+    texts: tuple[str, ...]  # what is continued: the examples of the page
     effort: Effort = QUICK
     visitor: Selection = field(default_factory=Selection)
 
@@ -101,8 +103,9 @@ class SpeedRequest(Request):
         engine, config = yield from ready(engines, self._settings())
         methods = list(dict.fromkeys((PLAIN_METHOD, config.method)))
         limit = Limit(lambda: flag.stopped)
+        prompts = [engine.encode(text) for text in self.texts]
         if self.part == STEP:
-            yield from _step(engine, methods, config, self.effort, limit)
+            yield from _step(engine, prompts, methods, config, self.effort, limit)
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
             raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
@@ -111,7 +114,7 @@ class SpeedRequest(Request):
             raise MedusaError(
                 "over dtypes the model is loaded anew, without heads trained here: sweep another"
             )
-        yield from _sweep(self.part, engine, source, methods, config, self.effort, limit)
+        yield from _sweep(self.part, engine, source, prompts, methods, config, self.effort, limit)
 
     def _settings(self) -> RunSettings:
         return RunSettings(
@@ -125,13 +128,16 @@ class SpeedRequest(Request):
 
 
 def _step(
-    engine: Engine, methods: list[str], config: GenerationConfig, effort: Effort, limit: Limit
+    engine: Engine,
+    prompts: list[list[int]],
+    methods: list[str],
+    config: GenerationConfig,
+    effort: Effort,
+    limit: Limit,
 ) -> Generator[Update, None, None]:
     """A step of each method, by phase."""
     from medusa_core.evaluation.bench import Bench  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.evaluation.prompts import shipped_prompts  # noqa: PLC0415
 
-    prompts = shipped_prompts(engine)
     flags, effort = yield from _fitted(engine, prompts, methods, effort, len(methods), limit)
     prompts = prompts[: effort.prompts]
     bench = Bench(engine, prompts, methods, config.changed(max_new_tokens=effort.tokens), effort.rounds)
@@ -151,6 +157,7 @@ def _sweep(
     part: str,
     engine: Engine,
     source: LoadConfig,
+    prompts: list[list[int]],
     methods: list[str],
     config: GenerationConfig,
     effort: Effort,
@@ -158,7 +165,6 @@ def _sweep(
 ) -> Generator[Update, None, None]:
     """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
     from medusa_core.evaluation.other_work import OtherWork  # noqa: PLC0415
-    from medusa_core.evaluation.prompts import shipped_prompts  # noqa: PLC0415
     from medusa_core.evaluation.sweep import (  # noqa: PLC0415
         VALUES,
         Sweep,
@@ -172,7 +178,6 @@ def _sweep(
     own = engine
     dtypes = swept_dtypes(own.target.device.type) if part == DTYPE else (own.info.dtype,)
     values, note = fitting(part, engine, VALUES.get(part, ()))
-    prompts = shipped_prompts(engine)
     cases = len(dtypes) * max(1, len(values)) * (1 if part == NODES else len(methods))
     texts = len(filling(prompts, max(values))) if part == BATCH else 0
     flags, effort = yield from _fitted(engine, prompts, methods, effort, cases, limit, texts)

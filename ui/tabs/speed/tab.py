@@ -15,6 +15,7 @@ from ui.components.events import QUIET
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
+from ui.records.examples import example_prompts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
@@ -80,11 +81,13 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
             gr.HTML(CURVES_NOTE, apply_default_css=False)
     results, text, dark = gr.State(stored), gr.Textbox(visible=False), gr.Checkbox(visible=False)
     public = session.policy.public
+    kinds = example_prompts(session.assets)
+    texts = tuple(prompt["text"] for kind in kinds for prompt in kind["prompts"])
 
     def work(
         flag: StopFlag, part: str, name: str, effort: str, known: Results, chosen: Selection
     ) -> Iterator[tuple[Any, ...]]:
-        request = SpeedRequest(part, name, EFFORTS.get(effort, QUICK), chosen)
+        request = SpeedRequest(part, name, texts, EFFORTS.get(effort, QUICK), chosen)
         for update in session.run(request, flag):
             drawn: tuple[Any, ...] = (gr.skip(), gr.skip())
             if isinstance(update, SpeedUpdate):
