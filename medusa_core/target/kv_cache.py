@@ -96,6 +96,11 @@ class TreeCache(Cache):
         self.slots = slots
 
     @property
+    def tree_layers(self) -> Sequence[TreeLayer]:
+        """Its layers."""
+        return self._layers
+
+    @property
     def length(self) -> int:
         """Committed rows, the same in every layer."""
         return self._layers[0].length

@@ -9,6 +9,7 @@ N rows of a forward · L committed rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,22 @@ class LayerMasks:
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
+    def build_together(
+        self, texts: Sequence[tuple[torch.Tensor, torch.Tensor, int]], dtype: torch.dtype
+    ) -> Mask:
+        """``build`` for several texts in one forward: [B, 1, N, W], each on the right below.
+
+        ``texts`` has allowed rows, depths and committed rows of each, as ``build`` takes them.
+        """
+        rows = max(len(depths) for _, depths, _ in texts)
+        width = max(len(depths) + length for _, depths, length in texts)
+        seen = [self.visible(*text) for text in texts]
+        masks = {
+            kind: mask_for(self.kernel, padded_masks([one[kind] for one in seen], rows, width), dtype)
+            for kind in self.kinds
+        }
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
     def visible(self, allowed: torch.Tensor, depths: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
         """Which rows see which, by kind of layer: bool [N, L + N]."""
         full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
@@ -108,3 +125,17 @@ def mask_for(kernel: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Te
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(
         ~allowed, torch.finfo(dtype).min
     )
+
+
+def padded_masks(seen: Sequence[torch.Tensor], rows: int, width: int) -> torch.Tensor:
+    """Who sees whom, bool [n, w] of each text, as [B, 1, ``rows``, ``width``] on the right below.
+
+    A row that only fills up sees the last slot, since a softmax over nothing is no number.
+    """
+    result = seen[0].new_zeros(len(seen), 1, rows, width)
+    result[..., -1] = True
+    for text, mask in enumerate(seen):
+        count, known = mask.shape
+        result[text, 0, rows - count :, :] = False
+        result[text, 0, rows - count :, width - known :] = mask
+    return result

@@ -22,6 +22,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.target.forward import Forward, Part, Rows
 from medusa_core.target.forward_choice import ForwardChoice
+from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.loaded_model import LoadedModel
 from medusa_core.target.masks import SLIDING, LayerMasks
@@ -96,6 +97,12 @@ class Target:
         return f"the context holds {self.context}" + (
             f", since {self.context_note}" if self.context_note else ""
         )
+
+    @property
+    def reads_together(self) -> bool:
+        """Whether several texts may share a forward of transformers' model: else each has its own."""
+        # A dynamic rotation follows the longest text of the forward.
+        return self.held.is_proven and not _rotations(self.config) & {"dynamic", "longrope"}
 
     def on_its_threads(self) -> AbstractContextManager[Callable[[], None]]:
         """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
@@ -187,16 +194,38 @@ class Target:
         return self._results(output, rows.layers)
 
     def _forward_all(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        if self.lean is None:  # transformers' models take one cache for all texts of a batch
-            return [self._forward(part.rows, part.cache) for part in parts]
         for part in parts:
             part.cache.require(len(part.rows.tokens))
-        return [_side_by_side(*outputs) for outputs in self.lean.together(parts)]
+        if self.lean is not None:
+            return [_side_by_side(*outputs) for outputs in self.lean.together(parts)]
+        if not self.reads_together:
+            return [self._forward(part.rows, part.cache) for part in parts]
+        return self._forward_together(parts)
 
-    def _results(self, output: Any, layers: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and the hidden states of ``layers`` side by side, where the heads are."""
-        states = [output.hidden_states[layer][0] for layer in layers]
-        logits, features = _side_by_side(output.logits[0], states)
+    def _forward_together(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """One forward of transformers' model for several texts, the shorter ones padded on the left."""
+        first, counts = parts[0].rows, [len(part.rows.tokens) for part in parts]
+        places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
+        output = self.model(
+            input_ids=padded([part.rows.tokens for part in parts]),
+            attention_mask=self.masks.build_together(places, self.dtype),
+            position_ids=padded([depths + length for _, depths, length in places]),
+            past_key_values=JointCache([part.cache for part in parts], counts),
+            use_cache=True,
+            output_hidden_states=bool(first.layers),
+            **({"logits_to_keep": first.kept} if self.held.limits_head else {}),
+        )
+        return [self._results(output, first.layers, text, count) for text, count in enumerate(counts)]
+
+    def _results(
+        self, output: Any, layers: tuple[int, ...], text: int = 0, count: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and the hidden states of ``layers`` side by side, where the heads are.
+
+        Those of the last ``count`` rows of a text of a batch, 0: of all.
+        """
+        states = [output.hidden_states[layer][text, -count:] for layer in layers]
+        logits, features = _side_by_side(output.logits[text, -count:], states)
         # A model spread over devices hands its results back where the token ids came from.
         return logits.to(self.output_device), features.to(self.output_device)
 
@@ -264,8 +293,7 @@ def _require_causal(config: Any) -> None:
 def _context_of(config: Any) -> _Context:
     """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
     context = _Context(getattr(config, "max_position_embeddings", None) or 2048)
-    rope = getattr(config, "rope_parameters", None) or {}
-    for settings in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+    for settings in _rotary_settings(config):
         if settings.get("rope_type") != "longrope":
             continue
         short = settings["original_max_position_embeddings"]
@@ -275,6 +303,16 @@ def _context_of(config: Any) -> _Context:
                 short, f"beyond {short} positions {kind} rotates differently, and committed keys keep theirs"
             )
     return context
+
+
+def _rotary_settings(config: Any) -> list[dict[str, Any]]:
+    """Those of all layers, and of each kind of layer where the kinds differ."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
+
+
+def _rotations(config: Any) -> set[str | None]:
+    return {settings.get("rope_type") for settings in _rotary_settings(config)}
 
 
 def _inside_window(context: _Context, masks: LayerMasks, kind: str) -> _Context:

@@ -63,7 +63,6 @@ def test_each_row_is_the_single_run(engine, settings, size):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_every_family_decodes_a_batch(name):
-    """Those without a lean forward one after the other."""
     engine = tiny.build_engine(family_model(name), None, tokenizer=False)
     config = GenerationConfig.of(method="ngram", max_new_tokens=12)
     prompts = [tiny.random_tokens(length, seed=length) for length in (5, 3, 12)]
