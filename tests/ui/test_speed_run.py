@@ -11,6 +11,7 @@ from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate
+from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.speed.results import Results
 
@@ -96,6 +97,10 @@ def test_other_sweeps(session, part, values):
 def test_what_cannot_be_measured_is_refused(session, load, assets):
     (update,) = session.run(SpeedRequest("speed", "medusa", TEXTS), StopFlag())
     assert "is nothing to measure: choose one of step, nodes" in update.status
+    public = Session(load, assets, Policy(public=True))
+    *_, last = public.run(SpeedRequest(DTYPE, "none", TEXTS, SHORT), StopFlag())
+    assert last.problem
+    assert last.status.startswith("The owner of this page has chosen the dtype")
     bare = Session(LoadConfig(load.model, "none", dtype="float32", device="cpu"), assets)
     *_, last = bare.run(SpeedRequest(NODES, "none", TEXTS, SHORT), StopFlag())
     assert last.problem

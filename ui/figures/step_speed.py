@@ -5,7 +5,7 @@ Pure functions from plain records to plotly figures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
@@ -52,6 +52,12 @@ class SweepPoint:
     high: float | None = None
     limit_ms: float | None = None
     words: str = ""  # the other exact numbers
+
+
+def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
+    """In the order of PHASES; the last is what the step took beside the named ones."""
+    named = [phase_ms[phase] for phase in PHASES[:-1]]
+    return (*named, max(0.0, step_ms - sum(named)))
 
 
 def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:

@@ -5,12 +5,13 @@ Greedy, on the page's examples in their order, which are those that the command 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
@@ -22,7 +23,7 @@ from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
 from ui.runs.ready import ready
 from ui.serving.engines import Engines
-from ui.serving.model_loader import SPARE_CORES, Loading
+from ui.serving.model_loader import Loading
 from ui.serving.runner import Request
 
 if TYPE_CHECKING:
@@ -109,12 +110,12 @@ class SpeedRequest(Request):
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
             raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
-        source = engines.models.config_of(self.visitor)
         if self.part == DTYPE and self.visitor.engine:
             raise MedusaError(
                 "over dtypes the model is loaded anew, without heads trained here: sweep another"
             )
-        yield from _sweep(self.part, engine, source, prompts, methods, config, self.effort, limit)
+        in_dtype = partial(engines.models.in_dtype, self.visitor)
+        yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
 
     def _settings(self) -> RunSettings:
         return RunSettings(
@@ -156,7 +157,7 @@ def _step(
 def _sweep(
     part: str,
     engine: Engine,
-    source: LoadConfig,
+    in_dtype: Callable[[str], Engine],
     prompts: list[list[int]],
     methods: list[str],
     config: GenerationConfig,
@@ -194,7 +195,7 @@ def _sweep(
         engine = own
         if dtype != own.info.dtype:
             yield Loading(status=Words("Loading the model in {0}…", dtype))
-            engine = _in_dtype(source, dtype)
+            engine = in_dtype(dtype)
         in_turn = cases_of(part, engine, methods, config, prompts, values)
         sweep = Sweep(in_turn, effort.rounds)
         for status, whole in _rounds(sweep.turns(limit), len(in_turn)):
@@ -251,14 +252,6 @@ def _fitted(
     if fitted.prompts < len(prompts):
         flags += ["--limit", str(fitted.prompts)]
     return tuple(flags), fitted
-
-
-def _in_dtype(source: LoadConfig, dtype: str) -> Engine:
-    """The model loaded once more. Raises MedusaError as loading does, also where memory is short."""
-    from medusa_core.evaluation.step_times import with_step_times  # noqa: PLC0415
-    from medusa_core.loading.load import load_engine  # noqa: PLC0415
-
-    return with_step_times(load_engine(replace(source, dtype=dtype), spare_cores=SPARE_CORES))
 
 
 def _end(limit: Limit) -> Words:

@@ -10,8 +10,7 @@ from typing import Any
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, Row, read_record
 from medusa_core.experiments.spec_bench import ALL
-from medusa_core.replay.colours import PHASES
-from ui.figures.step_speed import StepTime, SweepPoint
+from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.words import Words, amount, joined, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 from ui.tabs.speed.words import busy_words, limit_words, table_rows, what_limits, where_words
@@ -86,7 +85,7 @@ def stored_results(assets: Path) -> Results:
         rows = {name: of_all[name] for name in STORED_METHODS if name in of_all}
         unlimited = Words("The least time of a step was not measured there.")
         times = [
-            StepTime(name, row.step_ms, _phases(row.step_ms, row.phase_ms)) for name, row in rows.items()
+            StepTime(name, row.step_ms, phases_of(row.step_ms, row.phase_ms)) for name, row in rows.items()
         ]
         found = replace(
             found,
@@ -120,14 +119,8 @@ def _origin(record: ExperimentRecord) -> Words:
     )  # fmt: skip
 
 
-def _phases(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
-    """In the order of PHASES; the last is what the step took beside the named ones."""
-    named = [phase_ms[phase] for phase in PHASES[:-1]]
-    return (*named, max(0.0, step_ms - sum(named)))
-
-
 def _step(name: str, figures: Mapping[str, Any]) -> StepTime:
-    phases = _phases(figures["step_ms"], figures["phase_ms"])
+    phases = phases_of(figures["step_ms"], figures["phase_ms"])
     if "limits" not in figures:
         return StepTime(name, figures["step_ms"], phases)
     return StepTime(name, figures["step_ms"], phases, figures["limits"]["limit_ms"], limit_words(figures))

@@ -56,7 +56,8 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
     stored = stored_results(session.assets)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            part = gr.Radio(PARTS, value=STEP, label="What to measure", elem_id="speed-part")
+            offered = [entry for entry in PARTS if entry[1] != DTYPE or session.policy.free_choice]
+            part = gr.Radio(offered, value=STEP, label="What to measure", elem_id="speed-part")
             menu = gr.Dropdown(
                 [(method(name).title, name) for name in method_names()], value=GenerationConfig.method,
                 label="Method", info="measured in turn with plain decoding", filterable=False,
