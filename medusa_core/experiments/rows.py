@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from medusa_core.evaluation.bench import PHASES, Measurement, MethodLog
+from medusa_core.evaluation.turns import PHASES, Measurement, MethodLog
 from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.text.distinct import distinct_n
 

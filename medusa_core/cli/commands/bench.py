@@ -21,6 +21,7 @@ from medusa_core.drafters import PLUS, method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
+from medusa_core.evaluation.other_work import busy_words
 from medusa_core.evaluation.peers import PEERS
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
@@ -221,7 +222,7 @@ def _notes(record: dict) -> list[str]:
     if "min_p" in settings:
         lines.append(f"With min-p {settings['min_p']:g}.")
     lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
-    return lines
+    return [*lines, *filter(None, [busy_words(record["machine"])])]
 
 
 def limit_words(figures: dict) -> list[str]:
