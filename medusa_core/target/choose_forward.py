@@ -45,7 +45,7 @@ def choose_forward(
     threads run it; None means torch's own number.
     """
     try:
-        weights = read_weights(target.held.weights, pack=pack)
+        weights = read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds)
         if weights.embedding.device.type == "cuda":
             _use_captured(target, weights)
         else:

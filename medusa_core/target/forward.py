@@ -67,6 +67,9 @@ class Forward(Protocol):
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
 
+    def cache_bytes(self, slots: int) -> int:
+        """What ``new_cache`` of so many rows takes."""
+
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """Run the rows behind the committed ones and commit nothing.
 

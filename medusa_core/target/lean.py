@@ -26,7 +26,7 @@ from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_
 from medusa_core.target.features import BEFORE_NORM
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache
+from medusa_core.target.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
 from medusa_core.target.lean_weights import Layer, LeanWeights
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 from medusa_core.target.rotary import Rotations, rotated, rotations
@@ -40,7 +40,7 @@ class _Attended:
     visible: dict[str, torch.Tensor]  # by kind of layer: bool [N, L + N]
     hidden: dict[str, torch.Tensor | None]  # 0 or −∞ for the last keys [N · H / G, …]
     chunks: list[Chunk]
-    # Of each layer: the columns and rows of this forward, and all up to them.
+    # Of each layer: the columns and rows of this forward, and all that are read, up to them.
     new_keys: Sequence[torch.Tensor]  # [G, D, N]
     new_values: Sequence[torch.Tensor]  # [G, N, D]
     keys: Sequence[torch.Tensor]  # [G, D, L + N]
@@ -70,7 +70,15 @@ class LeanForward:
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""
         w = self.weights
-        return LeanCache(len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device)
+        return LeanCache(
+            len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device, self.masks.only_window
+        )
+
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: no more than a window's rows where every layer has one."""
+        w, window = self.weights, self.masks.only_window
+        rows = slots if window is None else min(slots, window_slots(window))
+        return len(w.layers) * w.key_heads * row_bytes(w.head_size) * rows
 
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``."""
@@ -198,14 +206,18 @@ class LeanForward:
         if not isinstance(cache, LeanCache):
             raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
         depths, allowed = rows.depths, rows.allowed
-        count, start = len(depths), cache.length
-        end, size = start + count, self.weights.head_size
+        count, start, window = len(depths), cache.length, self.masks.only_window
+        cache.make_room(count)
+        # Rows before the first are out of every layer's window; places are those in the buffers.
+        first = first_row_seen(start, window) if window is not None else 0
+        begin, place = first - cache.first, start - cache.first
+        end, size = place + count, self.weights.head_size
         visible, hidden, chunks = {}, {}, []
         windowed = SLIDING in self.masks.kinds
         if count > MOST_ROWS or windowed:
-            visible = self.masks.visible(allowed, depths, start)
+            visible = self.masks.visible(allowed, depths, start, first)
         if count <= MOST_ROWS:
-            chunks = chunks_of(start, depths)
+            chunks = chunks_of(start - first, depths)
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
             hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
@@ -214,10 +226,10 @@ class LeanForward:
             visible,
             hidden,
             chunks,
-            new_keys=cache.keys[..., start:end].unbind(0),
-            new_values=cache.values[:, :, start:end, :size].unbind(0),
-            keys=cache.keys[..., :end].unbind(0),
-            values=cache.values[:, :, :end].unbind(0),
+            new_keys=cache.keys[..., place:end].unbind(0),
+            new_values=cache.values[:, :, place:end, :size].unbind(0),
+            keys=cache.keys[..., begin:end].unbind(0),
+            values=cache.values[:, :, begin:end].unbind(0),
         )
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:

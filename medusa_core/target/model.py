@@ -11,21 +11,30 @@ N nodes · V vocabulary · d hidden size · L committed rows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.target.context import (
+    WINDOW,
+    LongerContext,
+    context_of,
+    inside_window,
+    rotary_settings,
+    why_not_longer,
+)
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.target.forward import Forward, Part, Rows
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.loaded_model import LoadedModel
-from medusa_core.target.masks import SLIDING, LayerMasks
+from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
 from medusa_core.target.recording import Recording, recorded
 from medusa_core.target.threads import cpu_threads
 from medusa_core.trees.origin import ROOT, Origin
@@ -39,30 +48,28 @@ PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and t
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 
 
-@dataclass(frozen=True)
-class _Context:
-    """Positions a run may use, and why no more where the model itself would take more."""
-
-    length: int
-    why: str = ""
-
-
 class Target:
     """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
 
-    def __init__(self, model: PreTrainedModel | LoadedModel) -> None:
+    def __init__(self, model: PreTrainedModel | LoadedModel, longer: LongerContext | None = None) -> None:
+        """``longer`` is the context that ``stretch`` has set in the model's config, or a window."""
         self.held = model if isinstance(model, LoadedModel) else LoadedModel(model)
         config = self.config = self.held.config
         _require_causal(config)
         self.masks = LayerMasks.of(config)
-        context = _context_of(config)
+        self.longer = longer
+        context = context_of(config)
+        if longer is not None and longer.how == WINDOW:
+            self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
+            context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
         self.lean: Forward | None = None
         self.forward = ForwardChoice(why="no other was asked for")
         self.threads: int | None = None  # that runs use, None: the usual number
         self.usual_threads: int = torch.get_num_threads()
         if not self.held.is_proven:
-            context = _inside_window(context, self.masks, config.model_type)
+            if longer is None:
+                context = inside_window(context, self.masks, config.model_type)
             _require_tree_equals_branch(self)
         self.context: int = context.length
         self.context_note: str = context.why
@@ -100,6 +107,20 @@ class Target:
         )
 
     @property
+    def context_fix(self) -> str:
+        """What to do about a text that is too long, beside a shorter one; empty where nothing else helps."""
+        if self.longer is not None:
+            return "a larger --context"
+        return "" if why_not_longer(self.config) else "a longer --context"
+
+    @property
+    def layer_kinds(self) -> list[str]:
+        """What each layer attends to."""
+        if self.longer is not None and self.longer.how == WINDOW:
+            return [SLIDING] * self.config.num_hidden_layers
+        return layer_kinds(self.config, self.config.num_hidden_layers)
+
+    @property
     def reads_together(self) -> bool:
         """Whether several texts may share a forward of transformers' model: else each has its own."""
         # A dynamic rotation follows the longest text of the forward.
@@ -114,6 +135,25 @@ class Target:
         if self.lean is not None:
             return self.lean.new_cache(slots)
         return TreeCache(self.config.num_hidden_layers, slots)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, packed copies of them included."""
+        if self.lean is None or not self.lean.weights.packed:
+            return self.held.nbytes
+        copied = sum(math.prod(product.shape) for product in self.lean.weights.products())
+        return self.held.nbytes + copied * self.dtype.itemsize
+
+    def cache_bytes(self, slots: int) -> int:
+        """What the cache of a run of so many rows takes."""
+        if self.lean is not None:
+            return self.lean.cache_bytes(slots)
+        cache = TreeCache(
+            self.config.num_hidden_layers, 1
+        )  # families keep different things, so one row tells
+        with torch.inference_mode():
+            self.prefill([0], cache)
+        return cache.nbytes * slots
 
     def token_tree(
         self,
@@ -171,14 +211,24 @@ class Target:
 
         ``last`` limits the logits to so many rows at the end where the model can do that, 0 keeps every row.
         """
+        ids = torch.tensor([list(tokens)], device=self.device)
         read = recorded(
             self.model,
             features,
-            input_ids=torch.tensor([list(tokens)], device=self.device),
+            input_ids=ids,
+            attention_mask=self._window_mask(ids.shape[1]),
             use_cache=False,
             **({"logits_to_keep": last} if self.held.limits_head else {}),
         )
         return self._results(read)
+
+    def _window_mask(self, length: int) -> Any:
+        """The mask of a text read without a cache, where the model does not know of its window."""
+        if self.longer is None or self.longer.how != WINDOW or length <= self.longer.trained:
+            return None
+        depths = torch.arange(length, device=self.device)
+        allowed = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
+        return self.masks.build(allowed, depths, 0, self.dtype)
 
     def _forward(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
         cache.require(len(rows.tokens))
@@ -290,33 +340,5 @@ def _require_causal(config: Any) -> None:
         )
 
 
-def _context_of(config: Any) -> _Context:
-    """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
-    context = _Context(getattr(config, "max_position_embeddings", None) or 2048)
-    for settings in _rotary_settings(config):
-        if settings.get("rope_type") != "longrope":
-            continue
-        short = settings["original_max_position_embeddings"]
-        if short < context.length:
-            kind = config.model_type
-            context = _Context(
-                short, f"beyond {short} positions {kind} rotates differently, and committed keys keep theirs"
-            )
-    return context
-
-
-def _rotary_settings(config: Any) -> list[dict[str, Any]]:
-    """Those of all layers, and of each kind of layer where the kinds differ."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
-
-
 def _rotations(config: Any) -> set[str | None]:
-    return {settings.get("rope_type") for settings in _rotary_settings(config)}
-
-
-def _inside_window(context: _Context, masks: LayerMasks, kind: str) -> _Context:
-    """Limit the context of an untested sliding-window model to its window."""
-    if SLIDING not in masks.kinds or not masks.window or masks.window >= context.length:
-        return context
-    return _Context(masks.window, f"{kind} has a window of {masks.window} and no test has run it beyond that")
+    return {settings.get("rope_type") for settings in rotary_settings(config)}

@@ -83,6 +83,10 @@ class StaticForward:
         """A cache for one run, with room for the rows that pad a tree."""
         return StaticCache(self._pool, len(self.weights.layers), slots, SIZES[-1])
 
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: buffers have a power of two of rows, and keep those outside of a window too."""
+        return self._pool.bytes_for(slots + SIZES[-1])
+
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``; what it returns for a tree is valid until the next tree."""
         if not isinstance(cache, StaticCache):
