@@ -87,15 +87,20 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
 
 
 def _workspace(engine: Engine, rows: int, tree: int) -> int:
-    """Bytes that come and go in the largest forward: attention's weights, a layer's inside, logits."""
+    """Bytes beside weights and cache: attention, the inside of a layer, rotations, a rule's logits."""
     target = engine.target
     config, each = target.config, torch.float32.itemsize
     at_once = max(tree, SEGMENT)
-    attention = min(WEIGHTS_BYTES, config.num_attention_heads * at_once * rows * each)
+    attention = config.num_attention_heads * at_once * rows * each
+    if attention > WEIGHTS_BYTES:
+        attention = 2 * WEIGHTS_BYTES  # glibc keeps a freed block while blocks of other sizes are asked for
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
+    logits = _COPIES * tree * target.vocab_size * each
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rotations = 2 * min(target.context, 2 * rows) * head * each  # cos and sin, a table that doubles
     buffers = _BUFFERS if target.output_device.type == "cpu" else 0
-    return attention + states + _COPIES * tree * target.vocab_size * each + buffers
+    return attention + states + logits + rotations + buffers
 
 
 class PeakMemory:
