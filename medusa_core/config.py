@@ -56,6 +56,27 @@ class GenerationConfig:
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
     )
+    penalty: float = setting(
+        1.0,
+        "divides the logits of recent tokens, multiplies those below 0; 1 is off, TokenSwift has 1.2",
+        low=1.0,
+        high=2.0,
+        step=0.05,
+    )
+    penalty_window: int = setting(
+        1024,
+        "how many of the last tokens are penalised, those of the prompt too; 0 is off",
+        low=0,
+        high=65536,
+        step=1,
+    )
+    min_p: float = setting(
+        0.0,
+        "tokens less likely than this share of the likeliest are never drawn; 0 is off",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+    )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=1_000_000, step=1)
     seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
@@ -64,6 +85,11 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether the run has a contextual penalty."""
+        return self.penalty != 1 and self.penalty_window > 0
 
     @classmethod
     def of(cls, **values: Any) -> GenerationConfig:

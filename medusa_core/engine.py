@@ -16,6 +16,7 @@ from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
+    CacheDrafter,
     Draft,
     Drafter,
     SamplingDrafter,
@@ -27,6 +28,7 @@ from medusa_core.drafters import (
     method_names,
 )
 from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.logits.processor import processor_of
 from medusa_core.options import check_options
 from medusa_core.summary import RunSummary
 from medusa_core.target.kv_cache import TreeCache
@@ -240,7 +242,11 @@ class Engine:
             drafter.sample_by(sampling_of(config, generator))
         rule = make_rule(config, generator)
         cache = state.cache if state is not None else None
-        return Run(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
+        if isinstance(drafter, CacheDrafter):
+            cache = cache if cache is not None else self.target.new_cache(0)
+            drafter.read_cache(cache)
+        budget, processor = config.max_new_tokens, processor_of(config)
+        return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:
         """The loop, on the threads of the target; ``words`` say what of, should memory run out."""

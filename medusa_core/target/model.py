@@ -35,6 +35,7 @@ from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.loaded_model import LoadedModel
 from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
+from medusa_core.target.recording import Recording, recorded
 from medusa_core.target.threads import cpu_threads
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -171,7 +172,7 @@ class Target:
         read: list[torch.Tensor] = []
         for start in range(0, len(tokens), PREFILL_CHUNK):
             part = tokens[start : start + PREFILL_CHUNK]
-            logits, states = self._forward(Rows.of_text(part, self.device, 1, features.layers), cache)
+            logits, states = self._forward(Rows.of_text(part, self.device, 1, features), cache)
             cache.commit(range(len(part)))
             read = [*read, states] if features.all_rows else [states[-1:]]
         return logits[-1], torch.cat(read)
@@ -182,7 +183,7 @@ class Target:
         """``prefill`` of several texts; short ones share a forward."""
         if len(texts) == 1 or max(map(len, texts)) > PREFILL_CHUNK:
             return [self.prefill(*one, features) for one in zip(texts, caches, strict=True)]
-        rows = (Rows.of_text(text, self.device, 1, features.layers) for text in texts)
+        rows = (Rows.of_text(text, self.device, 1, features) for text in texts)
         read = self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
         for text, cache in zip(texts, caches, strict=True):
             cache.commit(range(len(text)))
@@ -192,7 +193,7 @@ class Target:
         self, tree: TokenTree, cache: TreeCache, features: Features = NO_FEATURES
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One forward over all nodes: logits [N, V] and features [N, F·d]. Commits nothing."""
-        return self._forward(Rows.of_tree(tree, self.device, features.layers), cache)
+        return self._forward(Rows.of_tree(tree, self.device, features), cache)
 
     def verify_all(
         self, trees: Sequence[TokenTree], caches: Sequence[TreeCache], features: Features = NO_FEATURES
@@ -200,7 +201,7 @@ class Target:
         """``verify`` of several sequences, each with its tree and cache; where possible in one forward."""
         if len(trees) == 1:
             return [self.verify(trees[0], caches[0], features)]
-        rows = (Rows.of_tree(tree, self.device, features.layers) for tree in trees)
+        rows = (Rows.of_tree(tree, self.device, features) for tree in trees)
         return self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
 
     def read(
@@ -211,14 +212,15 @@ class Target:
         ``last`` limits the logits to so many rows at the end where the model can do that, 0 keeps every row.
         """
         ids = torch.tensor([list(tokens)], device=self.device)
-        output = self.model(
+        read = recorded(
+            self.model,
+            features,
             input_ids=ids,
             attention_mask=self._window_mask(ids.shape[1]),
             use_cache=False,
-            output_hidden_states=bool(features.layers),
             **({"logits_to_keep": last} if self.held.limits_head else {}),
         )
-        return self._results(output, features.layers)
+        return self._results(read)
 
     def _window_mask(self, length: int) -> Any:
         """The mask of a text read without a cache, where the model does not know of its window."""
@@ -232,16 +234,17 @@ class Target:
         cache.require(len(rows.tokens))
         if self.lean is not None:
             return _side_by_side(*self.lean(rows, cache))
-        output = self.model(
+        read = recorded(
+            self.model,
+            rows.features,
             input_ids=rows.tokens[None],
             attention_mask=self.masks.build(rows.allowed, rows.depths, cache.length, self.dtype),
-            position_ids=(rows.depths + cache.length)[None],
+            position_ids=(rows.depths + cache.position)[None],
             past_key_values=cache,
             use_cache=True,
-            output_hidden_states=bool(rows.layers),
             **({"logits_to_keep": rows.kept} if self.held.limits_head else {}),
         )
-        return self._results(output, rows.layers)
+        return self._results(read)
 
     def _forward_all(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         for part in parts:
@@ -256,27 +259,24 @@ class Target:
         """One forward of transformers' model for several texts, the shorter ones padded on the left."""
         first, counts = parts[0].rows, [len(part.rows.tokens) for part in parts]
         places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
-        output = self.model(
+        read = recorded(
+            self.model,
+            first.features,
             input_ids=padded([part.rows.tokens for part in parts]),
             attention_mask=self.masks.build_together(places, self.dtype),
-            position_ids=padded([depths + length for _, depths, length in places]),
+            position_ids=padded([part.rows.depths + part.cache.position for part in parts]),
             past_key_values=JointCache([part.cache for part in parts], counts),
             use_cache=True,
-            output_hidden_states=bool(first.layers),
             **({"logits_to_keep": first.kept} if self.held.limits_head else {}),
         )
-        return [self._results(output, first.layers, text, count) for text, count in enumerate(counts)]
+        return [self._results(read, text, count) for text, count in enumerate(counts)]
 
-    def _results(
-        self, output: Any, layers: tuple[int, ...], text: int = 0, count: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and the hidden states of ``layers`` side by side, where the heads are.
-
-        Those of the last ``count`` rows of a text of a batch, 0: of all.
-        """
-        states = [output.hidden_states[layer][text, -count:] for layer in layers]
-        logits, features = _side_by_side(output.logits[text, -count:], states)
-        # A model spread over devices hands its results back where the token ids came from.
+    def _results(self, read: Recording, text: int = 0, count: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and features where the heads are, of the last ``count`` rows of a text, 0: of all."""
+        # A model spread over devices leaves each layer's queries where the layer is.
+        own, states = read.of(text, count)
+        logits, features = _side_by_side(own, [state.to(own.device) for state in states])
+        # It hands its results back where the token ids came from.
         return logits.to(self.output_device), features.to(self.output_device)
 
 

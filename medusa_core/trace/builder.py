@@ -36,6 +36,7 @@ from medusa_core.trace.packed import (
     significant,
     unpacked,
 )
+from medusa_core.trace.penalised import Penalised, PenalisedChoices
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.tree import Topology
 
@@ -76,6 +77,7 @@ class _Kept:
     finished: bool
     ms: PhaseTimes
     logits: torch.Tensor
+    penalised: list[Penalised]
 
 
 class TraceBuilder:
@@ -92,13 +94,15 @@ class TraceBuilder:
         self._steps: list[Record] = []
         self._told = 0  # steps that `news` has given
         self._summary = engine.summary(config)
+        self._penalised = PenalisedChoices(prompt, config.penalty_window)
         tree = engine.fixed_tree(config)
-        self._header = {
+        self._header: Record = {
             "model": _model_record(engine.info),
             "config": {
                 "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
                 "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
                 "temperature": config.temperature,
+                **_logits_settings(config),
                 "seed": config.seed,
                 "max_new_tokens": config.max_new_tokens,
                 "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
@@ -130,6 +134,7 @@ class TraceBuilder:
         self._summary.add(step)
         shape = self._shape_of(step)
         rows = self._rows_of(shape, step)
+        logits = step.logits.index_select(0, rows.index)
         self._kept.append(
             _Kept(
                 shape=shape,
@@ -141,7 +146,8 @@ class TraceBuilder:
                 emitted=step.emitted,
                 finished=step.finish_reason is not None,
                 ms=step.ms,
-                logits=step.logits.index_select(0, rows.index),
+                logits=logits,
+                penalised=self._penalised.of(step, logits, rows.nodes, rows.index),
             )
         )
         if len(self._kept) >= TOGETHER or sum(kept.logits.numel() for kept in self._kept) >= MOST_LOGITS:
@@ -230,8 +236,16 @@ class TraceBuilder:
             "emitted": len(step.emitted),
             "bonus": None if step.finished else self._token(verdict.bonus),
             "ms": [round(value, 4) for value in (ms.propose, ms.verify, ms.accept, ms.commit, ms.total)],
-            "after": {**after, "tokens": [self._token(token) for token in after["tokens"]]},
+            "after": {
+                **after,
+                "tokens": [self._token(token) for token in after["tokens"]],
+                **self._penalised_record(step),
+            },
         }
+
+    def _penalised_record(self, step: _Kept) -> Record:
+        found = [[each.row, self._token(each.token), each.copies] for each in step.penalised]
+        return {"penalised": found} if found else {}
 
     def _token(self, token: int) -> int:
         if (place := self._texts.get(token)) is None:
@@ -312,6 +326,13 @@ def write_trace(trace: Record, path: Path) -> None:
 
 def _model_record(info: EngineInfo) -> Record:
     return {name: getattr(info, name) for name in ModelTrace.model_fields}
+
+
+def _logits_settings(config: GenerationConfig) -> Record:
+    """What is done to the logits, where it is not the default."""
+    names = ("penalty", "penalty_window", "min_p")
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
 
 
 def _plain(settings: Any) -> dict[str, Any]:

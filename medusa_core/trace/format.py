@@ -11,32 +11,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.acceptance.sampling import ENTROPY_GUARD
-from medusa_core.config import pick_settings
-from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
+from medusa_core.trace.asked import Amount, ConfigTrace, Count, Record, Share
 from medusa_core.trace.packed import PACKED_VERSION, UNPACKED_VERSION, unpacked
 from medusa_core.trace.version1 import upgraded
 
-_Count = Annotated[int, Field(ge=0)]
-_Amount = Annotated[float, Field(ge=0)]
-_Share = Annotated[float, Field(ge=0, le=1)]
 _Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # which the guard makes a little less than 0
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), strict=True, allow_inf_nan=False)
-
-
-class ModelTrace(_Record):
+class ModelTrace(Record):
     """What was loaded."""
 
     name: str
@@ -44,70 +34,56 @@ class ModelTrace(_Record):
     heads: str | None
     dtype: str
     device: str
-    parameters: _Count
+    parameters: Count
 
 
-class NamedSettings(_Record):
-    """A drafter or an acceptance rule with the settings it ran with."""
-
-    name: str
-    settings: dict[str, bool | int | float | str]
-
-
-class ConfigTrace(_Record):
-    """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step."""
-
-    drafter: NamedSettings
-    acceptance: NamedSettings
-    temperature: _Amount
-    seed: _Count
-    max_new_tokens: _Count
-    tree: list[list[_Count]] | None
-
-    @model_validator(mode="after")
-    def _settings_are_possible(self) -> ConfigTrace:
-        # Names that are not known here may come from a version that has more drafters or rules.
-        if self.drafter.name in method_names():
-            _check_settings(self.drafter, method(self.drafter.name).settings)
-        if self.acceptance.name in rule_names():
-            _check_settings(self.acceptance, rule_info(self.acceptance.name).settings)
-        return self
-
-
-class PromptTrace(_Record):
+class PromptTrace(Record):
     """The prompt; ``text`` is what its ids decode to, ``texts`` what each does by itself, if it is said."""
 
     text: str
-    token_ids: list[_Count]
-    texts: list[str] = []
+    token_ids: list[Count]
+    texts: list[str] = Field(default_factory=list)
 
 
-class OriginTrace(_Record):
+class OriginTrace(Record):
     """Who proposed a node: the drafter's name, "" for the root; head and rank for drafters that have such.
 
     ``back``, for copied guesses: how many tokens before the guess's own place the same token stands.
     """
 
     by: str
-    head: _Count | None = None
-    rank: _Count | None = None
+    head: Count | None = None
+    rank: Count | None = None
     label: str = ""
     note: str = ""
-    back: _Count | None = None
+    back: Count | None = None
 
 
-class AfterTrace(_Record):
-    """The target's likeliest tokens after a node, with p at the run's temperature, at 1 for a run at 0.
+class PenalisedTrace(Record):
+    """The model's own likeliest token after a node where the contextual penalty put another one before it.
 
-    ``log_z`` and ``entropy`` are lists over the run's ``temperatures``: what p is at another temperature.
+    ``copies`` is how often it stands in the window there.
     """
 
-    node: _Count
-    token_ids: list[_Count]
+    token_id: Count
+    text: str
+    copies: Annotated[int, Field(ge=1)]
+
+
+class AfterTrace(Record):
+    """The target's likeliest tokens after a node, with p at the run's temperature, at 1 for a run at 0.
+
+    ``log_z`` and ``entropy`` are lists over the run's ``temperatures``: what p is at another temperature. All
+    are of the processed logits, which the verdict was made from.
+    """
+
+    node: Count
+    token_ids: list[Count]
     texts: list[str]
-    p: list[_Share]
-    log_z: list[_Amount]
+    p: list[Share]
+    log_z: list[Amount]
     entropy: list[_Entropy]
+    penalised: PenalisedTrace | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _lists_fit(self) -> AfterTrace:
@@ -117,50 +93,52 @@ class AfterTrace(_Record):
         return self
 
 
-class NodeTrace(_Record):
+class NodeTrace(Record):
     """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
 
     id: int
     parent: int | None
     depth: int
-    token_id: _Count
+    token_id: Count
     text: str
     origin: OriginTrace
-    draft_p: _Share | None
-    p: _Share | None
+    draft_p: Share | None
+    p: Share | None
     entropy: _Entropy | None
-    threshold: _Share | None
+    threshold: Share | None
     passes: bool
     accepted: bool
     reason: str
 
 
-class BonusTrace(_Record):
+class BonusTrace(Record):
     """The token chosen after the accepted path: the next step's root."""
 
-    token_id: _Count
+    token_id: Count
     text: str
 
 
-class MillisecondsTrace(_Record):
+class MillisecondsTrace(Record):
     """Milliseconds of a step by phase."""
 
-    propose: _Amount
-    verify: _Amount
-    accept: _Amount
-    commit: _Amount
-    total: _Amount
+    propose: Amount
+    verify: Amount
+    accept: Amount
+    commit: Amount
+    total: Amount
 
 
-class StepTrace(_Record):
+class StepTrace(Record):
     """One decoding step."""
 
-    index: _Count
-    cache_length: _Count
+    index: Count
+    cache_length: Count
     nodes: list[NodeTrace]
-    after: list[AfterTrace] = []  # of the nodes that judge others, and of the path's last
+    after: list[AfterTrace] = Field(
+        default_factory=list
+    )  # of the nodes that judge others, and of the path's last
     path: list[int]
-    emitted: list[_Count]
+    emitted: list[Count]
     bonus: BonusTrace | None
     ms: MillisecondsTrace
 
@@ -209,28 +187,28 @@ class StepTrace(_Record):
         return self
 
 
-class OutputTrace(_Record):
+class OutputTrace(Record):
     """The result: new tokens only. ``seconds`` adds up the steps; reading the prompt is not counted."""
 
     text: str
-    token_ids: list[_Count]
+    token_ids: list[Count]
     finish_reason: Literal["eos", "stop", "length", "context", "cancelled"]
-    new_tokens: _Count
-    steps: _Count
-    tokens_per_step: _Amount
-    tokens_per_second: _Amount
-    seconds: _Amount
+    new_tokens: Count
+    steps: Count
+    tokens_per_step: Amount
+    tokens_per_second: Amount
+    seconds: Amount
 
 
-class SizesTrace(_Record):
+class SizesTrace(Record):
     """Sizes of the target: hidden states d, vocabulary V and layers."""
 
-    hidden: _Count
-    vocabulary: _Count
-    layers: _Count
+    hidden: Count
+    vocabulary: Count
+    layers: Count
 
 
-class RunTrace(_Record):
+class RunTrace(Record):
     """A whole run. Fields with a default are not in every file of this version."""
 
     schema_version: Literal[2]
@@ -238,7 +216,7 @@ class RunTrace(_Record):
     config: ConfigTrace
     prompt: PromptTrace
     sizes: SizesTrace | None = None
-    temperatures: list[Annotated[float, Field(gt=0)]] = []
+    temperatures: list[Annotated[float, Field(gt=0)]] = Field(default_factory=list)
     steps: list[StepTrace]
     output: OutputTrace
 
@@ -274,18 +252,6 @@ class RunTrace(_Record):
                 f"{len(emitted)} in {len(self.steps)}: both must be the same tokens"
             )
         return self
-
-
-def _check_settings(named: NamedSettings, kind: type) -> None:
-    """Raise ValueError for a setting of another kind than its default, or out of range."""
-    for item in fields(kind):
-        value = named.settings.get(item.name, item.default)
-        for sort in (bool, str):
-            if isinstance(value, sort) != isinstance(item.default, sort):
-                raise ValueError(
-                    f"{item.name} of {named.name} is {value!r}, not a {type(item.default).__name__}"
-                )
-    pick_settings(kind, named.settings)
 
 
 def read_trace(path: Path) -> RunTrace:

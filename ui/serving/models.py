@@ -107,6 +107,20 @@ class Models:
             yield Loading(status="Loading the model…")
         return self.own()
 
+    def in_dtype(self, selection: Selection, dtype: str) -> Engine:
+        """The visitor's model once more, in another dtype, for as long as the caller keeps it.
+
+        Raises MedusaError as loading does, and where the owner decides what the weights are held as.
+        """
+        if not self._policy.free_choice:
+            raise MedusaError(
+                "the owner of this page has chosen the dtype: it is not measured in others here"
+            )
+        from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
+
+        source = replace(self.config_of(selection), dtype=dtype)
+        return _with_step_times(load_engine(source, spare_cores=SPARE_CORES))
+
     def choose(self, wish: LoadConfig, selection: Selection, flag: StopFlag) -> Generator[Update, None, None]:
         """Load what a visitor wishes for. An error, or the flag, leaves their selection in place."""
         still = f"Still using {name_of(self.config_of(selection))}."

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     if builder is not None:
         write_trace(builder.packed(), Path(args.trace))
     if args.json:
-        print(json.dumps(output, ensure_ascii=False))
+        print(json.dumps(output | {"distinct": summary.distinct()}, ensure_ascii=False))
 
 
 def _context_words(engine: Engine) -> str:

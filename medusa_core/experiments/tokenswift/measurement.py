@@ -12,7 +12,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import PHASES
 from medusa_core.experiments.record import Row
-from medusa_core.experiments.rows import distinct_pieces, ratio, spread
+from medusa_core.experiments.rows import ratio, spread
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings
@@ -20,11 +20,11 @@ from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
 from medusa_core.longrun.totals import Totals, together
+from medusa_core.text.distinct import MOST, distinct_n
 
 BASELINE, TOKENSWIFT = "none", "tokenswift"
 PAPER_PENALTY = {"penalty": 1.2, "penalty_window": 1024}
 PAPER_MIN_P = 0.1
-MOST_PIECE = 4  # tokens of the pieces whose repetition is counted
 _MARGIN = 64  # positions beyond the longest text, for the last tree
 _WARM_UP = 16  # tokens
 
@@ -159,8 +159,8 @@ def _row(rounds: list[Round], label: str, lengths: Sequence[int], place: int, ca
 
 def _distinct(texts: list[list[int]]) -> list[float] | None:
     """Distinct-1 to 4 within the texts, None where one is too short for them."""
-    found = [distinct_pieces(texts, length) for length in range(1, MOST_PIECE + 1)]
-    return None if None in found else [share for share in found if share is not None]
+    found = [distinct_n(texts, n) for n in range(1, MOST + 1)]
+    return None if None in found else [round(share, 4) for share in found if share is not None]
 
 
 def _sums(rounds: list[Round], label: str, place: int) -> list[Totals]:
