@@ -17,7 +17,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.target.exact_attention import WEIGHTS_BYTES
+from medusa_core.target.exact_attention import CHUNK, WEIGHTS_BYTES
 from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
@@ -91,7 +91,9 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     target = engine.target
     config, each = target.config, torch.float32.itemsize
     at_once = max(tree, SEGMENT)
-    attention = config.num_attention_heads * at_once * rows * each
+    window = target.masks.only_window
+    read = rows if window is None or target.lean is None else min(rows, window + 2 * CHUNK + at_once)
+    attention = config.num_attention_heads * at_once * read * each
     if attention > WEIGHTS_BYTES:
         attention = 2 * WEIGHTS_BYTES  # glibc keeps a freed block while blocks of other sizes are asked for
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size

@@ -14,6 +14,7 @@ import small_model
 import tiny
 from hydra_heads import with_hydra
 from paths import ROOT
+from tokenswift_heads import with_tokenswift
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import method_names
@@ -28,6 +29,7 @@ from medusa_core.trees.tree import Topology
 
 METHODS = [name for name in method_names() if name != "none"]
 SMALL = {"tree": "cartesian-4x2x2", "draft_top_k": 4, "draft_depth": 3, "draft_nodes": 15}
+SMALL |= {"draft_budget": 40, "draft_sinks": 4}  # less than the text, so that rows are chosen
 TOKENS_WANTED = 150
 SHORT = 32  # tokens of a segment in these tests
 
@@ -37,7 +39,7 @@ def engine():
     """A tiny engine with a long context and weights of every drafter that has some."""
     model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=4096), seed=1)
     engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine)))
+    return with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
 
 
 @pytest.fixture(autouse=True)
