@@ -96,6 +96,9 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     attention = config.num_attention_heads * at_once * read * each
     if attention > WEIGHTS_BYTES:
         attention = 2 * WEIGHTS_BYTES  # glibc keeps a freed block while blocks of other sizes are asked for
+    if window is not None:  # its mask, and what that is made from
+        groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        attention += (config.num_attention_heads // groups + 1) * at_once * read * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
     logits = _COPIES * tree * target.vocab_size * each
