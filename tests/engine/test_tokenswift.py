@@ -132,6 +132,14 @@ def test_n_grams_that_begin_with_the_first_guess_hang_below_it(swift):
     assert found > 10
 
 
+def test_the_model_s_own_guesses_say_how_much_of_the_text_they_have_seen(swift):
+    said = {}
+    for step in swift_run(swift, max_new_tokens=40):
+        said.setdefault(step.tree.origins[1].note.partition("with ")[2], []).append(step.cache_length)
+    assert list(said) == ["the whole text in sight", f"{BUDGET} rows of the text in sight"]
+    assert max(said["the whole text in sight"]) <= BUDGET < min(said[f"{BUDGET} rows of the text in sight"])
+
+
 def test_a_draft_that_sees_the_whole_context_reads_no_queries(swift):
     config = GenerationConfig.of(method="tokenswift", draft_budget=swift.target.context)
     drafter = make_drafter(swift.target, swift.drafts, config)

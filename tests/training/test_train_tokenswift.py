@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from paths import ROOT
 from tokenswift_heads import hidden_before_norm, random_tokenswift
 from training_corpus import losses_of
 from training_runs import settings_for
@@ -62,3 +63,21 @@ def test_a_run_goes_on_from_as_many_heads_only(config, tmp_path):
     assert (gone_on.folder / "config.json").is_file()
     with pytest.raises(MedusaError, match="has 3 heads, the settings ask for 2: set --heads"):
         list(train(replace(again, heads=2, out=str(tmp_path / "other"))))
+
+
+@pytest.mark.slow
+def test_some_tens_of_steps_teach_heads_of_the_embedded_model(tmp_path):
+    """On this project's own pages, at the paper's rate."""
+    pages = tmp_path / "pages.txt"
+    pages.write_text(
+        "\n\n".join(page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))), "utf-8"
+    )
+    config = TokenSwiftConfig(
+        data=str(pages), out=str(tmp_path / "run"), tokens=40 * 512, batch_tokens=512, sequence_length=128,
+        warmup_steps=4, heldout_windows=4,
+    )  # fmt: skip
+    *_, last = train(config)
+    losses = losses_of(last.folder.parent)
+    assert (losses[30] + losses[40]) / 2 < 0.9 * losses[10]  # of few windows each
+    engine = load_engine(LoadConfig(heads=str(last.folder), device="cpu"))
+    assert engine.drafts["tokenswift"].count == 3

@@ -110,6 +110,9 @@ class TokenSwiftDrafter:
         hidden = torch.stack([states[0] for _, states in read]).to(self._heads.linear)  # [B, d]
         guesses = self._heads(hidden, asked - 1)  # [asked - 1, B, V]
         trees = self._guessed.filled(roots, depths, torch.cat([own[None].float(), guesses.float()]))
+        trees = [
+            drafter._told(tree, over) for drafter, tree, over in zip(drafters, trees, caches, strict=True)
+        ]
         if not self._ngrams:
             return trees
         firsts = own.argmax(dim=-1).tolist()
@@ -121,6 +124,15 @@ class TokenSwiftDrafter:
     def _drafted_over(self) -> TreeCache:
         assert self._full is not None  # told by ``read_cache``
         return self._partial.over(self._full, self._queries)
+
+    def _told(self, tree: TokenTree, over: TreeCache) -> TokenTree:
+        """The tree with words for the rows that the model's own guesses have seen, where those are a part."""
+        if over is self._full:
+            return tree
+        seen = f"{over.length} rows of the text in sight"
+        levels = zip(tree.origins, tree.depths, strict=True)
+        own = [_guess(1, origin.rank or 0, seen) if depth == 1 else origin for origin, depth in levels]
+        return replace(tree, origins=own)
 
     def _with_ngrams(self, tree: TokenTree, first: int, depth: int) -> TokenTree:
         """The tree and the most frequent n-grams that begin with ``first``, the model's best guess."""
@@ -140,10 +152,10 @@ class TokenSwiftDrafter:
         return union([tree, copied])
 
 
-def _guess(depth: int, rank: int) -> Origin:
+def _guess(depth: int, rank: int, seen: str = "the whole text in sight") -> Origin:
     """Where a guess comes from: at depth 1 from the model, below from one head after the other."""
     note = (
-        f"the model’s own guess {rank + 1} behind the root, over a part of its cache"
+        f"the model’s own guess {rank + 1} behind the root, with {seen}"
         if depth == 1
         else f"guess {rank + 1} of head {depth - 1}, which goes on from the hidden state before it"
     )
