@@ -28,6 +28,9 @@ USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could
 _TREE = 64  # rows of a tree behind them
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
+# What oneDNN keeps of bfloat16 products: kernels that it generates, some 15 MB for each shape of a weight.
+# A layer has four, whatever the model's size.
+_KERNELS = 60 * 2**20
 _MARGIN = 0.1  # fragments, buffers of kernels
 
 
@@ -152,6 +155,7 @@ class _Counted:
             # Heads are read and stacked on the CPU before they go where they stay.
             passing=(heads if on_cpu else 0)
             + (self._packed_copies(placement.dtype, heads) if lean else 0)
+            + (_KERNELS if lean and placement.dtype == torch.bfloat16 else 0)
             + sum(_linear_bytes(model, placement.dtype) for model in models if on_cpu)
             + (_PACKING * self.shape.largest if packing else 0)
             + _activations(self.shape, each),

@@ -146,7 +146,7 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free):
         flag, value = advice.flags.removeprefix("--").split()
         assert estimate_memory(config_of(seven_b, **{flag: value})).total == advice.needed
     half = estimate_memory(config_of(seven_b, dtype="bfloat16"))
-    assert half.sentence().startswith("needs about 16.4 GB of memory")
+    assert half.sentence().startswith("needs about 16.5 GB of memory")
     free(64)
     assert estimate.base == 6738415616 * 4
     assert estimate_memory(config_of(seven_b)).sentence() == "needs about 30.4 GB of memory, 64.0 GB are free"
@@ -219,7 +219,8 @@ print(json.dumps({
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path, dtype):
     """A model of 80 MB in another process: weights as they were counted, and never more than the total."""
     config = tiny.tiny_config(
         8, vocab_size=4000, hidden_size=512, intermediate_size=1536, num_hidden_layers=4,
@@ -227,14 +228,15 @@ def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path):
     )  # fmt: skip
     model = tiny.build_model(config)
     # In files of another dtype: otherwise the weights would be pages of the file.
-    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    model.to(torch.bfloat16 if dtype == "float32" else torch.float32).save_pretrained(tmp_path)
     write(tmp_path / "heads", public_state(tiny.random_heads(model, 2)))
     result = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(engine_folder), str(tmp_path), "float32"],
+        [sys.executable, "-c", MEASURE, str(engine_folder), str(tmp_path), dtype],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     took = json.loads(result.stdout.splitlines()[-1])
-    assert took["after"] == pytest.approx(took["weights"], rel=0.15)
+    if dtype == "float32":  # in bfloat16 there are kernels and, where they are faster, packed copies as well
+        assert took["after"] == pytest.approx(took["weights"], rel=0.15)
     # The allocator keeps some megabytes of the load's probes, more at one time than at another.
     assert 0.9 * took["weights"] < took["peak"] < 1.05 * took["total"]
