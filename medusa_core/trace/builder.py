@@ -31,17 +31,18 @@ from medusa_core.trace.packed import (
     Record,
     Tables,
     by_parent,
-    compact,
     packed,
     significant,
     unpacked,
 )
+from medusa_core.trace.run_record import RunRecord
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.tree import Topology
 
 # Steps whose numbers are computed together, which costs less than one by one, and the logits kept for them.
 TOGETHER = 16
 MOST_LOGITS = 1 << 23
+MOST_SHAPES = 1000  # remembered, with the end of the path: a drafter may make a new tree in every step
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ class TraceBuilder:
         self._texts: dict[int, int] = {}  # places of tokens
         self._tables = Tables()
         self._kept: list[_Kept] = []
-        self._steps: list[Record] = []
-        self._told = 0  # steps that `news` has given
+        self._news: list[Record] | None = None  # steps for a reader that follows, which it was not given yet
         self._summary = engine.summary(config)
         tree = engine.fixed_tree(config)
         self._header = {
@@ -115,6 +115,7 @@ class TraceBuilder:
             },
             "temperatures": list(TEMPERATURES),
         }
+        self.record = RunRecord(self._header, self._tables)
 
     @property
     def text(self) -> str:
@@ -122,7 +123,8 @@ class TraceBuilder:
         return self._summary.text
 
     def begin(self) -> Record:
-        """The record of a trace without steps and output, for a reader that follows a live run."""
+        """The record of a trace without steps and output, for a reader that follows a live run by `news`."""
+        self._news = []
         return {"schema_version": UNPACKED_VERSION, **self._header, "steps": []}
 
     def add(self, step: Step) -> None:
@@ -148,15 +150,20 @@ class TraceBuilder:
             self._compute()
 
     def news(self) -> Record:
-        """Steps and entries of the tables since the last call, in the compact form."""
+        """Steps and entries of the tables since `begin` or the last call, in the compact form."""
         self._compute()
-        told, self._told = self._told, len(self._steps)
-        return {**self._tables.grown(), "steps": self._steps[told:]}
+        steps, self._news = self._news or [], []
+        return {**self._tables.grown(), "steps": steps}
+
+    def ended(self) -> RunRecord:
+        """The whole run. One that was broken off finishes as "cancelled"."""
+        self._compute()
+        self.record.output = self.output()
+        return self.record
 
     def packed(self) -> Record:
-        """The whole RunTrace in the compact form. A run that was broken off finishes as "cancelled"."""
-        self._compute()
-        return compact(self._header, self._tables.whole(), self._steps, self.output())
+        """The whole RunTrace in the compact form."""
+        return self.ended().packed()
 
     def finish(self) -> Record:
         """The whole RunTrace as a dictionary."""
@@ -182,6 +189,8 @@ class TraceBuilder:
             places = {node: place for place, node in enumerate(nodes)}
             index = torch.tensor(nodes, device=step.logits.device)
             found = _Rows(nodes, index, [places[parent] for parent in shape.parents[1:]])
+            if len(self._rows) >= MOST_SHAPES:
+                self._rows.clear()
             self._rows[shape.number, path[-1]] = found
         return found
 
@@ -203,7 +212,10 @@ class TraceBuilder:
         found = answers(torch.cat([step.logits for step in kept]), self._config.temperature, *whole[:2])
         node_p = torch.empty_like(found.node_p).scatter_(0, whole[2].to(found.node_p.device), found.node_p)
         numbers = _Numbers(found, node_p, torch.cat([step.draft_logp for step in kept]).exp())
-        self._steps += [self._record(step, numbers) for step in kept]
+        records = [self._record(step, numbers) for step in kept]
+        self.record.steps.add(records)
+        if self._news is not None:
+            self._news += records
 
     def _record(self, step: _Kept, numbers: _Numbers) -> Record:
         shape, verdict, ms = step.shape, step.verdict, step.ms

@@ -32,6 +32,7 @@ ORIGIN = ("by", "head", "rank", "label", "note", "back")  # the last one is left
 PARTS = 10_000  # of one, in the numbers of "after"
 HIGHEST = 80 * PARTS  # of −ln p: a smaller p is as good as 0
 SMALLEST = math.exp(-HIGHEST / PARTS)
+ENTRY_BYTES, NUMBER_BYTES = 300, 20  # about what a table takes for an entry, and for each part of its key
 MOST_CHARACTERS = 2_000  # of a token's text: a small file must not become a huge record
 
 Record = dict[str, Any]
@@ -44,6 +45,7 @@ class Tables:
         self._places: dict[str, dict[Any, int]] = {name: {} for name in TABLES}
         self._entries: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._told = dict.fromkeys(TABLES, 0)
+        self.bytes = 0  # about what they take
 
     def place(self, table: str, key: Any, entry: Any) -> int:
         """The place of what ``key`` stands for, in ``table``; ``entry`` is how the file holds it."""
@@ -51,6 +53,7 @@ class Tables:
         if (found := places.get(key)) is None:
             found = places[key] = len(places)
             self._entries[table].append(entry)
+            self.bytes += ENTRY_BYTES + NUMBER_BYTES * (len(key) if isinstance(key, tuple) else 1)
         return found
 
     def token(self, token: int, text: str) -> int:

@@ -71,10 +71,12 @@ def build_controls(
     rules: Sequence[str],
     selection: gr.State,
     start: Mapping[str, Any] | None = None,
+    most_tokens: int = MOST_TOKENS,
 ) -> Controls:
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
 
-    `start` has values to begin with, by name; the others begin with the engine's defaults.
+    `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
+    those of one run.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -82,7 +84,7 @@ def build_controls(
     begin = {name: start.get(name, default) for name, default in known.items()}
     with gr.Column(elem_classes="settings-column"):
         temperature, epsilon, delta, max_new_tokens = (
-            slider(name, begin[name], elem_classes=mark(name))
+            slider(name, begin[name], most_tokens, elem_classes=mark(name))
             for name in ("temperature", "epsilon", "delta", "max_new_tokens")
         )
     with gr.Column(elem_classes="settings-column"):
@@ -184,13 +186,13 @@ def mark(name: str) -> str:
     return f"setting-{name}"
 
 
-def slider(name: str, value: float, **kwargs: Any) -> gr.Slider:
+def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: Any) -> gr.Slider:
     """A slider for one numeric field of the configuration."""
     field = FIELDS[name]
     high = field.metadata["high"]
     return gr.Slider(
         field.metadata["low"],
-        min(high, MOST_TOKENS) if name == "max_new_tokens" else high,
+        min(high, most_tokens) if name == "max_new_tokens" else high,
         value=value,
         step=field.metadata["step"],
         label=LABELS.get(name, name.replace("_", " ").capitalize()),

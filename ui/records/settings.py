@@ -17,7 +17,8 @@ from medusa_core.trees.tree import Topology, published_trees
 from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
-MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
+MOST_TOKENS = 512  # of a run that is made several times, or where visitors share one engine
+LONGEST_RUN = 20_000  # of a run in the linked view of one's own page
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # of a tree by budget, the root included
 
@@ -45,15 +46,17 @@ class RunSettings:
         return cls(**{name: value for name, value in values.items() if name in own}, options=options)
 
 
-def make_config(settings: RunSettings) -> GenerationConfig:
-    """The engine's settings from the page's. Raises MedusaError for values outside their range."""
+def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
+    """The engine's settings from the page's. Raises MedusaError for values outside their range.
+
+    ``most`` are the new tokens that the page allows for such a run.
+    """
     made_here = settings.tree in (BY_BUDGET, YOURS)
     if not made_here and settings.tree not in (AUTO, DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
         raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
     tokens = int(settings.max_new_tokens)
-    if tokens > MOST_TOKENS:
-        raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
+    check_tokens(tokens, most)
     # A slider hands a whole number over as a float.
     options = {
         name: type(default)(settings.options[name])
@@ -70,6 +73,12 @@ def make_config(settings: RunSettings) -> GenerationConfig:
     )
     check_options(config)
     return config
+
+
+def check_tokens(tokens: float, most: float) -> None:
+    """Raises MedusaError for a run of more new tokens than the page allows."""
+    if tokens > most:
+        raise MedusaError(f"{tokens:g} new tokens asked for, the page allows {most:g}: lower the number")
 
 
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
