@@ -45,7 +45,7 @@ class Tables:
         self._places: dict[str, dict[Any, int]] = {name: {} for name in TABLES}
         self._entries: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._told = dict.fromkeys(TABLES, 0)
-        self.bytes = 0  # about what they take
+        self.size = 0  # about what they take
 
     def place(self, table: str, key: Any, entry: Any) -> int:
         """The place of what ``key`` stands for, in ``table``; ``entry`` is how the file holds it."""
@@ -53,7 +53,7 @@ class Tables:
         if (found := places.get(key)) is None:
             found = places[key] = len(places)
             self._entries[table].append(entry)
-            self.bytes += ENTRY_BYTES + NUMBER_BYTES * (len(key) if isinstance(key, tuple) else 1)
+            self.size += ENTRY_BYTES + NUMBER_BYTES * (len(key) if isinstance(key, tuple) else 1)
         return found
 
     def token(self, token: int, text: str) -> int:

@@ -42,7 +42,7 @@ class StepWindows:
             return len(self._full) * WINDOW + len(self._open)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """What they take."""
         with self._changing:
             return sum(map(len, self._full)) + sum(map(len, self._open))
@@ -90,9 +90,9 @@ class RunRecord:
         self.output: Record | None = None
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """About what it takes."""
-        return self.steps.bytes + self._tables.bytes
+        return self.steps.size + self._tables.size
 
     def packed(self) -> Record:
         """The whole run in the compact form, its steps as dictionaries."""
@@ -165,7 +165,8 @@ class UnpackedSteps(Sequence[Record]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment] - as a list has none
+    def __hash__(self) -> int:
+        raise TypeError("steps change as a run grows: they have no hash")
 
 
 def _compressed(steps: Sequence[str]) -> bytes:

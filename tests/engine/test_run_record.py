@@ -58,7 +58,7 @@ def test_a_window_holds_its_steps_also_while_it_grows(trace):
 
 
 def test_it_takes_a_small_part_of_its_text_and_goes_to_another_process(trace, record):
-    assert record.steps.bytes < record.steps.text_bytes / 2
+    assert record.steps.size < record.steps.text_bytes / 2
     other = pickle.loads(pickle.dumps(record))
     assert other.trace() == trace
-    assert other.bytes == record.bytes
+    assert other.size == record.size

@@ -34,26 +34,26 @@ def test_a_page_has_its_newest_run_and_no_older_one():
     runs, slot = KeptRuns(), RunSlot()
     assert runs.trace(slot) is None
     runs.keep(slot, record(1))
-    size = runs.bytes
+    size = runs.size
     for seed in range(2, 6):
         runs.keep(slot, record(seed))
     assert is_of(runs.trace(slot), record(5))
-    assert size * 0.9 < runs.bytes < size * 1.1
+    assert size * 0.9 < runs.size < size * 1.1
     runs.drop(slot)
-    assert runs.bytes == 0
+    assert runs.size == 0
     assert runs.trace(slot) is None
 
 
 def test_all_pages_stay_within_the_bytes_and_the_one_used_longest_ago_is_told():
     records = [record(seed) for seed in range(8)]
-    most = 5 * records[0].bytes
+    most = 5 * records[0].size
     runs = KeptRuns(most)
     slots = [RunSlot() for _ in records]
     for slot, run in zip(slots, records, strict=True):
         runs.keep(slot, run)
         assert is_of(runs.trace(slots[0]), records[0])  # used again and again
-        assert runs.bytes <= most
-    assert runs.bytes > most / 2
+        assert runs.size <= most
+    assert runs.size > most / 2
     assert is_of(runs.trace(slots[-1]), records[-1])
     with pytest.raises(MedusaError, match="gave the memory of this run to others"):
         runs.trace(slots[1])
@@ -62,7 +62,7 @@ def test_all_pages_stay_within_the_bytes_and_the_one_used_longest_ago_is_told():
 def test_a_run_larger_than_all_memory_is_not_kept():
     runs, slot = KeptRuns(most_bytes=1000), RunSlot()
     runs.keep(slot, record())
-    assert runs.bytes == 0
+    assert runs.size == 0
     with pytest.raises(MedusaError, match="Run it again"):
         runs.trace(slot)
 
@@ -73,7 +73,7 @@ def test_a_page_that_goes_takes_its_run_along():
         runs.keep(slot, record(number), f"key of page {number}")
     del slots[1:], slot
     gc.collect()
-    assert runs.bytes < 2 * record().bytes
+    assert runs.size < 2 * record().size
     assert is_of(runs.trace(slots[0]), record())
     assert runs.window("key of page 0", 0)
     with pytest.raises(MedusaError, match="no longer has the details"):
@@ -82,7 +82,7 @@ def test_a_page_that_goes_takes_its_run_along():
 
 def test_a_run_that_grows_is_brought_within_the_bytes():
     first, growing = record(1), record(2)
-    runs, slots = KeptRuns(first.bytes + growing.bytes + 1000), [RunSlot(), RunSlot()]
+    runs, slots = KeptRuns(first.size + growing.size + 1000), [RunSlot(), RunSlot()]
     runs.keep(slots[0], first)
     runs.keep(slots[1], growing, "the second page")
     assert all(runs.trace(slot) for slot in slots)

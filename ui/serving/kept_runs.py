@@ -43,7 +43,7 @@ class KeptRuns:
         self._lock = threading.Lock()
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """What the runs take."""
         with self._lock:
             self._forget_closed_pages()
@@ -117,7 +117,7 @@ class KeptRuns:
         return record
 
     def _size(self) -> int:
-        return sum(record.bytes for record in self._runs.values())
+        return sum(record.size for record in self._runs.values())
 
     def _make_room(self) -> None:
         while self._size() > self._most:
