@@ -57,7 +57,7 @@ ROOMS = {
     "ui": {
         "figures": "experiments hardware replay text",
         "records": "acceptance drafters options text trace trees",
-        "serving": "chat evaluation loading records replay trace",
+        "serving": "chat evaluation loading records replay",
         "components": "drafters figures options records replay text trace",
         "runs": "chat components drafters evaluation records serving text trace",
         "session": "acceptance checkpoints drafters loading records runs serving trees",

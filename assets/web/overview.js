@@ -37,5 +37,22 @@ function placeIn(sums, value) {
   return low;
 }
 
+// The committed rows of a long context in a few bins: in each the share of rows that the drafter saw, or null where
+// the trace does not say which these were.
+function rowsSeen({ cache_length: length, drafter_rows: ranges }, most) {
+  if (!ranges || !length) return null;
+  const count = Math.min(most, length);
+  const shares = Array.from({ length: count }, () => 0);
+  for (const [start, end] of ranges) {
+    for (let bin = Math.floor((start * count) / length); bin < count && (bin * length) / count < end; bin++) {
+      const [from, to] = [(bin * length) / count, ((bin + 1) * length) / count];
+      shares[bin] += Math.max(0, Math.min(end, to) - Math.max(start, from)) / (to - from);
+    }
+  }
+  return shares;
+}
+
+const countSeen = ({ drafter_rows: ranges }) => ranges.reduce((sum, [start, end]) => sum + end - start, 0);
+
 // The text of all steps, without the prompt.
 const textOf = ({ steps }) => steps.map((step) => emittedNodes(step).map((node) => node.text).join("")).join("");

@@ -11,6 +11,11 @@ const windowOf = (index) => Math.floor(index / WINDOW);
 // Whether a run has more steps than are kept in detail.
 const isWindowed = ({ key, trace }) => Boolean(key && trace && trace.steps.length > MOST_WINDOWS * WINDOW);
 
+const NO_ANSWER = phrase("The server does not answer, so the details are not here: look at another step to ask again.");
+
+// What the server keeps of a run; an error's words are those it sent, for the reader.
+const ofServer = (work) => work.catch((error) => { throw new Error(LANGUAGE.tell(error.message || NO_ANSWER)); });
+
 function makeWindows(store) {
   const { state } = store;
   let kept = { trace: null, order: [] }; // windows with details, the last used one at the end
@@ -73,11 +78,11 @@ function makeWindows(store) {
     if (request !== asked) return;
     let found = null;
     try {
-      found = await window.medusaChannel.steps(request.key, request.number, request.life.signal);
+      found = await ofServer(window.medusaChannel.steps(request.key, request.number, request.life.signal));
     } catch (error) {
       if (request !== asked) return;
       [asked, failed] = [null, request.number];
-      store.set({ lost: LANGUAGE.tell(error.message) });
+      store.set({ lost: error.message });
       return store.redraw();
     }
     if (request !== asked) return;
@@ -104,7 +109,7 @@ function makeWindows(store) {
     const steps = trace.steps.slice(first, last + 1);
     for (let number = windowOf(first); number <= windowOf(last); number++) {
       if (!steps.some((step) => isBrief(step) && windowOf(step.index) === number)) continue;
-      const found = await window.medusaChannel.steps(key, number);
+      const found = await ofServer(window.medusaChannel.steps(key, number));
       found.forEach((step, i) => {
         const place = number * WINDOW + i - first;
         if (steps[place] && isBrief(steps[place])) steps[place] = unpackedStep(step, place + first, tables);

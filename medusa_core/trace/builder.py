@@ -32,6 +32,7 @@ from medusa_core.trace.packed import (
     Tables,
     by_parent,
     packed,
+    seen_rows,
     significant,
     unpacked,
 )
@@ -77,6 +78,7 @@ class _Kept:
     finished: bool
     ms: PhaseTimes
     logits: torch.Tensor
+    drafter_rows: Sequence[tuple[int, int]] | None
 
 
 class TraceBuilder:
@@ -144,6 +146,7 @@ class TraceBuilder:
                 finished=step.finish_reason is not None,
                 ms=step.ms,
                 logits=step.logits.index_select(0, rows.index),
+                drafter_rows=step.tree.drafter_rows,
             )
         )
         if len(self._kept) >= TOGETHER or sum(kept.logits.numel() for kept in self._kept) >= MOST_LOGITS:
@@ -243,6 +246,7 @@ class TraceBuilder:
             "bonus": None if step.finished else self._token(verdict.bonus),
             "ms": [round(value, 4) for value in (ms.propose, ms.verify, ms.accept, ms.commit, ms.total)],
             "after": {**after, "tokens": [self._token(token) for token in after["tokens"]]},
+            **seen_rows(step.drafter_rows),
         }
 
     def _token(self, token: int) -> int:

@@ -15,28 +15,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.acceptance.sampling import ENTROPY_GUARD
 from medusa_core.config import pick_settings
 from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
 from medusa_core.trace.packed import PACKED_VERSION, UNPACKED_VERSION, unpacked
+from medusa_core.trace.step_format import Amount, Count, Record, StepTrace
 from medusa_core.trace.version1 import upgraded
 
-_Count = Annotated[int, Field(ge=0)]
-_Amount = Annotated[float, Field(ge=0)]
-_Share = Annotated[float, Field(ge=0, le=1)]
-_Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # which the guard makes a little less than 0
 
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), strict=True, allow_inf_nan=False)
-
-
-class ModelTrace(_Record):
+class ModelTrace(Record):
     """What was loaded."""
 
     name: str
@@ -44,25 +35,25 @@ class ModelTrace(_Record):
     heads: str | None
     dtype: str
     device: str
-    parameters: _Count
+    parameters: Count
 
 
-class NamedSettings(_Record):
+class NamedSettings(Record):
     """A drafter or an acceptance rule with the settings it ran with."""
 
     name: str
     settings: dict[str, bool | int | float | str]
 
 
-class ConfigTrace(_Record):
+class ConfigTrace(Record):
     """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step."""
 
     drafter: NamedSettings
     acceptance: NamedSettings
-    temperature: _Amount
-    seed: _Count
-    max_new_tokens: _Count
-    tree: list[list[_Count]] | None
+    temperature: Amount
+    seed: Count
+    max_new_tokens: Count
+    tree: list[list[Count]] | None
 
     @model_validator(mode="after")
     def _settings_are_possible(self) -> ConfigTrace:
@@ -74,163 +65,36 @@ class ConfigTrace(_Record):
         return self
 
 
-class PromptTrace(_Record):
+class PromptTrace(Record):
     """The prompt; ``text`` is what its ids decode to, ``texts`` what each does by itself, if it is said."""
 
     text: str
-    token_ids: list[_Count]
-    texts: list[str] = []
+    token_ids: list[Count]
+    texts: list[str] = Field(default=[])
 
 
-class OriginTrace(_Record):
-    """Who proposed a node: the drafter's name, "" for the root; head and rank for drafters that have such.
-
-    ``back``, for copied guesses: how many tokens before the guess's own place the same token stands.
-    """
-
-    by: str
-    head: _Count | None = None
-    rank: _Count | None = None
-    label: str = ""
-    note: str = ""
-    back: _Count | None = None
-
-
-class AfterTrace(_Record):
-    """The target's likeliest tokens after a node, with p at the run's temperature, at 1 for a run at 0.
-
-    ``log_z`` and ``entropy`` are lists over the run's ``temperatures``: what p is at another temperature.
-    """
-
-    node: _Count
-    token_ids: list[_Count]
-    texts: list[str]
-    p: list[_Share]
-    log_z: list[_Amount]
-    entropy: list[_Entropy]
-
-    @model_validator(mode="after")
-    def _lists_fit(self) -> AfterTrace:
-        sizes = len(self.token_ids), len(self.texts), len(self.p)
-        if len(set(sizes)) > 1:
-            raise ValueError(f"{sizes[0]} tokens, {sizes[1]} texts and {sizes[2]} probabilities after a node")
-        return self
-
-
-class NodeTrace(_Record):
-    """One candidate; p, entropy (nats) and threshold are the target's at its parent, the root has none."""
-
-    id: int
-    parent: int | None
-    depth: int
-    token_id: _Count
-    text: str
-    origin: OriginTrace
-    draft_p: _Share | None
-    p: _Share | None
-    entropy: _Entropy | None
-    threshold: _Share | None
-    passes: bool
-    accepted: bool
-    reason: str
-
-
-class BonusTrace(_Record):
-    """The token chosen after the accepted path: the next step's root."""
-
-    token_id: _Count
-    text: str
-
-
-class MillisecondsTrace(_Record):
-    """Milliseconds of a step by phase."""
-
-    propose: _Amount
-    verify: _Amount
-    accept: _Amount
-    commit: _Amount
-    total: _Amount
-
-
-class StepTrace(_Record):
-    """One decoding step."""
-
-    index: _Count
-    cache_length: _Count
-    nodes: list[NodeTrace]
-    after: list[AfterTrace] = []  # of the nodes that judge others, and of the path's last
-    path: list[int]
-    emitted: list[_Count]
-    bonus: BonusTrace | None
-    ms: MillisecondsTrace
-
-    @model_validator(mode="after")
-    def _is_a_tree(self) -> StepTrace:
-        for place, node in enumerate(self.nodes):
-            if node.id != place:
-                raise ValueError(f"node {place} of step {self.index} has id {node.id}: ids count from 0")
-            if place and not (node.parent is not None and 0 <= node.parent < place):
-                raise ValueError(
-                    f"node {place} of step {self.index} has parent {node.parent}, not an earlier node"
-                )
-            if not place and node.parent is not None:
-                raise ValueError(f"the root of step {self.index} has parent {node.parent}: it must have none")
-            if (node.origin.by == "") != (place == 0):
-                raise ValueError(
-                    f"node {place} of step {self.index} has origin {node.origin.by!r}: every node but the "
-                    "root has its drafter's name"
-                )
-            depth = 0 if node.parent is None else self.nodes[node.parent].depth + 1
-            if node.depth != depth:
-                raise ValueError(
-                    f"node {place} of step {self.index} has depth {node.depth}, its parents make it {depth}"
-                )
-        parents = [None, *self.path[:-1]]
-        if not self.path or any(
-            not 0 <= node < len(self.nodes) or self.nodes[node].parent != parent
-            for node, parent in zip(self.path, parents, strict=True)
-        ):
-            raise ValueError(f"path {self.path} of step {self.index} does not lead down from the root")
-        return self
-
-    @model_validator(mode="after")
-    def _is_the_verdict_on_it(self) -> StepTrace:
-        path = set(self.path)
-        for node in self.nodes:
-            on_path = node.id in path
-            if node.accepted != on_path or (on_path and not node.passes):
-                raise ValueError(
-                    f"node {node.id} of step {self.index} is {'on' if on_path else 'off'} the path, but "
-                    f"accepted is {node.accepted} and passes {node.passes}"
-                )
-        tokens = [self.nodes[node].token_id for node in self.path]
-        if not self.emitted or tokens[: len(self.emitted)] != self.emitted:
-            raise ValueError(f"step {self.index} emits {self.emitted}, the tokens of its path are {tokens}")
-        return self
-
-
-class OutputTrace(_Record):
+class OutputTrace(Record):
     """The result: new tokens only. ``seconds`` adds up the steps; reading the prompt is not counted."""
 
     text: str
-    token_ids: list[_Count]
+    token_ids: list[Count]
     finish_reason: Literal["eos", "stop", "length", "context", "cancelled"]
-    new_tokens: _Count
-    steps: _Count
-    tokens_per_step: _Amount
-    tokens_per_second: _Amount
-    seconds: _Amount
+    new_tokens: Count
+    steps: Count
+    tokens_per_step: Amount
+    tokens_per_second: Amount
+    seconds: Amount
 
 
-class SizesTrace(_Record):
+class SizesTrace(Record):
     """Sizes of the target: hidden states d, vocabulary V and layers."""
 
-    hidden: _Count
-    vocabulary: _Count
-    layers: _Count
+    hidden: Count
+    vocabulary: Count
+    layers: Count
 
 
-class RunTrace(_Record):
+class RunTrace(Record):
     """A whole run. Fields with a default are not in every file of this version."""
 
     schema_version: Literal[2]
@@ -238,7 +102,7 @@ class RunTrace(_Record):
     config: ConfigTrace
     prompt: PromptTrace
     sizes: SizesTrace | None = None
-    temperatures: list[Annotated[float, Field(gt=0)]] = []
+    temperatures: list[Annotated[float, Field(gt=0)]] = Field(default=[])
     steps: list[StepTrace]
     output: OutputTrace
 

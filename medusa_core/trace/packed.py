@@ -9,6 +9,7 @@ shapes   {"parents", "origins"} of each tree, -1 for the root's parent, origins 
 reasons  the reasons why nodes were kept or not
 steps    {"length": cache_length, "shape", "tokens": [N], "draft_p": [N], "p": [N], "entropy", "threshold",
          "passes": "110…", "reasons": [N], "path", "emitted": how many, "bonus": token or null, "ms", "after"}
+         and "drafter_rows" as in the records, where a step has them
 after    of a step: the recorded "nodes" and, one behind the other, the model's likeliest "tokens", their
          "heights" −ln p, "log_z" and "entropy", these three in ten-thousandths
 
@@ -119,7 +120,13 @@ def packed_step(step: Record, tables: Tables) -> Record:
             "log_z": [round(value * PARTS) for row in after for value in row["log_z"]],
             "entropy": [round(value * PARTS) for row in after for value in row["entropy"]],
         },
+        **seen_rows(step.get("drafter_rows")),
     }
+
+
+def seen_rows(ranges: Sequence[Sequence[int]] | None) -> Record:
+    """The field of a step for the cache rows that its drafter saw; none where nothing was said of them."""
+    return {} if ranges is None else {"drafter_rows": [list(each) for each in ranges]}
 
 
 def by_parent(parents: Sequence[int], values: Sequence[float | None]) -> list[float | None]:
@@ -197,6 +204,7 @@ def _unpacked_step(index: int, step: Record, tables: Record) -> Record:
         "emitted": [nodes[node]["token_id"] for node in path[: _place(step["emitted"])]],
         "bonus": None if bonus is None else dict(zip(TOKEN, tokens[_place(bonus)], strict=True)),
         "ms": dict(zip(PHASES, step["ms"], strict=True)),
+        **seen_rows(step.get("drafter_rows")),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,7 +93,7 @@ class Update:
     status: str | None = None
     badge: str | None = None
     trace: dict[str, Any] | None = None
-    record: RunRecord | None = None
+    record: RunRecord | None = field(default=None, compare=False)
     problem: bool = False
 
     def joins(self, later: Update) -> bool:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
 from medusa_core.errors import MedusaError
+from ui.records.words import Words
 
 if TYPE_CHECKING:
     from medusa_core.trace.run_record import RunRecord
 
 MOST_BYTES = 2**28
 GONE = "The charts are not drawn: the server gave the memory of this run to others. Run it again for them."
-GONE_STEPS = "The server no longer has the details of this run: run it again for them."
+GONE_STEPS = Words("The server no longer has the details of this run: run it again for them.")
 
 
 class RunSlot:
@@ -96,7 +97,7 @@ class KeptRuns:
         try:
             return self._of_browser(key).steps.window(number)
         except IndexError as error:
-            raise MedusaError(f"There are no such steps: {error}.") from error
+            raise MedusaError(Words("The run has no such steps: look at another one.")) from error
 
     def texts(self, key: str) -> Iterator[bytes]:
         """The whole run that a browser names by its key, as JSON in pieces. Raises as `window` does."""

@@ -89,7 +89,7 @@ function makeShareMenu(view, page) {
     const { packed, key } = state;
     if (!packed.steps) {
       tell(say`Fetching about ${megabytes(bytesOf(state))} MB …`);
-      saveFile("medusa-run.json", await window.medusaChannel.trace(key));
+      saveFile("medusa-run.json", await ofServer(window.medusaChannel.trace(key)));
       return tell(say`Saved as ${"medusa-run.json"}.`);
     }
     const [before, behind] = JSON.stringify({ ...packed, steps: [] }).split('"steps":[]');
