@@ -28,6 +28,7 @@ class StepWindows:
         self._open: list[str] = []  # each step as JSON
         self._changing = threading.Lock()
         self.text_bytes = 0  # of all steps as JSON
+        self._full_bytes = self._open_bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
         with self._changing:
@@ -45,7 +46,7 @@ class StepWindows:
     def size(self) -> int:
         """What they take."""
         with self._changing:
-            return sum(map(len, self._full)) + sum(map(len, self._open))
+            return self._full_bytes + self._open_bytes
 
     def add(self, steps: Sequence[Record]) -> None:
         """Behind those that are there."""
@@ -57,9 +58,11 @@ class StepWindows:
                 self.text_bytes += len(text) + 1
                 if full:
                     self._full.append(packed)
-                    self._open = []
+                    self._full_bytes += len(packed)
+                    self._open, self._open_bytes = [], 0
                 else:
                     self._open.append(text)
+                    self._open_bytes += len(text)
 
     def window(self, number: int) -> bytes:
         """The steps of one window as a compressed list of JSON. Raises IndexError where there is none."""

@@ -198,3 +198,43 @@ def test_exports_of_a_long_run_have_what_the_page_no_longer_holds(page, trace, r
     steps = page.evaluate("view.store.windows.detailed(120, 300)")
     assert [len(step["nodes"]) for step in steps] == nodes[120:301]
     assert detailed(page)[0] <= 7 * 128
+
+
+# The same fifty steps again and again, made in the page so that nothing else keeps their text.
+GROW = """async ([text, until]) => {
+  const message = JSON.parse(text);
+  while (view.state.trace.steps.length < until) {
+    const first = view.state.trace.steps.length;
+    const news = { ...message, first, tokens: [], origins: [], shapes: [], reasons: [] };
+    view.receive(JSON.stringify({ kind: "numbered", run: KEY, number: 1, message: news }));
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+}""".replace("KEY", json.dumps(KEY))
+
+
+def used_bytes(page):
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    used = session.send("Runtime.getHeapUsage")["usedSize"]
+    session.detach()
+    return used
+
+
+def grown_by(page, steps):
+    before = used_bytes(page)
+    told = messages("live", repeated(make_trace(8), 50))[1]
+    page.evaluate(GROW, [told, page.evaluate("view.state.trace.steps.length") + steps])
+    return (used_bytes(page) - before) / steps
+
+
+@pytest.mark.slow
+def test_a_run_of_many_thousand_steps_takes_little_for_each(empty_page, trace, record):
+    mounted(empty_page, trace, record)
+    brief = grown_by(empty_page, 8000)
+    assert detailed(empty_page)[0] <= 7 * 128
+    nodes = empty_page.evaluate("document.querySelectorAll('*').length")
+    assert nodes < 5000
+    mounted(empty_page, trace, record, key=None)
+    whole = grown_by(empty_page, 1000)
+    assert brief < 800, whole
+    assert whole > 3 * brief
