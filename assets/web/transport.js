@@ -77,6 +77,7 @@ function makeTransport(store, phases) {
     range.max = Math.max(0, total - 1);
     range.value = index;
     range.disabled = total < 2;
+    counter.classList.toggle("is-long", total > 999);
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
     // A reader of the screen hears single moves, not every step of a running film.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
