@@ -131,8 +131,13 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.fill();
   pen.clip();
   const seen = rowsSeen(scene.step, PREFIX_BINS) || [];
-  pen.fillStyle = ink("prefix");
-  seen.forEach((share, i) => share && pen.fillRect(x + (i * w) / seen.length, y + h * (1 - share), w / seen.length, h * share));
+  pen.save();
+  pen.fillStyle = ink("accept");
+  seen.forEach((share, i) => {
+    pen.globalAlpha = share && 0.25 + 0.75 * share;
+    if (share) pen.fillRect(x + (i * w) / seen.length, y, w / seen.length, h);
+  });
+  pen.restore();
   pen.strokeStyle = ink("prefix");
   pen.lineWidth = 1;
   pen.beginPath();

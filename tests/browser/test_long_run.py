@@ -78,6 +78,7 @@ def detailed(page):
 
 
 def test_details_are_kept_for_some_windows_and_come_back_as_they_were(page, trace, record):
+    assert page.evaluate("isWindowed(view.state)")  # so that the tour does not take it
     count, dropped = detailed(page)
     assert count <= 7 * 128
     assert dropped
@@ -181,6 +182,7 @@ def pathed(step):
 def test_a_run_without_a_server_and_a_foreign_one_ask_for_nothing(empty_page, trace, record):
     mounted(empty_page, trace, record, key=None)
     assert detailed(empty_page) == [STEPS, False]
+    assert not empty_page.evaluate("isWindowed(view.state)")
     short = {**trace, "steps": trace["steps"][:900], "output": {**trace["output"], "steps": 900}}
     empty_page.evaluate("(text) => view.receive(text)", message_trace(1, "file", short))
     goto(empty_page, 10)

@@ -6,11 +6,15 @@ import json
 import re
 
 import pytest
+from page_runs import SETTINGS, problem_of, run_decode
 from served import launched
 
+from medusa_core.config import LoadConfig
 from ui.records.settings import LONGEST_RUN, MOST_TOKENS
+from ui.records.updates import StopFlag
 from ui.serving.kept_runs import GONE_STEPS
 from ui.serving.policy import Policy, policy_of
+from ui.session import Session
 
 KEY = re.compile(r'\{"kind": "numbered", "run": "([^"]+)"')
 
@@ -80,6 +84,12 @@ def test_a_foreign_key_and_a_run_before_are_refused_in_words(site, told):
     assert ask(site, "medusa/steps", key=key, window=0).json() == {"words": GONE_STEPS}
 
 
-def test_a_page_that_others_reach_makes_shorter_runs(site):
-    assert policy_of({}).most_tokens == LONGEST_RUN == 20_000
-    assert policy_of({}, share=True).most_tokens == MOST_TOKENS == 512
+def test_a_page_that_others_reach_makes_shorter_runs(engine_folder):
+    public, own = policy_of({}, share=True), policy_of({})
+    assert (public.most_tokens, own.most_tokens) == (MOST_TOKENS, LONGEST_RUN) == (512, 20_000)
+    load = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+    for policy, tokens in ((public, MOST_TOKENS + 1), (own, LONGEST_RUN + 1)):
+        updates = run_decode(
+            Session(load, policy=policy), "abc", SETTINGS | {"max_new_tokens": tokens}, StopFlag()
+        )
+        assert problem_of(list(updates)).startswith(f"{tokens} new tokens asked for")

@@ -78,7 +78,9 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
 def check_tokens(tokens: float, most: float) -> None:
     """Raises MedusaError for a run of more new tokens than the page allows."""
     if tokens > most:
-        raise MedusaError(f"{tokens:g} new tokens asked for, the page allows {most:g}: lower the number")
+        raise MedusaError(
+            f"{int(tokens)} new tokens asked for, the page allows {int(most)}: lower the number"
+        )
 
 
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class ViewRequest(SettingsRequest):
     """A request whose run is shown in the linked view."""
 
     def longest_run(self) -> float:
-        """Tokens that its run makes at most."""
-        return make_config(self.settings, LONGEST_RUN).max_new_tokens
+        """Tokens that are asked for."""
+        return self.settings.max_new_tokens
 
     def broken_off(self, update: Update) -> Update:
         """The view ends with the last words; a trace without steps takes an earlier run's charts away."""
@@ -52,7 +52,7 @@ class DecodeRequest(ViewRequest):
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
-        return self.longest_run()
+        return make_config(self.settings, LONGEST_RUN).max_new_tokens
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """A begin, a step each and an end message; the last update has the trace."""

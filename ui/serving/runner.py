@@ -101,8 +101,8 @@ class Runner:
         """What the request yields, its errors as updates; ``receipts`` set the pace where there are any."""
         shown = _Shown(request)
         try:
-            tokens = request.most_tokens()
             check_tokens(request.longest_run(), self._most_tokens)
+            tokens = request.most_tokens()
             loaded = self._engines.at_hand(request.selection) is not None
             with (
                 self._engines.in_use(request.selection),
