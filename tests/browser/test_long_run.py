@@ -13,7 +13,7 @@ from ui.components.decode_view import message_trace
 
 pytestmark = pytest.mark.browser
 
-STEPS = 1500
+STEPS = 1200
 # The server: it notes what is asked for, and answers when it is told to.
 SERVER = """([texts, key]) => {
   window.asked = [];
@@ -46,19 +46,24 @@ def record(trace):
     return kept(trace)
 
 
-def mounted(page, trace, record, key=KEY):
+@pytest.fixture(scope="module")
+def told(trace):
+    return messages("live", trace, together=100)
+
+
+def mounted(page, told, record, key=KEY):
     page.set_content("<div id='host'></div>")
     page.add_script_tag(content=web_script())
     page.evaluate(SERVER, [windows(record), KEY])
     page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    for message in messages("live", trace):
-        page.evaluate("(text) => view.receive(text)", numbered(key, message) if key else message)
+    sent = [numbered(key, message) if key else message for message in told]
+    page.evaluate("(texts) => texts.forEach((text) => view.receive(text))", sent)
     page.evaluate(FRAME)
 
 
 @pytest.fixture
-def page(empty_page, trace, record):
-    mounted(empty_page, trace, record)
+def page(empty_page, told, record):
+    mounted(empty_page, told, record)
     return empty_page
 
 
@@ -179,8 +184,8 @@ def pathed(step):
     return [step["nodes"][node] for node in step["path"][: len(step["emitted"])]]
 
 
-def test_a_run_without_a_server_and_a_foreign_one_ask_for_nothing(empty_page, trace, record):
-    mounted(empty_page, trace, record, key=None)
+def test_a_run_without_a_server_and_a_foreign_one_ask_for_nothing(empty_page, trace, told, record):
+    mounted(empty_page, told, record, key=None)
     assert detailed(empty_page) == [STEPS, False]
     assert not empty_page.evaluate("isWindowed(view.state)")
     short = {**trace, "steps": trace["steps"][:900], "output": {**trace["output"], "steps": 900}}
@@ -224,19 +229,19 @@ def used_bytes(page):
 
 def grown_by(page, steps):
     before = used_bytes(page)
-    told = messages("live", repeated(make_trace(8), 50))[1]
-    page.evaluate(GROW, [told, page.evaluate("view.state.trace.steps.length") + steps])
+    fifty = messages("live", repeated(make_trace(8), 50))[1]
+    page.evaluate(GROW, [fifty, page.evaluate("view.state.trace.steps.length") + steps])
     return (used_bytes(page) - before) / steps
 
 
 @pytest.mark.slow
-def test_a_run_of_many_thousand_steps_takes_little_for_each(empty_page, trace, record):
-    mounted(empty_page, trace, record)
+def test_a_run_of_many_thousand_steps_takes_little_for_each(empty_page, told, record):
+    mounted(empty_page, told, record)
     brief = grown_by(empty_page, 8000)
     assert detailed(empty_page)[0] <= 7 * 128
     nodes = empty_page.evaluate("document.querySelectorAll('*').length")
     assert nodes < 5000
-    mounted(empty_page, trace, record, key=None)
+    mounted(empty_page, told, record, key=None)
     whole = grown_by(empty_page, 1000)
     assert brief < 800, whole
     assert whole > 3 * brief
