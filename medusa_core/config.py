@@ -22,6 +22,7 @@ NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1
+MOST_POSITIONS = 2**24  # beyond it float32 no longer tells neighbours apart
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
@@ -55,7 +56,28 @@ class GenerationConfig:
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
     )
-    max_new_tokens: int = setting(128, "token budget of the run", low=1, high=4096, step=1)
+    penalty: float = setting(
+        1.0,
+        "divides the logits of recent tokens, multiplies those below 0; 1 is off, TokenSwift has 1.2",
+        low=1.0,
+        high=2.0,
+        step=0.05,
+    )
+    penalty_window: int = setting(
+        1024,
+        "how many of the last tokens are penalised, those of the prompt too; 0 is off",
+        low=0,
+        high=65536,
+        step=1,
+    )
+    min_p: float = setting(
+        0.0,
+        "tokens less likely than this share of the likeliest are never drawn; 0 is off",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+    )
+    max_new_tokens: int = setting(128, "token budget of the run", low=1, high=1_000_000, step=1)
     seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
     stop: tuple[str, ...] = setting((), "text that ends the run")
@@ -63,6 +85,11 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether the run has a contextual penalty."""
+        return self.penalty != 1 and self.penalty_window > 0
 
     @classmethod
     def of(cls, **values: Any) -> GenerationConfig:
@@ -93,6 +120,18 @@ class LoadConfig:
         "none",
         "hold the base's weights in 8 or 4 bits, by bitsandbytes; the heads stay as they are",
         choices=("none", "8bit", "4bit"),
+    )
+    context: int = setting(
+        0,
+        "positions of a text, more than the model was trained with (see --extend); 0: the model's own",
+        low=0,
+        high=MOST_POSITIONS,
+    )
+    extend: str = setting(
+        "yarn",
+        "how --context goes beyond the trained one: yarn stretches the rotary positions; window lets each "
+        "token see the last ones alone, as many as were trained",
+        choices=("yarn", "window"),
     )
     trust_remote_code: bool = setting(
         False, "run Python code that the model's folder brings; only for authors you trust"

@@ -22,6 +22,7 @@ from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import Drafter, propose_all
 from medusa_core.errors import MedusaError
+from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
 from medusa_core.trees.token_tree import TokenTree
@@ -43,7 +44,11 @@ class PhaseTimes:
 
 @dataclass(frozen=True)
 class Step:
-    """One decoding step. ``tree`` and ``logits`` [N, V] are valid until the next step."""
+    """One decoding step. ``tree`` and both kinds of logits [N, V] are valid until the next step.
+
+    ``logits`` are those the rule judged by, ``model_logits`` the model's own: the same tensor unless the run
+    has a penalty or min-p.
+    """
 
     index: int
     tree: TokenTree
@@ -53,6 +58,7 @@ class Step:
     cache_length: int  # committed rows before the step
     ms: PhaseTimes
     finish_reason: str | None
+    model_logits: torch.Tensor
 
 
 class StopCheck(Protocol):
@@ -80,6 +86,7 @@ class Run:
     stopper: StopCheck
     budget: int
     cache: TreeCache | None = None
+    processor: LogitsProcessor | None = None  # of the logits, before the rule sees them
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -112,6 +119,8 @@ class Run:
         """Choose the first root by the logits [V] of the prompt's last token."""
         _check_output(logits, self.target)
         self.drafter.begin(self.prompt, features)
+        if self.processor is not None:
+            logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
 
     @property
@@ -120,6 +129,10 @@ class Run:
         # A node's position is length + depth.
         return self.target.context - 1 - self.own_cache.length
 
+    def processed(self, tree: TokenTree, logits: torch.Tensor) -> torch.Tensor:
+        """The logits [N, V] that the rule is to judge by."""
+        return logits if self.processor is None else self.processor(logits, tree)
+
     def commit(self, tree: TokenTree, verdict: Verdict, features: torch.Tensor) -> list[int]:
         """Keep the accepted path: its tokens."""
         self.own_cache.commit(verdict.path)
@@ -127,6 +140,8 @@ class Run:
         if accepted is None:
             accepted = tree.tokens[verdict.path].tolist()
         self.drafter.observe(accepted, features[verdict.path])
+        if self.processor is not None:
+            self.processor.observe(accepted)
         self.root = verdict.bonus
         return accepted
 
@@ -147,12 +162,13 @@ def decode(
     stopper: StopCheck,
     budget: int,
     cache: TreeCache | None = None,
+    processor: LogitsProcessor | None = None,
 ) -> Generator[Step, None, None]:
     """Decode after ``prompt`` (token ids) until the stopper or the context ends the run (``Run``).
 
     The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError.
     """
-    run = Run(target, drafter, rule, prompt, stopper, budget, cache)
+    run = Run(target, drafter, rule, prompt, stopper, budget, cache, processor)
     for _, step in decode_batch(target, [run], 1):
         yield step
 
@@ -184,8 +200,12 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
             clock.lap()
             results = target.verify_all(trees, caches, running[0].drafter.features)
             clock.lap()
+            judged = [
+                run.processed(tree, logits)
+                for run, tree, (logits, _) in zip(running, trees, results, strict=True)
+            ]
             verdicts = [
-                run.rule(tree, logits) for run, tree, (logits, _) in zip(running, trees, results, strict=True)
+                run.rule(tree, logits) for run, tree, logits in zip(running, trees, judged, strict=True)
             ]
             clock.lap()
             kept = [
@@ -195,11 +215,18 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
             clock.lap()
         emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
         ms = clock.times()
-        for run, tree, verdict, (logits, _), tokens, length in zip(
-            running, trees, verdicts, results, emitted, lengths, strict=True
+        for run, tree, verdict, logits, (own, _), tokens, length in zip(
+            running, trees, verdicts, judged, results, emitted, lengths, strict=True
         ):
-            yield run, Step(run.steps - 1, tree, verdict, logits, tokens, length, ms, run.finish_reason)
+            reason = run.finish_reason
+            yield run, Step(run.steps - 1, tree, verdict, logits, tokens, length, ms, reason, own)
         running = [run for run in running if run.finish_reason is None]
+
+
+def read_prompt(run: Run) -> None:
+    """Read the prompt into the run's cache and drafter, as its first step would. Raises MedusaError."""
+    with torch.inference_mode():
+        _begin(run.target, [run])
 
 
 def _begin(target: Target, runs: Sequence[Run]) -> None:
@@ -215,7 +242,10 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
     if not prompt:
         raise MedusaError("the prompt is empty: give at least one token")
     if len(prompt) >= target.context:
-        raise MedusaError(f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt")
+        fix = f" or load the model with {target.context_fix}" if target.context_fix else ""
+        raise MedusaError(
+            f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt{fix}"
+        )
     if min(prompt) < 0 or max(prompt) >= target.vocab_size:
         raise MedusaError(
             f"prompt ids run from {min(prompt)} to {max(prompt)}, the vocabulary from 0 to "

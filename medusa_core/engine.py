@@ -14,8 +14,9 @@ import torch
 
 from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import Run, Step, decode_batch
+from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
+    CacheDrafter,
     Draft,
     Drafter,
     SamplingDrafter,
@@ -27,6 +28,7 @@ from medusa_core.drafters import (
     method_names,
 )
 from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.logits.processor import processor_of
 from medusa_core.options import check_options
 from medusa_core.summary import RunSummary
 from medusa_core.target.kv_cache import TreeCache
@@ -51,6 +53,8 @@ class EngineInfo:
     parameters: int
     draft_parameters: int
     dtype_reason: str
+    context: int = 0  # positions of a text
+    extended: str = ""  # the context in words where it is longer than the trained one
     forward: str = ""  # which forward runs and what it keeps: "lean forward, packed weights, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
     notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors
@@ -161,13 +165,15 @@ class Engine:
         *,
         state: RunState | None = None,
         end_tokens: frozenset[int] = frozenset(),
+        written: int = 0,
     ) -> Generator[Step, None, None]:
         """Decode after ``prompt``: a generator of steps.
 
         ``state`` holds what was read of the prompt's first tokens in a run before, ``end_tokens`` end the
-        text too. Raises MedusaError at the first ``next``, or later when memory runs out.
+        text too; the last ``written`` tokens of the prompt belong to the text in which stop strings are
+        looked for. Raises MedusaError at the first ``next``, or later when memory runs out.
         """
-        run = self._run(prompt, config, state, end_tokens)
+        run = self._run(prompt, config, state, end_tokens, written)
         words = (
             f"{len(prompt)} prompt tokens, {config.max_new_tokens} new ones and a tree of "
             f"{run.drafter.largest_tree} nodes: shorten the prompt, lower --max-new-tokens or take a smaller "
@@ -175,6 +181,23 @@ class Engine:
         )
         for _, step in self._decoded([run], 1, words):
             yield step
+
+    def new_state(self, prompt: int, config: GenerationConfig) -> RunState:
+        """A state with room for a whole run after ``prompt`` tokens, so that its cache never grows.
+
+        Raises MedusaError.
+        """
+        drafter = make_drafter(self.target, self.drafts, config)
+        rows = min(prompt + config.max_new_tokens, self.target.context) + drafter.largest_tree
+        return RunState(self.target.new_cache(rows), drafter, config, draft_of(self.drafts, config))
+
+    def read(self, prompt: Sequence[int], config: GenerationConfig, state: RunState) -> None:
+        """Read ``prompt`` into ``state`` from where its cache ends, as ``stream`` would.
+
+        Raises MedusaError.
+        """
+        with self.target.on_its_threads():
+            read_prompt(self._run(prompt, config, state))
 
     def stream_batch(
         self, prompts: Iterable[Sequence[int]], config: GenerationConfig, size: int
@@ -202,6 +225,7 @@ class Engine:
         config: GenerationConfig,
         state: RunState | None = None,
         end_tokens: frozenset[int] = frozenset(),
+        written: int = 0,
     ) -> Run:
         """A run with what is its own. Raises MedusaError."""
         check_options(config)
@@ -211,13 +235,18 @@ class Engine:
             stop=config.stop,
             budget=config.max_new_tokens,
             decode=self.decode_text,
+            before=prompt[len(prompt) - written :],
         )
         drafter = self._drafter(config, state)
         if isinstance(drafter, SamplingDrafter):
             drafter.sample_by(sampling_of(config, generator))
         rule = make_rule(config, generator)
         cache = state.cache if state is not None else None
-        return Run(self.target, drafter, rule, prompt, stopper, config.max_new_tokens, cache)
+        if isinstance(drafter, CacheDrafter):
+            cache = cache if cache is not None else self.target.new_cache(0)
+            drafter.read_cache(cache)
+        budget, processor = config.max_new_tokens, processor_of(config)
+        return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:
         """The loop, on the threads of the target; ``words`` say what of, should memory run out."""

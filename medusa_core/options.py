@@ -62,6 +62,18 @@ def idle_options(config: GenerationConfig) -> dict[str, str]:
             continue
         of_drafter = any(owner.startswith("--method") for owner in owners_of(name))
         idle[name] = f"--method {config.method}" if of_drafter else f"--acceptance {config.acceptance}"
+    return idle | _idle_for_logits(config)
+
+
+def _idle_for_logits(config: GenerationConfig) -> dict[str, str]:
+    """The same of what is done to the logits."""
+    idle = {}
+    if config.penalty > 1 and config.penalty_window == 0:
+        idle["penalty"] = "--penalty-window 0"
+    if config.penalty == 1 and config.penalty_window != GenerationConfig.penalty_window:
+        idle["penalty_window"] = "--penalty 1"
+    if config.min_p > 0 and config.temperature <= 0:
+        idle["min_p"] = "--temperature 0"
     return idle
 
 

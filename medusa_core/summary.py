@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from medusa_core.decoding import Step
+from medusa_core.text.distinct import MOST, distinct_n
 from medusa_core.text.stopping import text_before_stop
 
 PHASES = ("propose", "verify", "accept", "commit", "total")
@@ -70,6 +71,11 @@ class RunSummary:
     def end_to_end_tokens_per_second(self) -> float:
         """New tokens over the time of the whole run, 0 before the first step."""
         return len(self.token_ids) / self.elapsed if self.elapsed else 0.0
+
+    def distinct(self) -> list[float | None]:
+        """Distinct-n of the new tokens for n from 1 to 4."""
+        shares = (distinct_n([self.token_ids], n) for n in range(1, MOST + 1))
+        return [share if share is None else round(share, 4) for share in shares]
 
     def record(self) -> dict[str, Any]:
         """What came of the run so far: the output object of a trace. Broken off, it is "cancelled"."""

@@ -31,26 +31,30 @@ ROOMS = {
         "hardware": "trees",
         "target": "text trees",
         "acceptance": "",
+        "logits": "",
         "checkpoints": "trees",
         "drafters": "checkpoints target text trees",
         "options": "acceptance drafters",
-        "decoding": "acceptance drafters target trees",
+        "decoding": "acceptance drafters logits target trees",
         "summary": "decoding text",
-        "engine": "acceptance decoding drafters options summary target text trees",
+        "engine": "acceptance decoding drafters logits options summary target text trees",
         "trace": "acceptance decoding drafters engine trees",
         "replay": "drafters trace",
         "chat": "decoding engine target text",
         "loading": "checkpoints drafters engine target",
-        "custom_generate": "acceptance checkpoints decoding drafters target trees",
+        "custom_generate": "acceptance checkpoints decoding drafters logits target trees",
         "evaluation": (
             "acceptance checkpoints decoding drafters engine hardware loading summary target text trees"
         ),
         "api": "decoding engine evaluation loading options replay trace",
         "training": "acceptance checkpoints drafters engine evaluation loading target text",
-        "experiments": "acceptance drafters engine evaluation hardware loading target text training trees",
+        "longrun": "acceptance decoding drafters engine loading summary target text training trees",
+        "experiments": (
+            "acceptance drafters engine evaluation hardware loading longrun target text training trees"
+        ),
         "cli": (
             "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "
-            "hardware loading options replay text trace training trees"
+            "hardware loading longrun options replay text trace training trees"
         ),
         "__main__": "cli",
     },

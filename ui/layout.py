@@ -20,6 +20,7 @@ from ui.tabs import methods as methods_tab
 from ui.tabs.hardware import tab as hardware
 from ui.tabs.model_bar import bar as model_bar
 from ui.tabs.model_bar.methods import mark_methods
+from ui.tabs.speed import tab as speed
 from ui.tabs.train import tab as train
 from ui.tabs.trees import tab as trees
 
@@ -65,6 +66,8 @@ def build_page(session: Session) -> gr.Blocks:
                 methods += side_by_side.build(session, selection)
             with gr.Tab("Methods", id="methods"):
                 methods_tab.build(session, selection)
+            with gr.Tab("Speed", id="speed") as tab:
+                methods.append(speed.build(session, selection, tab))
             with gr.Tab("Trees", id="trees") as tab:
                 trees.build(session, selection, tabs, tab)
             if session.policy.training:

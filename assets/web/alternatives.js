@@ -1,7 +1,26 @@
 // At the chosen node: what the model itself would say at this place, and beside it what the head guessed.
 
+const IMPOSSIBLE = 1e-30; // a trace holds less than that for p = 0
+const penalises = ({ penalty, penalty_window }) => penalty !== 1 && penalty_window > 0;
+const drawsByMinP = ({ min_p, temperature }) => min_p > 0 && temperature > 0;
+
+// What was done to the model's numbers before they were judged, and the choice that it changed here, or "".
+function processedWords(config, row) {
+  const done = [];
+  if (penalises(config)) done.push(say`the penalty of ${setting(config.penalty)}`);
+  if (drawsByMinP(config)) done.push(say`min-p ${setting(config.min_p)}`);
+  if (!done.length) return "";
+  const words = done.length > 1 ? say`p is after ${done[0]} and ${done[1]}.` : say`p is after ${done[0]}.`;
+  if (!row.penalised) return words;
+  const { copies } = row.penalised;
+  const own = quoted(row.penalised);
+  return words + " " + (copies === 1
+    ? say`The model’s own first choice, ${own}, fell behind, as it stands once in the last ${config.penalty_window} tokens.`
+    : say`The model’s own first choice, ${own}, fell behind, as it stands ${copies} times in the last ${config.penalty_window} tokens.`);
+}
+
 // Rows of the table: the model's likeliest tokens and the head's guesses, each with both numbers where known.
-function alternativesAt({ step }, i) {
+function alternativesAt({ step, config }, i) {
   const { parent } = step.nodes[i];
   const row = (step.after || []).find((each) => each.node === parent);
   if (!row) return null;
@@ -10,7 +29,8 @@ function alternativesAt({ step }, i) {
   const { head, by } = step.nodes[i].origin;
   const guesses = isKnown(head) && !methodOf(by).sequential ? guessesOf(step, head) : rivals;
   const known = new Map(guesses.map((node) => [node.token_id, node]));
-  const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: row.p[k] }));
+  const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: row.p[k] }))
+    .filter(({ p }) => !(drawsByMinP(config) && p < IMPOSSIBLE));
   const others = guesses.filter((node) => !row.token_ids.includes(node.token_id)).slice(0, 3)
     .map((node) => ({ token: node.token_id, text: node.text, p: byToken.has(node.token_id) ? byToken.get(node.token_id).p : null }));
   if (!row.token_ids.includes(step.nodes[i].token_id) && !others.some((each) => each.token === step.nodes[i].token_id)) {
@@ -40,11 +60,13 @@ function alternativesTable(scene, i) {
     html("td", {}, track(row.p, "of-model"), html("span", { class: "mdv-num" }, isKnown(row.p) ? probability(row.p) : "< " + probability(least))),
     html("td", {}, track(row.q, "of-head"), html("span", { class: "mdv-num" }, isKnown(row.q) ? probability(row.q) : "–"))));
   const parent = step.nodes[step.nodes[i].parent];
+  const processed = processedWords(scene.config, step.after.find((row) => row.node === parent.id));
   return html("table", { class: "mdv-alternatives", "data-role": "alternatives" },
     html("caption", { class: "mdv-barhead" }, (by && !isKnown(head)
       ? say`After ${quoted(parent)}: the model’s five likeliest tokens, and what ${who} proposed for this place`
       : say`After ${quoted(parent)}: the model’s five likeliest tokens, and what ${who} guessed for this place`)
-      + (isKnown(bar) ? say`; upright line: the bar, ${probability(bar)}` : "")),
+      + (isKnown(bar) ? say`; upright line: the bar, ${probability(bar)}` : ""),
+      processed && html("span", { class: "mdv-processed", "data-role": "processed" }, processed)),
     html("thead", {}, html("tr", {}, html("th", { scope: "col" }, say`token`), html("th", { scope: "col" }, say`the model’s p`), html("th", { scope: "col" }, isKnown(head) ? say`head ${head}’s q` : say`drafter’s q`))),
     html("tbody", {}, ...lines));
 }

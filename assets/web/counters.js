@@ -3,6 +3,23 @@
 const PHASES = [["propose", phrase("propose"), phrase("guesses")], ["verify", phrase("verify"), phrase("one forward")], ["accept", phrase("accept"), phrase("verdicts")],
   ["commit", phrase("commit"), phrase("cache")]];
 
+const DISTINCT = new WeakMap(); // by the output of a run
+
+// The share of the run's n-grams of four tokens that differ (Distinct-4): small where a text goes in circles. Null for
+// a run that goes on or has none.
+function distinctWholeRun({ output }) {
+  if (!output || !output.token_ids) return null;
+  if (!DISTINCT.has(output)) DISTINCT.set(output, distinctShare(output.token_ids, 4));
+  return DISTINCT.get(output);
+}
+
+// As medusa_core/text/distinct.py.
+function distinctShare(tokens, n) {
+  const count = tokens.length - n + 1;
+  if (count < 1) return null;
+  return new Set(Array.from({ length: count }, (_, i) => tokens.slice(i, i + n).join())).size / count;
+}
+
 function makeCounters() {
   const numbers = html("div", { class: "mdv-numbers" });
   const time = html("div", { class: "mdv-time" });
@@ -20,6 +37,8 @@ function makeCounters() {
       ["now", step.emitted.length, say`in this step`],
     ];
     if (trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), say`tokens / s, whole run`]);
+    const distinct = distinctWholeRun(trace);
+    if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct 4-grams, whole run`]);
     numbers.replaceChildren(...countsOf(figures));
     time.replaceChildren(...timeOf(step));
   }

@@ -49,7 +49,8 @@ function unpackedStep(step, index, tables) {
   };
 }
 
-function unpackedAfter({ nodes, tokens, heights, log_z, entropy }, known) {
+function unpackedAfter({ nodes, tokens, heights, log_z, entropy, penalised = [] }, known) {
+  const own = new Map(penalised.map(([i, place, copies]) => [i, { token_id: known[place][0], text: known[place][1], copies }]));
   const row = (values, i) => values.slice((i * values.length) / nodes.length, ((i + 1) * values.length) / nodes.length);
   return nodes.map((node, i) => {
     const places = row(tokens, i);
@@ -57,6 +58,7 @@ function unpackedAfter({ nodes, tokens, heights, log_z, entropy }, known) {
       node, token_ids: places.map((place) => known[place][0]), texts: places.map((place) => known[place][1]),
       p: row(heights, i).map((height) => Number(Math.exp(-height / PARTS).toPrecision(5))),
       log_z: row(log_z, i).map((value) => value / PARTS), entropy: row(entropy, i).map((value) => value / PARTS),
+      ...(own.has(i) ? { penalised: own.get(i) } : {}),
     };
   });
 }

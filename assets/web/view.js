@@ -208,6 +208,8 @@ function drawBadges(box, { state, trace }) {
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
   if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
   if (config.acceptance) words.push(["", ruleName(config)]);
+  if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
+  if (drawsByMinP(config)) words.push(["", say`min-p ${setting(config.min_p)}`]);
   if (output && output.finish_reason) words.push(["", say`finished: ${say(output.finish_reason)}`]);
   box.replaceChildren(...words.map(([kind, text]) => html("span", { class: kind ? "is-" + kind : null }, text)));
 }

@@ -12,4 +12,4 @@ def headline(engine: Engine, config: GenerationConfig) -> str:
     info = engine.info
     loaded = f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason})"
     run = [f"{config.method}, {config.acceptance}", auto_tree_words(engine, config)]
-    return " · ".join(filter(None, [loaded, *run]))
+    return " · ".join(filter(None, [loaded, info.extended, *run]))

@@ -65,6 +65,7 @@ arXiv 2401.10774).
 | `medusa_tree` | a published tree's name, `cartesian-4x2x1`, a JSON file or a list of rank tuples |
 | `medusa_acceptance` | `match` (exact), or `typical` with sampling: longer paths, close to the model |
 | `medusa_epsilon`, `medusa_delta` | the bar of typical acceptance |
+| `medusa_penalty`, `medusa_penalty_window` | contextual penalty of the last tokens; 1 is off |
 
 Heads that come with an adapter of their base (Medusa-2) want it in the model: install peft and call
 `model.load_adapter("FOLDER OF THE HEADS")` first.

@@ -25,7 +25,8 @@ from medusa_core.checkpoints.loaded_adapter import has_loaded
 from medusa_core.checkpoints.locate import has_adapter, tree_beside
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import heads_folder, locate_heads
-from medusa_core.custom_generate.rules import ProcessedMatch, ProcessedTypical
+from medusa_core.config import GenerationConfig as RunConfig
+from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
 from medusa_core.drafters.medusa.build import build_heads
@@ -118,6 +119,8 @@ def medusa_generate(
     medusa_acceptance: str = "match",
     medusa_epsilon: float = 0.09,
     medusa_delta: float = 0.3,
+    medusa_penalty: float = 1.0,
+    medusa_penalty_window: int = 1024,
     tokenizer: Any = None,  # for the stop strings, which generate has made a criterion of
     **model_kwargs: Any,
 ) -> torch.Tensor | MedusaGenerateOutput:
@@ -126,8 +129,9 @@ def medusa_generate(
     ``medusa_heads``: a folder, a hub name, or what ``load_medusa_heads`` returned; without it the model's
     attribute of that name, or the heads in the model's own folder. ``medusa_tree``: a published name,
     ``cartesian-4x2x1``, a JSON file or a list of rank tuples. ``medusa_acceptance`` "typical" judges by ε and
-    δ (paper §2.3.1) when sampling. ``streamer`` gets each token once it is committed. Returns ids [1, L], or
-    a ``MedusaGenerateOutput`` with ``return_dict_in_generate``.
+    δ (paper §2.3.1) when sampling. ``medusa_penalty`` is the contextual penalty on the last
+    ``medusa_penalty_window`` tokens; min-p is ``generate``'s own. ``streamer`` gets each token once it is
+    committed. Returns ids [1, L], or a ``MedusaGenerateOutput`` with ``return_dict_in_generate``.
     Raises MedusaError for what it cannot honour: batches, beams, padding, a cache or scores asked for.
     """
     asked = _arguments_of_generate()
@@ -150,6 +154,7 @@ def medusa_generate(
             raise MedusaError(
                 f"medusa_acceptance is {medusa_acceptance!r}: use one of {', '.join(_ACCEPTANCE)}"
             )
+        logits_processor = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
         rule: ProcessedTypical | ProcessedMatch
         if typical:
             rule = ProcessedTypical(logits_processor, input_ids, medusa_epsilon, medusa_delta)
@@ -197,6 +202,13 @@ def generate(
         custom_generate=medusa_generate,
         **kwargs,
     )
+
+
+def _with_penalty(processors: LogitsProcessorList, penalty: float, window: int) -> LogitsProcessorList:
+    """Before the others, since those that leave tokens out must see it. Raises MedusaError."""
+    if not RunConfig(penalty=penalty, penalty_window=window).penalises:
+        return processors
+    return LogitsProcessorList([PenaltyProcessor(penalty, window), *processors])
 
 
 def _arguments_of_generate() -> dict[str, Any]:

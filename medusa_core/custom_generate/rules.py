@@ -13,17 +13,33 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process
 
 from medusa_core.acceptance.typical import Settings, TypicalRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import check_settings
 from medusa_core.errors import MedusaError
+from medusa_core.logits.penalty import weakened
 from medusa_core.trees.token_tree import TokenTree
 
 # Processors of transformers whose scores depend on the calls before.
 _REMEMBERING = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
+
+
+class PenaltyProcessor(LogitsProcessor):
+    """The contextual penalty as one of transformers' logits processors; ``window`` is at least 1."""
+
+    def __init__(self, penalty: float, window: int) -> None:
+        self._penalty = penalty
+        self._window = window
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Scores [B, V] after each text of ``input_ids`` [B, L]."""
+        last = input_ids[:, -self._window :].to(scores.device)
+        # A token that stands there twice gets the same number twice.
+        found = scores.scatter(1, last, weakened(scores.gather(1, last), self._penalty))
+        return cast("torch.FloatTensor", found)
 
 
 class ProcessedMatch:
@@ -78,6 +94,8 @@ class ProcessedTypical:
         """Raises MedusaError for processors that remember, and for ε or δ out of range."""
         for processor in processors:
             kind = type(processor)
+            if kind is PenaltyProcessor:
+                continue
             if kind.__module__ != logits_process.__name__ or kind.__name__ in _REMEMBERING:
                 raise MedusaError(
                     f"typical acceptance asks {kind.__name__} about every node of a tree, and it may "

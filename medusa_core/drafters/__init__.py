@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from medusa_core.acceptance.sampling import Sampling
     from medusa_core.loading.model_size import ModelSize
+    from medusa_core.target.kv_cache import TreeCache
     from medusa_core.target.model import Features, Target
     from medusa_core.trees.token_tree import TokenTree
     from medusa_core.trees.tree import Topology
@@ -196,6 +197,15 @@ class SamplingDrafter(Drafter, Protocol):
         Told at the beginning of each run, since a conversation keeps its drafter while the temperature and
         the rule may change, and since a run's random numbers are its own.
         """
+        ...
+
+
+@runtime_checkable
+class CacheDrafter(Drafter, Protocol):
+    """A drafter that reads the key-value cache of its run, or drafts over it."""
+
+    def read_cache(self, cache: TreeCache) -> None:
+        """Read this one. Told at the beginning of each run, before anything of the prompt is read."""
         ...
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from medusa_core.drafters import CacheDrafter, Drafter
 from medusa_core.trees.union import union
 
 if TYPE_CHECKING:
     import torch
 
-    from medusa_core.drafters import Drafter
+    from medusa_core.target.kv_cache import TreeCache
     from medusa_core.trees.token_tree import TokenTree
 
 
@@ -37,6 +38,12 @@ class MergedDrafter:
     def length(self) -> int:
         """Tokens of the text that the first has read."""
         return self._drafters[0].length
+
+    def read_cache(self, cache: TreeCache) -> None:
+        """Hand the run's cache to those that read it."""
+        for drafter in self._drafters:
+            if isinstance(drafter, CacheDrafter):
+                drafter.read_cache(cache)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Begin them all."""

@@ -1,18 +1,17 @@
-"""Methods side by side on the same prompts.
+"""Methods side by side on the same prompts: how fast each is, what a step takes, and the least it could take.
 
-Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
-order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
-figures of a method are medians over rounds, with the lowest and highest round as the spread. Speedup is the
-ratio to ``none`` or to transformers' ``hf`` within a round, so both sides of it were measured minutes apart
-at most. Words: acceleration, overhead and speedup as in the paper, §3.
+Speedup is the ratio to ``none`` or to transformers' ``hf`` within a round, so both sides of it were measured
+minutes apart at most; figures are medians over rounds, with the lowest and highest round as the spread.
+Words: acceleration, overhead and speedup as in the paper, §3.
 """
 
 from __future__ import annotations
 
 import platform
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 import transformers
@@ -22,8 +21,18 @@ from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
+from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
-from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.turns import (
+    Measurement,
+    MethodLog,
+    Runner,
+    Turn,
+    complete_part,
+    measure_run,
+    take_turns,
+)
 from medusa_core.loading.remembered import cpu_name
 from medusa_core.summary import PHASES
 
@@ -31,81 +40,67 @@ BASELINE = "none"
 TRANSFORMERS = "hf"
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One method on one prompt. ``seconds`` is the whole call, the reading of the prompt included."""
+class Bench:
+    """A measurement: ``turns`` makes it, ``record`` is what ``bench --json`` prints of it so far."""
 
-    tokens: list[int]
-    seconds: float
-    steps: int
-    phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
-    nodes: int = 0  # of the largest tree, with the root
-    rows: int = 0  # of all trees
-    positions: int = 0  # committed before each step, summed
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: Sequence[list[int]],
+        methods: Sequence[str],
+        config: GenerationConfig,
+        rounds: int,
+        places: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """``places`` says by kind of text where its prompts stand among ``prompts``: each kind then has
+        figures of its own under "kinds". Raises MedusaError for a method that cannot run.
+        """
+        _require_methods(engine, methods)
+        self._engine, self._config = engine, config
+        self._prompts, self._methods, self._rounds = prompts, methods, rounds
+        self._places = places or {}
+        self._ceilings = Ceilings(engine)
+        self._others: OtherWork | None = None
+        self._logs: Mapping[str, MethodLog] = {}
+        self._left_out: dict[str, str] = {}
 
+    def turns(self, limit: Limit = NO_LIMIT) -> Iterator[Turn]:
+        """All runs, one after the other. Raises MedusaError where none of the methods can run.
 
-Runner = Callable[[list[int]], Measurement]
+        A peer that cannot run here has no figures; "left_out" of the record names it with the reason.
+        """
+        runners, self._left_out = _runners(self._engine, self._prompts, self._methods, self._config, limit)
+        self._others = OtherWork()
+        for turn in take_turns(runners, self._prompts, self._rounds, limit):
+            self._logs = turn.logs
+            yield turn
 
+    def record(self) -> dict[str, Any] | None:
+        """The figures of what all methods have measured alike; None while there is none.
 
-@dataclass
-class MethodLog:
-    """Measurements of one method by round."""
+        The first call also measures what the machine can do at best.
+        """
+        logs = complete_part(self._logs)
+        if not logs or self._others is None:
+            return None
+        record = bench_record(self._engine, logs, list(logs), self._config)
+        record["machine"] |= self._others.record()
+        for name, log in logs.items():
+            if log.has_phases:
+                config = self._config.changed(method=name)
+                found = step_limits(self._engine, config, log.whole_step(), self._ceilings)
+                record["methods"][name] |= limit_entries(found)
+        return record | {"kinds": self._kinds(logs), "left_out": self._left_out}
 
-    rounds: list[list[Measurement]] = field(default_factory=list)
-
-    @property
-    def has_phases(self) -> bool:
-        """Whether the method is ours, so that its steps were timed."""
-        return bool(self.rounds[0][0].phase_ms)
-
-    def only(self, places: Iterable[int]) -> MethodLog:
-        """The part that belongs to some of the prompts, by their places in a round."""
-        chosen = list(places)
-        return MethodLog([[r[place] for place in chosen] for r in self.rounds])
-
-    def rates(self) -> list[float]:
-        """End-to-end tokens per second of each round."""
-        return [sum(len(m.tokens) for m in r) / sum(m.seconds for m in r) for r in self.rounds]
-
-    def decode_rates(self) -> list[float]:
-        """Tokens per second of each round by the time inside steps."""
-        return [
-            1000 * sum(len(m.tokens) for m in r) / sum(m.phase_ms["total"] for m in r) for r in self.rounds
-        ]
-
-    def tokens_per_step(self) -> float:
-        """Over all rounds."""
-        runs = [m for r in self.rounds for m in r]
-        return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
-
-    def whole_step(self) -> MeanStep:
-        """All that a step did and took, on average."""
-        runs = [m for r in self.rounds for m in r]
-        steps = sum(m.steps for m in runs)
-        return MeanStep(
-            nodes=sum(m.rows for m in runs) / steps,
-            positions=sum(m.positions for m in runs) / steps,
-            accepted=self.tokens_per_step(),
-            ms={phase: self.mean_step(phase) for phase in PHASES},
-        )
-
-    def mean_step(self, phase: str) -> float:
-        """Median over rounds of the mean milliseconds of a step in a phase."""
-        return statistics.median(
-            sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
-        )
-
-
-@dataclass(frozen=True)
-class Turn:
-    """After each run: whose it was, how many of how many, on which prompt, and all measurements so far."""
-
-    name: str
-    done: int
-    total: int
-    prompt: int  # its number in the round, from 1
-    last: bool  # whether all have had their turn on this prompt
-    logs: Mapping[str, MethodLog]
+    def _kinds(self, logs: Mapping[str, MethodLog]) -> dict[str, Any]:
+        """The figures of each kind of text, once all of its prompts were run."""
+        run = len(next(iter(logs.values())).rounds[0])
+        kinds = {}
+        for kind, of_kind in self._places.items():
+            if max(of_kind) < run:
+                parts = {name: log.only(of_kind) for name, log in logs.items()}
+                kinds[kind] = {name: _record(name, parts) for name in parts}
+        return kinds
 
 
 def run_bench(
@@ -116,26 +111,14 @@ def run_bench(
     rounds: int,
     progress: Callable[[str], None] = lambda name: None,
     places: Mapping[str, Sequence[int]] | None = None,
-) -> dict:
-    """Measure and return the record that ``bench --json`` prints. Raises MedusaError.
-
-    A peer that cannot run here has no figures; "left_out" names it with the reason. ``places`` says by kind
-    of text where its prompts stand among ``prompts``: each kind then has figures of its own under "kinds".
-    """
-    _require_methods(engine, methods)
-    runners, left_out = _runners(engine, prompts, methods, config)
-    logs = interleave(runners, prompts, rounds, progress)
-    kinds = {}
-    for kind, of_kind in (places or {}).items():
-        parts = {name: log.only(of_kind) for name, log in logs.items()}
-        kinds[kind] = {name: _record(name, parts) for name in parts}
-    record = bench_record(engine, logs, list(runners), config)
-    ceilings = Ceilings(engine)
-    for name, log in logs.items():
-        if log.has_phases:
-            found = step_limits(engine, config.changed(method=name), log.whole_step(), ceilings)
-            record["methods"][name] |= limit_entries(found)
-    return record | {"kinds": kinds, "left_out": left_out}
+) -> dict[str, Any]:
+    """The whole of a ``Bench``; ``progress`` hears whose run has ended. Raises MedusaError."""
+    bench = Bench(engine, prompts, methods, config, rounds, places)
+    for turn in bench.turns():
+        progress(turn.name)
+    record = bench.record()
+    assert record is not None  # every method had all its turns
+    return record
 
 
 def bench_record(
@@ -152,6 +135,12 @@ def bench_record(
             "max_new_tokens": config.max_new_tokens,
             "acceptance": config.acceptance,
             "temperature": config.temperature,
+            **(
+                {"penalty": config.penalty, "penalty_window": config.penalty_window}
+                if config.penalises
+                else {}
+            ),
+            **({"min_p": config.min_p} if config.temperature > 0 and config.min_p > 0 else {}),
             "options": {name: str(value) for name, value in config.options.items()},
             "peers": {name: dict(PEERS[name].arguments) for name in methods if name in PEERS},
         },
@@ -166,56 +155,6 @@ def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
             raise MedusaError(
                 f"method {name} needs weights: name them with --heads, or leave it out of --methods"
             )
-
-
-def interleave(
-    runners: Mapping[str, Runner],
-    prompts: Sequence[list[int]],
-    rounds: int,
-    progress: Callable[[str], None] = lambda name: None,
-) -> dict[str, MethodLog]:
-    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name."""
-    logs: Mapping[str, MethodLog] = {name: MethodLog() for name in runners}
-    for turn in take_turns(runners, prompts, rounds):
-        logs = turn.logs
-        progress(turn.name)
-    return dict(logs)
-
-
-def take_turns(
-    runners: Mapping[str, Runner],
-    prompts: Sequence[list[int]],
-    rounds: int,
-    limit: Limit = NO_LIMIT,
-    once: Sequence[str] = (),
-    *,
-    warm_up: bool = True,
-) -> Iterator[Turn]:
-    """Run every runner on every prompt, ``rounds`` times over; those named in ``once`` in the first round.
-
-    The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
-    beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.
-    """
-    # First calls pay for allocation and kernel selection.
-    for run in runners.values() if warm_up else ():
-        if limit.stopped:
-            return
-        run(prompts[0])
-    logs = {name: MethodLog() for name in runners}
-    done, total = 0, len(prompts) * (len(once) + rounds * (len(runners) - len(once)))
-    for round_number in range(rounds):
-        names = [name for name in runners if round_number == 0 or name not in once]
-        for name in names:
-            logs[name].rounds.append([])
-        for number, prompt in enumerate(prompts):
-            for turn, name in enumerate(_rotated(names, round_number + number), start=1):
-                if limit.stopped:
-                    return
-                logs[name].rounds[-1].append(runners[name](prompt))
-                done += 1
-                yield Turn(name, done, total, number + 1, turn == len(names), logs)
-            if limit.reached():
-                return
 
 
 def machine_record(engine: Engine) -> dict:
@@ -236,20 +175,19 @@ def model_record(engine: Engine) -> dict:
     return {name: getattr(info, name) for name in ("name", "dtype", "device", "parameters", "forward")}
 
 
-def _rotated(methods: list[str], by: int) -> Iterator[str]:
-    shift = by % len(methods)
-    yield from methods[shift:] + methods[:shift]
-
-
 def _runners(
-    engine: Engine, prompts: Sequence[list[int]], methods: Sequence[str], config: GenerationConfig
+    engine: Engine,
+    prompts: Sequence[list[int]],
+    methods: Sequence[str],
+    config: GenerationConfig,
+    limit: Limit,
 ) -> tuple[dict[str, Runner], dict[str, str]]:
     """A runner for each method that can run, and why the others cannot. Raises MedusaError if none can."""
     runners: dict[str, Runner] = {}
     left_out: dict[str, str] = {}
     for name in methods:
         if name not in PEERS:
-            runners[name] = _own_runner(engine, config.changed(method=name))
+            runners[name] = partial(measure_run, engine, config=config.changed(method=name), limit=limit)
             continue
         peer = PeerRunner(engine, name, config)
         try:
@@ -264,10 +202,6 @@ def _runners(
     return runners, left_out
 
 
-def _own_runner(engine: Engine, config: GenerationConfig) -> Runner:
-    return lambda prompt: measure_run(engine, prompt, config)
-
-
 def _peer_runner(name: str, peer: PeerRunner) -> Runner:
     def run(prompt: list[int]) -> Measurement:
         try:
@@ -280,22 +214,6 @@ def _peer_runner(name: str, peer: PeerRunner) -> Runner:
         return Measurement(done.tokens, done.seconds, done.steps, {})
 
     return run
-
-
-def measure_run(engine: Engine, prompt: list[int], config: GenerationConfig) -> Measurement:
-    """One timed run of our own loop."""
-    summary = engine.summary(config)
-    for step in engine.stream(prompt, config):
-        summary.add(step)
-    return Measurement(
-        summary.token_ids,
-        summary.elapsed,
-        summary.steps,
-        summary.phase_ms,
-        summary.nodes,
-        summary.rows,
-        summary.positions,
-    )
 
 
 def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:

@@ -2,8 +2,9 @@
 
 A peer runs transformers' forward on the weights of the engine's model: same dtype, device and threads, same
 prompt, token budget and reasons to end, no streamer. What the model's ``generation_config`` asks for, such as
-a penalty or a top-p, is left out, as our loop knows none of it. Above temperature 0 a peer samples from the
-whole distribution at that temperature with the run's seed, whatever acceptance rule our methods follow.
+a penalty or a top-p, is left out. Above temperature 0 a peer samples from the whole distribution at that
+temperature, or from what the run's min-p leaves of it, with the run's seed, whatever acceptance rule our
+methods follow. A contextual penalty is nothing that transformers has: with one no peer runs.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class PeerRunner:
         if config.temperature > 0:
             # Without top_k=0 transformers would keep only the 50 likeliest tokens.
             sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
-            self._arguments |= sampling
+            self._arguments |= sampling | ({"min_p": config.min_p} if config.min_p > 0 else {})
         if self._peer.compiles:
             self._arguments["compile_config"] = _compile_config(engine.target.device)
 
@@ -101,6 +102,10 @@ class PeerRunner:
 
         Raises MedusaError for a bad prompt, and PeerError when the peer cannot run.
         """
+        if self._config.penalises:
+            raise PeerError(
+                "transformers has no penalty on the last tokens alone: its repetition_penalty counts them all"
+            )
         # Not ended by the text: one that ends at its first token would leave the compiler to a measured run.
         self._run(longest, self._arguments | {"eos_token_id": None})
         # generate goes on without a word where it finds that it cannot compile.

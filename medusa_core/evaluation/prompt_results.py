@@ -72,7 +72,9 @@ def _until_failure(
             number = begun[place]
             running[number].add(step)
             if step.finish_reason is not None:
-                yield number, Result(prompt_text(lines[number]), running.pop(number).record())
+                summary = running.pop(number)
+                output = summary.record() | {"distinct": summary.distinct()}
+                yield number, Result(prompt_text(lines[number]), output)
     except MedusaError as error:
         for number in running:
             yield number, Result(prompt_text(lines[number]), error=str(error))

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import PhaseTimes
+from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters.medusa import NAME, medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import machine_record, model_record
+from medusa_core.evaluation.limits import NO_LIMIT, Limit
+from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
 from medusa_core.summary import PHASES
 from medusa_core.text.plural import counted
@@ -31,6 +35,7 @@ VALUES = {
     CONTEXT: (128, 256, 512, 1024, 2048, 4096, 8192),
     BATCH: (1, 2, 4, 8),
 }
+_DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
 _CONTEXT_TOKENS = 24  # written after a text of a given length, which hardly grows by them
 
 
@@ -43,6 +48,20 @@ class Case:
     config: GenerationConfig
     prompts: Sequence[Sequence[int]]
     batch: int = 1
+
+
+@dataclass(frozen=True)
+class SweepTurn:
+    """After each run: whose it was, and how many of how many."""
+
+    case: Case
+    done: int
+    total: int
+
+    @property
+    def name(self) -> str:
+        """Whose run it was: the value and the method."""
+        return f"{self.case.value} {self.case.config.method}"
 
 
 @dataclass
@@ -118,23 +137,77 @@ def check_values(sweep: str, values: Sequence[int]) -> None:
         raise MedusaError(f"the values of {sweep} are {list(values)}: give whole numbers of 1{upper}")
 
 
+class Sweep:
+    """A measurement of cases: ``turns`` makes it, ``points`` has what is known so far."""
+
+    def __init__(self, cases: Sequence[Case], rounds: int) -> None:
+        self._cases = cases
+        self._rounds = rounds
+        self._logs: list[list[_Round]] = [[] for _ in cases]
+        self._ceilings = {id(case.engine): Ceilings(case.engine) for case in cases}
+
+    def turns(self, limit: Limit = NO_LIMIT) -> Iterator[SweepTurn]:
+        """Each case once unmeasured, then all in turn, round after round. Raises MedusaError."""
+        for case in self._cases:
+            if _run(case, 1, limit) is None:
+                return
+        count = len(self._cases)
+        for number in range(self._rounds):
+            for turn in range(count):
+                place = (turn + number) % count
+                case = self._cases[place]
+                found = _run(case, len(case.prompts), limit)
+                if found is None:
+                    return
+                self._logs[place].append(found)
+                yield SweepTurn(case, number * count + turn + 1, self._rounds * count)
+
+    def points(self) -> list[dict[str, Any]]:
+        """A record for each case that was measured, in their order.
+
+        The first call also measures what the machine can do at best.
+        """
+        records = [
+            _record(case, log, self._ceilings[id(case.engine)])
+            for case, log in zip(self._cases, self._logs, strict=True)
+            if log
+        ]
+        return list(_with_gains(records))
+
+
 def measure_cases(
     cases: Sequence[Case],
     rounds: int,
-    progress: Callable[[Case], None] = lambda case: None,
+    progress: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
-    """A record for each case, in their order. Each is run once beforehand, unmeasured. Raises MedusaError."""
-    logs: list[list[_Round]] = [[] for _ in cases]
-    for case in cases:
-        _run(case, 1)
-    for number in range(rounds):
-        for turn in range(len(cases)):
-            place = (turn + number) % len(cases)
-            logs[place].append(_run(cases[place], len(cases[place].prompts)))
-            progress(cases[place])
-    ceilings = {id(case.engine): Ceilings(case.engine) for case in cases}
-    records = [_record(case, log, ceilings[id(case.engine)]) for case, log in zip(cases, logs, strict=True)]
-    return list(_with_gains(records))
+    """The points of a whole ``Sweep``; ``progress`` hears whose run has ended. Raises MedusaError."""
+    sweep = Sweep(cases, rounds)
+    for turn in sweep.turns():
+        progress(turn.name)
+    return sweep.points()
+
+
+def sweep_record(
+    engine: Engine, sweep: str, points: Sequence[dict[str, Any]], notes: Sequence[str], others: OtherWork
+) -> dict[str, Any]:
+    """What ``bench --sweep --json`` prints of points; ``engine`` is the last of those that were measured."""
+    return {
+        "machine": machine_record(engine) | others.record(),
+        "model": model_record(engine) | ({"dtype": "swept"} if sweep == DTYPE else {}),
+        "sweep": sweep,
+        "points": list(points),
+        "notes": list(notes),
+    }
+
+
+def swept_dtypes(device: str) -> tuple[str, ...]:
+    """The dtypes that are compared on a kind of device."""
+    return _DTYPES.get(device, ("float32", "float16"))
+
+
+def filling(prompts: Sequence[list[int]], batch: int) -> list[list[int]]:
+    """The prompts as often as batches of that size need them to be full."""
+    return [*prompts] * -(-2 * batch // len(prompts)) if batch else [*prompts]
 
 
 def simulated(case: Case, record: dict[str, Any], accuracies: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -165,21 +238,30 @@ def _tree(engine: Engine, size: int) -> Any:
     return tree if tree.size == size else None
 
 
-def _run(case: Case, prompts: int) -> _Round:
-    """The case once, on its first ``prompts``."""
-    found, last = _Round(), None
+def _run(case: Case, prompts: int, limit: Limit) -> _Round | None:
+    """The case once, on its first ``prompts``; None where it was stopped."""
+    found = _Round()
+    last: PhaseTimes | None = None
     begun = perf_counter()
     chosen = case.prompts[: max(prompts, case.batch)]
-    for _, step in case.engine.stream_batch(chosen, case.config, case.batch):
-        found.tokens += len(step.emitted)
-        found.steps += 1
-        found.rows += step.tree.size
-        found.positions += step.cache_length
-        if step.ms is not last:  # the runs of a batch share their step's times
-            last = step.ms
-            _add(found, last)
+    with closing(case.engine.stream_batch(chosen, case.config, case.batch)) as steps:
+        for _, step in steps:
+            if limit.stopped:
+                return None
+            last = _count(found, step, last)
     found.seconds = perf_counter() - begun
     return found
+
+
+def _count(found: _Round, step: Step, last: PhaseTimes | None) -> PhaseTimes:
+    """Add a step of one text; the runs of a batch share their step's times, which were ``last``'s."""
+    found.tokens += len(step.emitted)
+    found.steps += 1
+    found.rows += step.tree.size
+    found.positions += step.cache_length
+    if step.ms is not last:
+        _add(found, step.ms)
+    return step.ms
 
 
 def _add(found: _Round, ms: PhaseTimes) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import MethodLog
+from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.record import Mean
 from medusa_core.experiments.rows import ratio
 from medusa_core.target.features import NO_FEATURES

@@ -60,6 +60,9 @@ class Row(_Record):
     speedup: Spread | None = None
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
+    alpha: float | None = None  # of long texts: tokens kept over those that paths could have had
+    cache_bytes: int | None = None  # of long texts: the key-value cache at this length
+    distinct_n: list[float] | None = None  # of long texts: share of different pieces of 1 to 4 tokens
     distinct: float | None = None  # share of different three-token pieces among all, 1 = nothing repeats
 
     @property
@@ -77,6 +80,8 @@ class PaperRow(_Record):
     tokens_per_step: float | None = None
     overhead: float | None = None
     quality: float | None = None
+    alpha: float | None = None
+    x: float | None = None  # the place on the chart's axis where there is one
 
 
 class PaperFacts(_Record):

@@ -10,8 +10,9 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from medusa_core.evaluation.bench import PHASES, Measurement, MethodLog
+from medusa_core.evaluation.turns import PHASES, Measurement, MethodLog
 from medusa_core.experiments.record import Mean, Row, Spread
+from medusa_core.text.distinct import distinct_n
 
 PIECE = 3  # tokens of the pieces whose repetition is counted
 
@@ -77,8 +78,5 @@ def spread(values: Sequence[float]) -> Spread:
 
 def distinct_share(texts: Iterable[Measurement]) -> float | None:
     """Different pieces of three tokens over all of them, within each text; None when texts are shorter."""
-    different = total = 0
-    for text in texts:
-        pieces = list(zip(*(text.tokens[i:] for i in range(PIECE)), strict=False))
-        different, total = different + len(set(pieces)), total + len(pieces)
-    return round(different / total, 4) if total else None
+    share = distinct_n((text.tokens for text in texts), PIECE)
+    return None if share is None else round(share, 4)

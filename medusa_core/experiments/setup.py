@@ -14,8 +14,8 @@ from tqdm import tqdm
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine, EngineInfo
-from medusa_core.evaluation.bench import MethodLog, Runner, interleave, measure_run
 from medusa_core.evaluation.prompts import places_of
+from medusa_core.evaluation.turns import MethodLog, Runner, interleave, measure_run
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.trees.tree import Topology

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from medusa_core.checkpoints.adapters import apply_adapter
-from medusa_core.checkpoints.base import load_tokenizer
+from medusa_core.checkpoints.base import load_tokenizer, read_base_config
 from medusa_core.checkpoints.download import Progress
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
@@ -31,6 +31,7 @@ from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.target.choose_forward import choose_forward
+from medusa_core.target.context import LongerContext, longer_context
 from medusa_core.target.loaded_model import LoadedModel
 from medusa_core.target.model import Target
 from medusa_core.target.quantization import packing_for
@@ -115,9 +116,10 @@ def _load(config: LoadConfig, report: _ProgressReporter, spare_cores: int) -> En
     sources = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
-    model = _read(sources, config, placement, lambda done: reading("Reading the weights", done))
+    longer = _longer(sources, config)
+    model = _read(sources, config, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
-    target = Target(model)
+    target = Target(model, longer)
     choose_forward(target, threads_for=partial(fastest_threads, spare_cores=spare_cores))
     report("heads", "Reading the heads" if sources.heads else "There are no heads to read")
     drafts = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
@@ -129,19 +131,32 @@ def _load(config: LoadConfig, report: _ProgressReporter, spare_cores: int) -> En
     )
 
 
+def _longer(sources: Sources, config: LoadConfig) -> LongerContext | None:
+    """The context beyond the model's own that is asked for. Raises MedusaError where it cannot be had."""
+    if not config.context:
+        return None
+    base = read_base_config(sources.base, trust_remote_code=config.trust_remote_code)
+    return longer_context(base.get_text_config(decoder=True), config.context, config.extend)
+
+
 def _read(
-    sources: Sources, config: LoadConfig, placement: Placement, progress: Share
+    sources: Sources,
+    config: LoadConfig,
+    placement: Placement,
+    longer: LongerContext | None,
+    progress: Share,
 ) -> PreTrainedModel | LoadedModel:
     """The base with the adapter of its heads; a plain one without transformers, which is slow to import."""
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
     adapted = sources.heads if sources.heads is not None and has_adapter(sources.heads) else None
-    if packing_for(config.quantize) is None:
+    if packing_for(config.quantize) is None and longer is None:
         lean = read_lean_model(sources.base, adapted, placement, progress)
         if lean is not None:
             return lean
     from medusa_core.loading.weights import read_model  # noqa: PLC0415 - transformers' models take a second
 
-    model = read_model(sources.base, placement, config.quantize, config.trust_remote_code, progress)
+    code = config.trust_remote_code
+    model = read_model(sources.base, placement, config.quantize, code, progress, longer)
     return apply_adapter(model, adapted) if adapted is not None else model
 
 
@@ -226,6 +241,8 @@ def _describe(
         draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
         dtype_reason=placement.reason,
         forward=target.forward.words(),
+        context=target.context,
+        extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),
         notes=tuple(note for draft in drafts.values() for note in draft.notes),
     )

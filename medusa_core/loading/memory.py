@@ -18,6 +18,7 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
+from medusa_core.target.lean_cache import window_slots
 from medusa_core.target.model import PREFILL_CHUNK
 from medusa_core.target.products import PACK_LIMIT
 from medusa_core.target.quantization import Packing, packing_for
@@ -130,7 +131,6 @@ class _Counted:
         """The bytes they take with these settings there."""
         each = placement.dtype.itemsize
         packing = self.shape.packing or packing_for(config.quantize)
-        rows = min(self.shape.context or USUAL_CONTEXT, USUAL_CONTEXT) + _TREE
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         drafting = config.heads != NO_HEADS
         draft = self.draft if drafting else DraftSize(0)
@@ -140,11 +140,15 @@ class _Counted:
         lean = on_cpu and packing is None and self.shape.lean_cache_row is not None
         # A model that drafts is held as plain numbers, whatever the base is packed into.
         cached = sum(_cache_row(model, each, lean=on_cpu) for model in models)
-        cached += _cache_row(self.shape, each, lean=lean)
+        trained = self.shape.context or USUAL_CONTEXT
+        rows = (config.context or min(trained, USUAL_CONTEXT)) + _TREE
+        windowed = lean and config.context > trained and config.extend == "window"
+        held = min(rows, window_slots(trained)) if windowed else rows  # of the base: transformers keeps all
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
             heads=heads + sum(base_bytes(model, each, None) for model in models),
-            cache=rows * (cached + draft.cache_per_row * each),
+            cache=held * _cache_row(self.shape, each, lean=lean)
+            + rows * (cached + draft.cache_per_row * each),
             # Heads are read and stacked on the CPU before they go where they stay.
             passing=(heads if on_cpu else 0)
             + (self._packed_copies(placement.dtype, heads) if lean else 0)
@@ -239,9 +243,10 @@ def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -
         yield _alternative(counted, config, f"{flags} together", together)
 
 
-def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> list[tuple[str, str]]:
+def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> list[tuple[str, str | int]]:
     """Settings under which less is needed on the same device, with the values that are smaller."""
-    device, found = placement.device.type, []
+    device = placement.device.type
+    found: list[tuple[str, str | int]] = []
     if placement.dtype.itemsize > torch.bfloat16.itemsize:
         found.append(("dtype", "float16" if device == "mps" else "bfloat16"))
     if counted.shape.packing is None and device != "mps":
@@ -249,6 +254,8 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
             ("quantize", bits)
             for bits in {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
         ]
+    if config.context:
+        found.append(("context", 0))
     if (counted.draft.weights or counted.models) and config.heads != NO_HEADS:
         found.append(("heads", NO_HEADS))
     return found

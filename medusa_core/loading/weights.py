@@ -25,6 +25,7 @@ from medusa_core.checkpoints.base import (
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.loading.devices import Placement
+from medusa_core.target.context import LongerContext, require_stretched, stretch
 from medusa_core.target.quantization import bitsandbytes_config, packing_for, packing_of
 
 _BAR = "Loading weights"  # as transformers calls the bar that moves with each tensor
@@ -33,11 +34,16 @@ Share = Callable[[float], None]  # hears how much of the weights is there
 
 
 def read_model(
-    folder: Path, placement: Placement, quantize: str, code: bool, progress: Share
+    folder: Path,
+    placement: Placement,
+    quantize: str,
+    code: bool,
+    progress: Share,
+    longer: LongerContext | None = None,
 ) -> PreTrainedModel:
-    """The causal language model in ``folder``; ``code`` lets Python that lies there run.
+    """The causal language model in ``folder``, for a ``longer`` context than its own where one is given.
 
-    Raises MedusaError, and the errors of an allocation that failed.
+    ``code`` lets Python that lies there run. Raises MedusaError, and the errors of an allocation that failed.
     """
     config = read_base_config(folder, trust_remote_code=code)
     packed = packing_of(config)
@@ -50,9 +56,16 @@ def read_model(
     options = _options(placement, packed=bool(packed or wanted)) | {"trust_remote_code": code}
     if wanted:
         options["quantization_config"] = bitsandbytes_config(quantize, placement.dtype)
+    if longer is not None:
+        stretch(config.get_text_config(decoder=True), longer)
+        # Beside a config, other settings would go to the model itself.
+        config.return_dict = options.pop("return_dict")
+        options["config"] = config
     with reading_base(folder), _needing_packages(folder), weights_watched(progress):
         model, report = _read(model_class(config), folder, options)
     require_all_tensors(folder, report)
+    if longer is not None:
+        require_stretched(model, longer)
     if not options["device_map"]:
         model.to(placement.device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     return model

@@ -45,7 +45,7 @@ def choose_forward(
     threads run it; None means torch's own number.
     """
     try:
-        weights = read_weights(target.held.weights, pack=pack)
+        weights = read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds)
         if weights.embedding.device.type == "cuda":
             _use_captured(target, weights)
         else:
@@ -131,7 +131,7 @@ def _layer_is_exact(lean: LeanForward, context: int) -> bool:
         parents = [-1, *((node - 1) // 2 for node in range(1, size))]
         tokens = torch.randint(vocabulary, (size,), generator=generator).tolist()
         tree = _tree(parents, tokens)
-        logits, states = first(Rows.of_tree(tree, weights.embedding.device, LAST_HIDDEN.layers), cache)
+        logits, states = first(Rows.of_tree(tree, weights.embedding.device, LAST_HIDDEN), cache)
         for leaf in range(size - 1, max(size - 1 - _PATHS, 0), -1):
             for node in _path_to(parents, leaf):
                 alone_logits, alone_state = _read(first, cache, [tokens[node]])
@@ -154,7 +154,7 @@ def _tree(parents: list[int], tokens: list[int]) -> TokenTree:
 
 def _read(lean: Forward, cache: TreeCache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Read and commit tokens: logits of the last row, hidden states of all."""
-    rows = Rows.of_text(tokens, lean.weights.embedding.device, 1, LAST_HIDDEN.layers)
+    rows = Rows.of_text(tokens, lean.weights.embedding.device, 1, LAST_HIDDEN)
     logits, states = lean(rows, cache)
     cache.commit(range(len(tokens)))
     return logits, states[0]

@@ -21,6 +21,7 @@ import torch
 
 CHUNK = 128  # positions
 MOST_ROWS = 256  # of a forward: those of a tree and a chunk are summed at once
+WEIGHTS_BYTES = 16 * 2**20  # of attention at once: glibc gives larger blocks back and has them cleared anew
 ONES = 16  # columns of a value row behind its D numbers: a one, and zeros that keep rows aligned
 _FEWEST = 16  # keys a sum: torch has a kernel of its own for tiny products, which rounds otherwise
 
@@ -69,7 +70,25 @@ def attend(
     """Attention in float32 with its denominator: Σ w·v, and Σ w in column D: [G, M, D + ONES].
 
     query [G, M, D] · keys [G, D, S] · values [G, S, D + ONES] · mask: 0 or −∞ for the last keys [M, ≤ S].
+    Behind a long text the rows are taken in blocks, so that the weights of a block stay below WEIGHTS_BYTES.
     """
+    most = max(_FEWEST, WEIGHTS_BYTES // (keys.shape[0] * keys.shape[2] * query.itemsize))
+    if query.shape[1] <= most:
+        return _attend(query, keys, values, mask, chunks, scale)
+    parts = query.split(most, dim=1)
+    masks = [None] * len(parts) if mask is None else mask.split(most)
+    sums = [_attend(part, keys, values, own, chunks, scale) for part, own in zip(parts, masks, strict=True)]
+    return torch.cat(sums, dim=1)
+
+
+def _attend(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    chunks: list[Chunk],
+    scale: float,
+) -> torch.Tensor:
     rows = query.shape[1]
     if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
         query = query.repeat(1, 4 // rows, 1)

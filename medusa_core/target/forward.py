@@ -11,11 +11,13 @@ from typing import Protocol
 
 import torch
 
+from medusa_core.target.features import NO_FEATURES, Features
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.trees.token_tree import TokenTree
 
-Outputs = tuple[torch.Tensor, list[torch.Tensor]]  # logits [rows kept, V], hidden states [N, d] of each layer
+# Logits [rows kept, V], hidden states [N, d] of each layer, and where they are asked for queries [N, H·D].
+Outputs = tuple[torch.Tensor, list[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -26,23 +28,27 @@ class Rows:
     depths: torch.Tensor  # [N], positions behind the committed rows
     allowed: torch.Tensor  # bool [N, N]: which sees which
     kept: int = 0  # rows at the end that get logits, 0: all
-    layers: tuple[int, ...] = ()  # whose hidden states are wanted
+    features: Features = NO_FEATURES  # that are wanted, apart from which rows' are kept
 
     @classmethod
     def of_text(
-        cls, tokens: Sequence[int], device: torch.device, kept: int = 0, layers: tuple[int, ...] = ()
+        cls,
+        tokens: Sequence[int],
+        device: torch.device,
+        kept: int = 0,
+        features: Features = NO_FEATURES,
     ) -> Rows:
         """A part of a text: each row stands behind the one before and sees all up to itself."""
         count = len(tokens)
         allowed = torch.ones(count, count, dtype=torch.bool, device=device).tril()
         depths = torch.arange(count, device=device)
-        return cls(torch.tensor(tokens, device=device), depths, allowed, kept, layers)
+        return cls(torch.tensor(tokens, device=device), depths, allowed, kept, features)
 
     @classmethod
-    def of_tree(cls, tree: TokenTree, device: torch.device, layers: tuple[int, ...] = ()) -> Rows:
+    def of_tree(cls, tree: TokenTree, device: torch.device, features: Features = NO_FEATURES) -> Rows:
         """All nodes of a tree, each of which sees its ancestors and itself."""
         depths = torch.tensor(tree.depths, device=device)
-        return cls(tree.tokens.to(device), depths, tree.mask.to(device), layers=layers)
+        return cls(tree.tokens.to(device), depths, tree.mask.to(device), features=features)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,9 @@ class Forward(Protocol):
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
+
+    def cache_bytes(self, slots: int) -> int:
+        """What ``new_cache`` of so many rows takes."""
 
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """Run the rows behind the committed ones and commit nothing.

@@ -60,6 +60,14 @@ class TreeLayer(CacheLayerMixin):
             self.values[:, :, target] = self.values[:, :, source]
         self.length += count
 
+    def take(self, other: TreeLayer, rows: torch.Tensor, start: int) -> None:
+        """Copy ``rows`` [kv_heads, R] of another layer, each head its own, to the slots from ``start`` on."""
+        if not self.is_initialized:
+            self.lazy_initialization(other.keys, other.values)
+        slots = slice(start, start + rows.shape[1])
+        for own, its in ((self.keys, other.keys), (self.values, other.values)):
+            own[:, :, slots] = its.gather(2, rows[None, :, :, None].expand(1, -1, -1, its.shape[3]))
+
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; the committed ones are copied."""
         if slots > self.slots and self.is_initialized:
@@ -94,6 +102,7 @@ class TreeCache(Cache):
         self._layers = [TreeLayer(slots) for _ in range(layers)]
         super().__init__(layers=list(self._layers))
         self.slots = slots
+        self.left_out = 0  # rows of the text that it does not hold (``partial_cache``)
 
     @property
     def tree_layers(self) -> Sequence[TreeLayer]:
@@ -104,6 +113,11 @@ class TreeCache(Cache):
     def length(self) -> int:
         """Committed rows, the same in every layer."""
         return self._layers[0].length
+
+    @property
+    def position(self) -> int:
+        """Where the next row stands in the text."""
+        return self.length + self.left_out
 
     @property
     def room(self) -> int:

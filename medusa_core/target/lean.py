@@ -23,9 +23,10 @@ from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
 from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_of
+from medusa_core.target.features import BEFORE_NORM
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache
+from medusa_core.target.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
 from medusa_core.target.lean_weights import Layer, LeanWeights
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
 from medusa_core.target.rotary import Rotations, rotated, rotations
@@ -39,7 +40,7 @@ class _Attended:
     visible: dict[str, torch.Tensor]  # by kind of layer: bool [N, L + N]
     hidden: dict[str, torch.Tensor | None]  # 0 or −∞ for the last keys [N · H / G, …]
     chunks: list[Chunk]
-    # Of each layer: the columns and rows of this forward, and all up to them.
+    # Of each layer: the columns and rows of this forward, and all that are read, up to them.
     new_keys: Sequence[torch.Tensor]  # [G, D, N]
     new_values: Sequence[torch.Tensor]  # [G, N, D]
     keys: Sequence[torch.Tensor]  # [G, D, L + N]
@@ -69,7 +70,15 @@ class LeanForward:
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""
         w = self.weights
-        return LeanCache(len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device)
+        return LeanCache(
+            len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device, self.masks.only_window
+        )
+
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: no more than a window's rows where every layer has one."""
+        w, window = self.weights, self.masks.only_window
+        rows = slots if window is None else min(slots, window_slots(window))
+        return len(w.layers) * w.key_heads * row_bytes(w.head_size) * rows
 
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``."""
@@ -91,20 +100,24 @@ class LeanForward:
 
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         batch = self._batch(parts)
-        layers = parts[0].rows.layers  # the same for all: the runs of a batch have one method
+        features = parts[0].rows.features  # the same for all: the runs of a batch have one method
+        layers = features.layers
+        queries: list[torch.Tensor] | None = [] if features.queries else None
         # The sum that layers add to stays in float32: each norm would widen it anyway.
         x = F.embedding(
             _joined([part.rows.tokens for part in parts]), self.weights.embedding
         ).float()  # [N, d]
         states = {0: x}
         for number, layer in enumerate(self.weights.layers):
-            x = x + self._attention(layer, number, layer.before_attention(x, self._dtype), batch)  # [N, d]
+            normed = layer.before_attention(x, self._dtype)
+            x = x + self._attention(layer, number, normed, batch, queries)  # [N, d]
             x = x + mlp(layer, layer.before_mlp(x, self._dtype))
             if number + 1 in layers:
                 states[number + 1] = x
+        states[BEFORE_NORM] = x
         # As transformers counts them, the last hidden state is the one after the norm.
         x = states[-1] = states[len(self.weights.layers)] = self.weights.last_norm(x, self._dtype)
-        wanted = [states[layer].to(self._dtype) for layer in layers]
+        wanted = [state.to(self._dtype) for state in (*(states[layer] for layer in layers), *(queries or ()))]
         if len(parts) == 1:
             kept = parts[0].rows.kept
             return [(self.weights.head(x[-kept:] if kept else x), wanted)]
@@ -120,8 +133,18 @@ class LeanForward:
         logits, split = self.weights.head(x).split(kept), [state.split(counts) for state in states]
         return [(logits[number], [state[number] for state in split]) for number in range(len(parts))]
 
-    def _attention(self, layer: Layer, number: int, x: torch.Tensor, batch: _Batch) -> torch.Tensor:
-        """Write the rows' keys and values behind the committed ones and attend to both: [N, d] → [N, d]."""
+    def _attention(
+        self,
+        layer: Layer,
+        number: int,
+        x: torch.Tensor,
+        batch: _Batch,
+        queries: list[torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """Write the rows' keys and values behind the committed ones and attend to both: [N, d] → [N, d].
+
+        The rows' queries [N, H · D] are added to ``queries`` where that is given.
+        """
         w = self.weights
         qkv = layer.qkv(x).float().view(len(x), -1, w.head_size)  # [N, H + 2 G, D]
         both, values = qkv.split([w.query_heads + w.key_heads, w.key_heads], dim=1)
@@ -130,6 +153,8 @@ class LeanForward:
             both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
         if layer.rotates:
             both = rotated(both, batch.rotations)
+        if queries is not None:
+            queries.append(both[:, : w.query_heads].flatten(1))
         kind = SLIDING if layer.slides else FULL
         if len(batch.sequences) == 1:
             return layer.out(self._attended(number, kind, both, values, batch.sequences[0]))
@@ -171,7 +196,7 @@ class LeanForward:
 
     def _batch(self, parts: Sequence[Part]) -> _Batch:
         """Raises MedusaError for the cache of another forward."""
-        positions = [part.rows.depths + part.cache.length for part in parts]
+        positions = [part.rows.depths + part.cache.position for part in parts]
         most = max(int(at.max()) for at in positions)
         sequences = [self._sequence(part.rows, part.cache) for part in parts]
         counts = [sequence.count for sequence in sequences]
@@ -181,14 +206,18 @@ class LeanForward:
         if not isinstance(cache, LeanCache):
             raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
         depths, allowed = rows.depths, rows.allowed
-        count, start = len(depths), cache.length
-        end, size = start + count, self.weights.head_size
+        count, start, window = len(depths), cache.length, self.masks.only_window
+        cache.make_room(count)
+        # Rows before the first are out of every layer's window; places are those in the buffers.
+        first = first_row_seen(start, window) if window is not None else 0
+        begin, place = first - cache.first, start - cache.first
+        end, size = place + count, self.weights.head_size
         visible, hidden, chunks = {}, {}, []
         windowed = SLIDING in self.masks.kinds
         if count > MOST_ROWS or windowed:
-            visible = self.masks.visible(allowed, depths, start)
+            visible = self.masks.visible(allowed, depths, start, first)
         if count <= MOST_ROWS:
-            chunks = chunks_of(start, depths)
+            chunks = chunks_of(start - first, depths)
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
             hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
@@ -197,10 +226,10 @@ class LeanForward:
             visible,
             hidden,
             chunks,
-            new_keys=cache.keys[..., start:end].unbind(0),
-            new_values=cache.values[:, :, start:end, :size].unbind(0),
-            keys=cache.keys[..., :end].unbind(0),
-            values=cache.values[:, :, :end].unbind(0),
+            new_keys=cache.keys[..., place:end].unbind(0),
+            new_values=cache.values[:, :, place:end, :size].unbind(0),
+            keys=cache.keys[..., begin:end].unbind(0),
+            values=cache.values[:, :, begin:end].unbind(0),
         )
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,9 @@
 Float32, so that no row is widened again in every step; a key is a column, since BLAS adds up a product of
 two matrices in the order of their numbers only where neither is transposed (``exact_attention``).
 
+Where every layer sees a window alone, the rows that fell out of it are dropped, a thousand at a time: the
+buffers have room for the window and that many more, however long the text becomes.
+
 L layers · G key-value heads · D head size · S slots
 """
 
@@ -13,13 +16,30 @@ from typing import Any
 
 import torch
 
-from medusa_core.target.exact_attention import ONES
+from medusa_core.target.exact_attention import CHUNK, ONES
 from medusa_core.target.kv_cache import TreeCache
 
 # Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
 LEAN = frozenset({
     "cwm", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3"
 })  # fmt: skip
+
+_BACK = 512  # rows that are kept behind the window, for a text that goes back a little
+_STRIDE = 1024  # rows that are written between two times that the window's rows are moved to the front
+
+
+def first_row_seen(length: int, window: int) -> int:
+    """The row to read from, behind ``length`` committed ones, for layers that see ``window`` rows.
+
+    Rows before it have weight 0. A multiple of CHUNK, so that sums are parted as if all rows were read, and a
+    chunk early, since the first chunk of a sum must not be a tiny one.
+    """
+    return max(0, (length - window + 1) // CHUNK - 1) * CHUNK
+
+
+def window_slots(window: int) -> int:
+    """Rows of the buffers where every layer sees a window."""
+    return -(-window // CHUNK) * CHUNK + _BACK + _STRIDE + 2 * CHUNK
 
 
 def lean_cache_row(config: Any) -> int | None:
@@ -28,15 +48,33 @@ def lean_cache_row(config: Any) -> int | None:
         return None
     heads = config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers * heads * (2 * size + ONES) * torch.float32.itemsize
+    return int(config.num_hidden_layers * heads * row_bytes(size))
+
+
+def row_bytes(size: int) -> int:
+    """Bytes of a row of one key-value head of ``size`` numbers in one layer."""
+    return (2 * size + ONES) * torch.float32.itemsize
 
 
 class LeanCache(TreeCache):
-    """Keys [L, G, D, S] and values [L, G, S, D + ONES]; the layers that transformers knows are views."""
+    """Keys [L, G, D, S] and values [L, G, S, D + ONES]; the layers that transformers knows are views.
 
-    def __init__(self, layers: int, heads: int, size: int, slots: int, device: torch.device) -> None:
+    With a ``window`` the buffers begin with row ``first``; the rows before it are gone.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        size: int,
+        slots: int,
+        device: torch.device,
+        window: int | None = None,
+    ) -> None:
         super().__init__(layers, slots)
-        self._allocate(layers, heads, size, slots, device)
+        self._window = window
+        self.first = 0
+        self._allocate(layers, heads, size, self._rows_for(slots), device)
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -50,34 +88,68 @@ class LeanCache(TreeCache):
         """Bytes of both buffers."""
         return self.keys.nbytes + self.values.nbytes
 
+    @property
+    def rows(self) -> int:
+        """Rows that the buffers hold."""
+        return self.keys.shape[-1]
+
     def commit(self, path: Sequence[int]) -> None:
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
-        start, count = self.length, len(path)
+        start, count = self.length - self.first, len(path)
         if list(path) != list(range(count)):
             rows = torch.tensor(path, device=self.keys.device) + start
             # Indexing copies before it is assigned, so overlapping source and target are safe.
             self.keys[..., start : start + count] = self.keys[..., rows]
             self.values[:, :, start : start + count] = self.values[:, :, rows]
         for layer in self._layers:
-            layer.length = start + count
+            layer.length += count
+
+    def truncate(self, length: int) -> None:
+        """Forget the rows from ``length`` on; all of them where rows that are needed then were dropped."""
+        if self._window is not None and length < self.length:
+            if self.first > first_row_seen(length, self._window):
+                length = 0
+            if length == 0:
+                self.first = 0
+        super().truncate(length)
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; committed rows stay."""
-        if slots <= self.slots:
+        if slots > self.slots:
+            self.slots = slots
+            self._resize(self._rows_for(slots))
+
+    def make_room(self, count: int) -> None:
+        """Before ``count`` rows are written: where the buffers are full, drop rows that nothing will read."""
+        if self._window is None or self.length + count - self.first <= self.rows:
             return
-        keys, values, length = self.keys, self.values, self.length
+        first = first_row_seen(max(0, self.length - _BACK), self._window)
+        by, kept = first - self.first, self.length - first
+        for number in range(len(self._layers)):  # source and target overlap, so each layer is copied first
+            self.keys[number, :, :, :kept] = self.keys[number, :, :, by : by + kept].clone()
+            self.values[number, :, :kept] = self.values[number, :, by : by + kept].clone()
+        self.first = first
+        self._resize(kept + count)
+
+    def _rows_for(self, slots: int) -> int:
+        return slots if self._window is None else min(slots, window_slots(self._window))
+
+    def _resize(self, rows: int) -> None:
+        """New buffers where the old ones have less than so many rows."""
+        if rows <= self.rows:
+            return
+        keys, values, length = self.keys, self.values, self.length - self.first
         layers, heads, size, _ = keys.shape
-        self._allocate(layers, heads, size, slots, keys.device)
+        self._allocate(layers, heads, size, rows, keys.device)
         self.keys[..., :length] = keys[..., :length]
         self.values[:, :, :length] = values[:, :, :length]
 
-    def _allocate(self, layers: int, heads: int, size: int, slots: int, device: torch.device) -> None:
-        self.slots = slots
-        self.keys = torch.zeros(layers, heads, size, slots, device=device)
-        self.values = torch.zeros(layers, heads, slots, size + ONES, device=device)
+    def _allocate(self, layers: int, heads: int, size: int, rows: int, device: torch.device) -> None:
+        self.keys = torch.zeros(layers, heads, size, rows, device=device)
+        self.values = torch.zeros(layers, heads, rows, size + ONES, device=device)
         self.values[..., size] = 1
         for number, layer in enumerate(self._layers):
-            layer.slots = slots
+            layer.slots = self.slots
             layer.keys = self.keys[None, number].transpose(2, 3)
             layer.values = self.values[None, number, :, :, :size]
             layer.dtype, layer.device, layer.is_initialized = torch.float32, device, True

@@ -101,18 +101,23 @@ class LeanWeights:
         yield self.head
 
 
-def read_weights(model: PreTrainedModel | BareLlama, *, pack: bool | None = None) -> LeanWeights:
-    """Fuse, and pack where it wins or as ``pack`` says. Raises NotLeanError before anything is changed."""
+def read_weights(
+    model: PreTrainedModel | BareLlama, *, pack: bool | None = None, kinds: Sequence[str] | None = None
+) -> LeanWeights:
+    """Fuse, and pack where it wins or as ``pack`` says. Raises NotLeanError before anything is changed.
+
+    ``kinds`` is what each layer attends to, where that is not what the config says.
+    """
     config = model.config
     _require_plain(model)
     inner, head = model.model, model.get_output_embeddings()
     attention: Any = inner.layers[0].self_attn
     operators = _operators(model, pack)
+    kinds = kinds or layer_kinds(config, config.num_hidden_layers)
     layers = [
-        _layer(module, kind == SLIDING, operators)
-        for module, kind in zip(inner.layers, layer_kinds(config, config.num_hidden_layers), strict=True)
+        _layer(module, kind == SLIDING, operators) for module, kind in zip(inner.layers, kinds, strict=True)
     ]
-    _return_freed_memory()
+    return_freed_memory()
     return LeanWeights(
         embedding=inner.embed_tokens.weight.detach(),
         layers=layers,
@@ -230,7 +235,7 @@ def _already_joined(parameters: list[nn.Parameter]) -> torch.Tensor | None:
     return first.as_strided((rows, *first.shape[1:]), first.stride())
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Give what the fused originals took back to the system; glibc would keep it, up to half of the model."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none

@@ -11,21 +11,31 @@ N nodes · V vocabulary · d hidden size · L committed rows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.target.context import (
+    WINDOW,
+    LongerContext,
+    context_of,
+    inside_window,
+    rotary_settings,
+    why_not_longer,
+)
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.target.forward import Forward, Part, Rows
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.loaded_model import LoadedModel
-from medusa_core.target.masks import SLIDING, LayerMasks
+from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
+from medusa_core.target.recording import Recording, recorded
 from medusa_core.target.threads import cpu_threads
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -38,30 +48,28 @@ PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and t
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 
 
-@dataclass(frozen=True)
-class _Context:
-    """Positions a run may use, and why no more where the model itself would take more."""
-
-    length: int
-    why: str = ""
-
-
 class Target:
     """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
 
-    def __init__(self, model: PreTrainedModel | LoadedModel) -> None:
+    def __init__(self, model: PreTrainedModel | LoadedModel, longer: LongerContext | None = None) -> None:
+        """``longer`` is the context that ``stretch`` has set in the model's config, or a window."""
         self.held = model if isinstance(model, LoadedModel) else LoadedModel(model)
         config = self.config = self.held.config
         _require_causal(config)
         self.masks = LayerMasks.of(config)
-        context = _context_of(config)
+        self.longer = longer
+        context = context_of(config)
+        if longer is not None and longer.how == WINDOW:
+            self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
+            context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
         self.lean: Forward | None = None
         self.forward = ForwardChoice(why="no other was asked for")
         self.threads: int | None = None  # that runs use, None: the usual number
         self.usual_threads: int = torch.get_num_threads()
         if not self.held.is_proven:
-            context = _inside_window(context, self.masks, config.model_type)
+            if longer is None:
+                context = inside_window(context, self.masks, config.model_type)
             _require_tree_equals_branch(self)
         self.context: int = context.length
         self.context_note: str = context.why
@@ -99,6 +107,20 @@ class Target:
         )
 
     @property
+    def context_fix(self) -> str:
+        """What to do about a text that is too long, beside a shorter one; empty where nothing else helps."""
+        if self.longer is not None:
+            return "a larger --context"
+        return "" if why_not_longer(self.config) else "a longer --context"
+
+    @property
+    def layer_kinds(self) -> list[str]:
+        """What each layer attends to."""
+        if self.longer is not None and self.longer.how == WINDOW:
+            return [SLIDING] * self.config.num_hidden_layers
+        return layer_kinds(self.config, self.config.num_hidden_layers)
+
+    @property
     def reads_together(self) -> bool:
         """Whether several texts may share a forward of transformers' model: else each has its own."""
         # A dynamic rotation follows the longest text of the forward.
@@ -113,6 +135,25 @@ class Target:
         if self.lean is not None:
             return self.lean.new_cache(slots)
         return TreeCache(self.config.num_hidden_layers, slots)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, packed copies of them included."""
+        if self.lean is None or not self.lean.weights.packed:
+            return self.held.nbytes
+        copied = sum(math.prod(product.shape) for product in self.lean.weights.products())
+        return self.held.nbytes + copied * self.dtype.itemsize
+
+    def cache_bytes(self, slots: int) -> int:
+        """What the cache of a run of so many rows takes."""
+        if self.lean is not None:
+            return self.lean.cache_bytes(slots)
+        cache = TreeCache(
+            self.config.num_hidden_layers, 1
+        )  # families keep different things, so one row tells
+        with torch.inference_mode():
+            self.prefill([0], cache)
+        return cache.nbytes * slots
 
     def token_tree(
         self,
@@ -131,7 +172,7 @@ class Target:
         read: list[torch.Tensor] = []
         for start in range(0, len(tokens), PREFILL_CHUNK):
             part = tokens[start : start + PREFILL_CHUNK]
-            logits, states = self._forward(Rows.of_text(part, self.device, 1, features.layers), cache)
+            logits, states = self._forward(Rows.of_text(part, self.device, 1, features), cache)
             cache.commit(range(len(part)))
             read = [*read, states] if features.all_rows else [states[-1:]]
         return logits[-1], torch.cat(read)
@@ -142,7 +183,7 @@ class Target:
         """``prefill`` of several texts; short ones share a forward."""
         if len(texts) == 1 or max(map(len, texts)) > PREFILL_CHUNK:
             return [self.prefill(*one, features) for one in zip(texts, caches, strict=True)]
-        rows = (Rows.of_text(text, self.device, 1, features.layers) for text in texts)
+        rows = (Rows.of_text(text, self.device, 1, features) for text in texts)
         read = self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
         for text, cache in zip(texts, caches, strict=True):
             cache.commit(range(len(text)))
@@ -152,7 +193,7 @@ class Target:
         self, tree: TokenTree, cache: TreeCache, features: Features = NO_FEATURES
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One forward over all nodes: logits [N, V] and features [N, F·d]. Commits nothing."""
-        return self._forward(Rows.of_tree(tree, self.device, features.layers), cache)
+        return self._forward(Rows.of_tree(tree, self.device, features), cache)
 
     def verify_all(
         self, trees: Sequence[TokenTree], caches: Sequence[TreeCache], features: Features = NO_FEATURES
@@ -160,7 +201,7 @@ class Target:
         """``verify`` of several sequences, each with its tree and cache; where possible in one forward."""
         if len(trees) == 1:
             return [self.verify(trees[0], caches[0], features)]
-        rows = (Rows.of_tree(tree, self.device, features.layers) for tree in trees)
+        rows = (Rows.of_tree(tree, self.device, features) for tree in trees)
         return self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
 
     def read(
@@ -170,28 +211,40 @@ class Target:
 
         ``last`` limits the logits to so many rows at the end where the model can do that, 0 keeps every row.
         """
-        output = self.model(
-            input_ids=torch.tensor([list(tokens)], device=self.device),
+        ids = torch.tensor([list(tokens)], device=self.device)
+        read = recorded(
+            self.model,
+            features,
+            input_ids=ids,
+            attention_mask=self._window_mask(ids.shape[1]),
             use_cache=False,
-            output_hidden_states=bool(features.layers),
             **({"logits_to_keep": last} if self.held.limits_head else {}),
         )
-        return self._results(output, features.layers)
+        return self._results(read)
+
+    def _window_mask(self, length: int) -> Any:
+        """The mask of a text read without a cache, where the model does not know of its window."""
+        if self.longer is None or self.longer.how != WINDOW or length <= self.longer.trained:
+            return None
+        depths = torch.arange(length, device=self.device)
+        allowed = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
+        return self.masks.build(allowed, depths, 0, self.dtype)
 
     def _forward(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
         cache.require(len(rows.tokens))
         if self.lean is not None:
             return _side_by_side(*self.lean(rows, cache))
-        output = self.model(
+        read = recorded(
+            self.model,
+            rows.features,
             input_ids=rows.tokens[None],
             attention_mask=self.masks.build(rows.allowed, rows.depths, cache.length, self.dtype),
-            position_ids=(rows.depths + cache.length)[None],
+            position_ids=(rows.depths + cache.position)[None],
             past_key_values=cache,
             use_cache=True,
-            output_hidden_states=bool(rows.layers),
             **({"logits_to_keep": rows.kept} if self.held.limits_head else {}),
         )
-        return self._results(output, rows.layers)
+        return self._results(read)
 
     def _forward_all(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         for part in parts:
@@ -206,27 +259,24 @@ class Target:
         """One forward of transformers' model for several texts, the shorter ones padded on the left."""
         first, counts = parts[0].rows, [len(part.rows.tokens) for part in parts]
         places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
-        output = self.model(
+        read = recorded(
+            self.model,
+            first.features,
             input_ids=padded([part.rows.tokens for part in parts]),
             attention_mask=self.masks.build_together(places, self.dtype),
-            position_ids=padded([depths + length for _, depths, length in places]),
+            position_ids=padded([part.rows.depths + part.cache.position for part in parts]),
             past_key_values=JointCache([part.cache for part in parts], counts),
             use_cache=True,
-            output_hidden_states=bool(first.layers),
             **({"logits_to_keep": first.kept} if self.held.limits_head else {}),
         )
-        return [self._results(output, first.layers, text, count) for text, count in enumerate(counts)]
+        return [self._results(read, text, count) for text, count in enumerate(counts)]
 
-    def _results(
-        self, output: Any, layers: tuple[int, ...], text: int = 0, count: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and the hidden states of ``layers`` side by side, where the heads are.
-
-        Those of the last ``count`` rows of a text of a batch, 0: of all.
-        """
-        states = [output.hidden_states[layer][text, -count:] for layer in layers]
-        logits, features = _side_by_side(output.logits[text, -count:], states)
-        # A model spread over devices hands its results back where the token ids came from.
+    def _results(self, read: Recording, text: int = 0, count: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and features where the heads are, of the last ``count`` rows of a text, 0: of all."""
+        # A model spread over devices leaves each layer's queries where the layer is.
+        own, states = read.of(text, count)
+        logits, features = _side_by_side(own, [state.to(own.device) for state in states])
+        # It hands its results back where the token ids came from.
         return logits.to(self.output_device), features.to(self.output_device)
 
 
@@ -290,33 +340,5 @@ def _require_causal(config: Any) -> None:
         )
 
 
-def _context_of(config: Any) -> _Context:
-    """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
-    context = _Context(getattr(config, "max_position_embeddings", None) or 2048)
-    for settings in _rotary_settings(config):
-        if settings.get("rope_type") != "longrope":
-            continue
-        short = settings["original_max_position_embeddings"]
-        if short < context.length:
-            kind = config.model_type
-            context = _Context(
-                short, f"beyond {short} positions {kind} rotates differently, and committed keys keep theirs"
-            )
-    return context
-
-
-def _rotary_settings(config: Any) -> list[dict[str, Any]]:
-    """Those of all layers, and of each kind of layer where the kinds differ."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
-
-
 def _rotations(config: Any) -> set[str | None]:
-    return {settings.get("rope_type") for settings in _rotary_settings(config)}
-
-
-def _inside_window(context: _Context, masks: LayerMasks, kind: str) -> _Context:
-    """Limit the context of an untested sliding-window model to its window."""
-    if SLIDING not in masks.kinds or not masks.window or masks.window >= context.length:
-        return context
-    return _Context(masks.window, f"{kind} has a window of {masks.window} and no test has run it beyond that")
+    return {settings.get("rope_type") for settings in rotary_settings(config)}

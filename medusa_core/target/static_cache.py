@@ -50,9 +50,18 @@ class BufferPool:
             self._idle.remove(chosen)
             return chosen
         layers, heads, size = self._shape
-        rows = max(_FEWEST_SLOTS, 1 << (slots - 1).bit_length())
+        rows = self._rows_for(slots)
         keys = torch.zeros(layers, heads, rows, size, dtype=self._dtype, device=self._device)
         return Buffers(keys, torch.zeros_like(keys))
+
+    def bytes_for(self, slots: int) -> int:
+        """What new buffers of at least ``slots`` rows take."""
+        layers, heads, size = self._shape
+        return 2 * layers * heads * size * self._rows_for(slots) * self._dtype.itemsize
+
+    @staticmethod
+    def _rows_for(slots: int) -> int:
+        return max(_FEWEST_SLOTS, 1 << (slots - 1).bit_length())
 
     def give_back(self, buffers: Buffers) -> None:
         """They are free again."""

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
+from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean import mlp
@@ -44,14 +45,16 @@ class _Step:
 
     rows: Rows
     length: torch.Tensor  # [], committed rows
+    position: torch.Tensor  # [], of the root in the text
     run: Work | None = None  # recorded at the first step
     shape: torch.Tensor | None = None  # the mask that was copied last: trees keep theirs from step to step
 
-    def load(self, rows: Rows, length: int) -> None:
+    def load(self, rows: Rows, length: int, position: int) -> None:
         """Copy the step's inputs to where the recorded work reads them."""
         count = len(rows.tokens)
         self.rows.tokens[:count].copy_(rows.tokens)
         self.length.fill_(length)
+        self.position.fill_(position)
         if rows.allowed is not self.shape:
             self.shape = rows.allowed
             self.rows.depths.zero_()[:count].copy_(rows.depths)
@@ -80,6 +83,10 @@ class StaticForward:
         """A cache for one run, with room for the rows that pad a tree."""
         return StaticCache(self._pool, len(self.weights.layers), slots, SIZES[-1])
 
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: buffers have a power of two of rows, and keep those outside of a window too."""
+        return self._pool.bytes_for(slots + SIZES[-1])
+
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``; what it returns for a tree is valid until the next tree."""
         if not isinstance(cache, StaticCache):
@@ -87,14 +94,16 @@ class StaticForward:
         count, start = len(rows.tokens), cache.length
         size = next((size for size in SIZES if size >= count), count)
         if rows.kept or start + size > cache.buffers.slots or size > SIZES[-1]:
-            length = torch.full((), start, device=self._device)
-            return self._compute(rows, length, cache.buffers, start + count)
+            length, position = (torch.full((), at, device=self._device) for at in (start, cache.position))
+            return self._compute(rows, length, position, cache.buffers, start + count)
         buffers, bucket = cache.buffers, self._bucket(start + size, cache.buffers.slots)
-        step = self._step(buffers, size, bucket, rows.layers)
-        step.load(rows, start)
+        step = self._step(buffers, size, bucket, rows.features)
+        step.load(rows, start, cache.position)
         if step.run is None:
             # Recording runs the work: with this step's rows it writes where this step writes.
-            step.run = self._record(lambda: self._compute(step.rows, step.length, buffers, bucket))
+            step.run = self._record(
+                lambda: self._compute(step.rows, step.length, step.position, buffers, bucket)
+            )
         logits, states = step.run()
         return logits[:count], [state[:count] for state in states]
 
@@ -108,30 +117,34 @@ class StaticForward:
             bucket *= 2
         return min(bucket, slots)
 
-    def _step(self, buffers: Buffers, size: int, bucket: int, layers: tuple[int, ...]) -> _Step:
-        key = size, bucket, layers
+    def _step(self, buffers: Buffers, size: int, bucket: int, features: Features) -> _Step:
+        key = size, bucket, features
         if key not in buffers.captured:
             rows = Rows(
                 torch.zeros(size, dtype=torch.long, device=self._device),
                 torch.zeros(size, dtype=torch.long, device=self._device),
                 torch.eye(size, dtype=torch.bool, device=self._device),
-                layers=layers,
+                features=features,
             )
-            buffers.captured[key] = _Step(rows, torch.zeros((), dtype=torch.long, device=self._device))
+            counts = torch.zeros(2, dtype=torch.long, device=self._device)
+            buffers.captured[key] = _Step(rows, counts[0], counts[1])
         return buffers.captured[key]
 
-    def _compute(self, rows: Rows, length: torch.Tensor, buffers: Buffers, bucket: int) -> Outputs:
+    def _compute(
+        self, rows: Rows, length: torch.Tensor, position: torch.Tensor, buffers: Buffers, bucket: int
+    ) -> Outputs:
         """The forward itself: device operations of fixed shapes alone."""
         w = self.weights
-        by = self._rotations.at(rows.depths + length)
+        by = self._rotations.at(rows.depths + position)
         slots = torch.arange(len(rows.tokens), device=self._device) + length
         visible = self._visible(rows, length, bucket)
         # The sum that layers add to stays in float32, as in the lean forward.
         x = F.embedding(rows.tokens, w.embedding).float()  # [N, d]
-        states = {0: x}
+        states, queries = {0: x}, []
         for number, layer in enumerate(w.layers):
             keys, values = buffers.keys[number], buffers.values[number]
             query, key, value = self._projected(layer, layer.before_attention(x, self._dtype), by)
+            queries.append(query)
             keys.index_copy_(1, slots, key.transpose(0, 1))
             values.index_copy_(1, slots, value.transpose(0, 1))
             mixed = F.scaled_dot_product_attention(
@@ -144,11 +157,19 @@ class StaticForward:
             # [G, N · H / G, D] → [N, H · D]
             x = x + layer.out(mixed.view(w.key_heads, len(x), -1).transpose(0, 1).flatten(1))
             x = x + mlp(layer, layer.before_mlp(x, self._dtype))
-            if rows.layers:
+            if rows.features.layers:
                 states[number + 1] = x
+        states[BEFORE_NORM] = x
         x = states[-1] = states[len(w.layers)] = w.last_norm(x, self._dtype)
         logits = w.head(x[-rows.kept :] if rows.kept else x)
-        return logits, [states[layer].to(self._dtype) for layer in rows.layers]
+        wanted = [states[layer].to(self._dtype) for layer in rows.features.layers]
+        if rows.features.queries:
+            # [G, N · H / G, D] → [N, H · D]
+            wanted += [
+                query.unflatten(1, (len(x), -1)).transpose(0, 1).flatten(1).to(self._dtype)
+                for query in queries
+            ]
+        return logits, wanted
 
     def _projected(
         self, layer: Layer, x: torch.Tensor, by: Rotations

@@ -20,14 +20,16 @@ class Stopper:
         stop: Sequence[str],
         budget: int,
         decode: Callable[[Sequence[int]], str],
+        before: Sequence[int] = (),
     ) -> None:
+        """``before`` are tokens of the same text from a run before, with which a stop string may begin."""
         self._end_tokens = end_tokens
         self._stop = tuple(text for text in stop if text)
         self._left = budget
         self._decode = decode
-        self._tail: list[int] = []
         # A character takes at most four byte tokens.
         self._tail_length = max([STOP_TAIL, *(4 * len(text) for text in self._stop)])
+        self._tail: list[int] = list(before[-self._tail_length :])
 
     def cut(self, tokens: Sequence[int]) -> tuple[list[int], str | None]:
         """The tokens that may be emitted and the finish reason: "eos", "stop", "length" or None."""

@@ -20,9 +20,15 @@ from medusa_core.acceptance.verdict import Verdict, alive_nodes
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters import drafter_settings
-from medusa_core.engine import Engine, EngineInfo
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.trace.alternatives import TEMPERATURES, Answers, answers, recorded_rows
+from medusa_core.trace.alternatives import (
+    TEMPERATURES,
+    Answers,
+    answers,
+    recorded_rows,
+    significant_all,
+)
 from medusa_core.trace.format import ModelTrace
 from medusa_core.trace.packed import (
     HIGHEST,
@@ -36,6 +42,7 @@ from medusa_core.trace.packed import (
     significant,
     unpacked,
 )
+from medusa_core.trace.penalised import Penalised, PenalisedChoices
 from medusa_core.trace.run_record import RunRecord
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.tree import Topology
@@ -79,6 +86,7 @@ class _Kept:
     ms: PhaseTimes
     logits: torch.Tensor
     drafter_rows: Sequence[tuple[int, int]] | None
+    penalised: list[Penalised]
 
 
 class TraceBuilder:
@@ -94,13 +102,15 @@ class TraceBuilder:
         self._kept: list[_Kept] = []
         self._news: list[Record] | None = None  # steps for a reader that follows, which it was not given yet
         self._summary = engine.summary(config)
+        self._penalised = PenalisedChoices(prompt, config.penalty_window)
         tree = engine.fixed_tree(config)
-        self._header = {
-            "model": _model_record(engine.info),
+        self._header: Record = {
+            "model": {name: getattr(engine.info, name) for name in ModelTrace.model_fields},
             "config": {
                 "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
                 "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
                 "temperature": config.temperature,
+                **_logits_settings(config),
                 "seed": config.seed,
                 "max_new_tokens": config.max_new_tokens,
                 "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
@@ -134,6 +144,7 @@ class TraceBuilder:
         self._summary.add(step)
         shape = self._shape_of(step)
         rows = self._rows_of(shape, step)
+        logits = step.logits.index_select(0, rows.index)
         self._kept.append(
             _Kept(
                 shape=shape,
@@ -145,8 +156,9 @@ class TraceBuilder:
                 emitted=step.emitted,
                 finished=step.finish_reason is not None,
                 ms=step.ms,
-                logits=step.logits.index_select(0, rows.index),
+                logits=logits,
                 drafter_rows=step.tree.drafter_rows,
+                penalised=self._penalised.of(step, logits, rows.nodes, rows.index),
             )
         )
         if len(self._kept) >= TOGETHER or sum(kept.logits.numel() for kept in self._kept) >= MOST_LOGITS:
@@ -245,9 +257,17 @@ class TraceBuilder:
             "emitted": len(step.emitted),
             "bonus": None if step.finished else self._token(verdict.bonus),
             "ms": [round(value, 4) for value in (ms.propose, ms.verify, ms.accept, ms.commit, ms.total)],
-            "after": {**after, "tokens": [self._token(token) for token in after["tokens"]]},
+            "after": {
+                **after,
+                "tokens": [self._token(token) for token in after["tokens"]],
+                **self._penalised_record(step),
+            },
             **seen_rows(step.drafter_rows),
         }
+
+    def _penalised_record(self, step: _Kept) -> Record:
+        found = [[each.row, self._token(each.token), each.copies] for each in step.penalised]
+        return {"penalised": found} if found else {}
 
     def _token(self, token: int) -> int:
         if (place := self._texts.get(token)) is None:
@@ -260,8 +280,8 @@ class _Numbers:
 
     def __init__(self, found: Answers, node_p: torch.Tensor, draft_p: torch.Tensor) -> None:
         """``node_p`` of all nodes but the roots, ``draft_p`` of all nodes."""
-        self._draft_p, self._p = iter(_significant(draft_p, 6)), iter(_significant(node_p, 6))
-        self._entropy = iter(_significant(found.own_entropy, 6))
+        self._draft_p, self._p = iter(significant_all(draft_p, 6)), iter(significant_all(node_p, 6))
+        self._entropy = iter(significant_all(found.own_entropy, 6))
         heights = -found.p.log().clamp(min=-HIGHEST / PARTS)
         columns = {"tokens": found.tokens}
         for name, values in (("heights", heights), ("log_z", found.log_z), ("entropy", found.entropy)):
@@ -282,15 +302,6 @@ class _Numbers:
             [None, *(entropy[judge] for judge in rows.judges)],
             {"nodes": rows.nodes, **after},
         )
-
-
-def _significant(values: torch.Tensor, digits: int) -> list[float]:
-    """As `significant`, for many values above or below 0."""
-    values = values.double().cpu()
-    power = (digits - 1 - values.abs().clamp(min=1e-300).log10().floor()).clamp(max=300)
-    scale = torch.pow(10.0, power.abs())
-    shifted = torch.where(power >= 0, (values * scale).round() / scale, (values / scale).round() * scale)
-    return shifted.tolist()
 
 
 def _reasons(parents: Sequence[int], verdict: Verdict) -> list[str]:
@@ -326,8 +337,11 @@ def write_trace(trace: Record, path: Path) -> None:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
 
 
-def _model_record(info: EngineInfo) -> Record:
-    return {name: getattr(info, name) for name in ModelTrace.model_fields}
+def _logits_settings(config: GenerationConfig) -> Record:
+    """What is done to the logits, where it is not the default."""
+    names = ("penalty", "penalty_window", "min_p")
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
 
 
 def _plain(settings: Any) -> dict[str, Any]:

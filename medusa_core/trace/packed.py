@@ -11,7 +11,8 @@ steps    {"length": cache_length, "shape", "tokens": [N], "draft_p": [N], "p": [
          "passes": "110…", "reasons": [N], "path", "emitted": how many, "bonus": token or null, "ms", "after"}
          and "drafter_rows" as in the records, where a step has them
 after    of a step: the recorded "nodes" and, one behind the other, the model's likeliest "tokens", their
-         "heights" −ln p, "log_z" and "entropy", these three in ten-thousandths
+         "heights" −ln p, "log_z" and "entropy", these three in ten-thousandths; "penalised", only where
+         there is one, [row, token, copies] of each place where the penalty put another token first
 
 `entropy` and `threshold` belong to the place where a node was judged, its parent: they are lists over the
 parents in the order of their first child, over all nodes where children of one parent differ, and empty where
@@ -119,6 +120,7 @@ def packed_step(step: Record, tables: Tables) -> Record:
             "heights": [round(-math.log(max(p, SMALLEST)) * PARTS) for row in after for p in row["p"]],
             "log_z": [round(value * PARTS) for row in after for value in row["log_z"]],
             "entropy": [round(value * PARTS) for row in after for value in row["entropy"]],
+            **_packed_penalised(after, tables),
         },
         **seen_rows(step.get("drafter_rows")),
     }
@@ -127,6 +129,15 @@ def packed_step(step: Record, tables: Tables) -> Record:
 def seen_rows(ranges: Sequence[Sequence[int]] | None) -> Record:
     """The field of a step for the cache rows that its drafter saw; none where nothing was said of them."""
     return {} if ranges is None else {"drafter_rows": [list(each) for each in ranges]}
+
+
+def _packed_penalised(after: Sequence[Record], tables: Tables) -> Record:
+    found = [
+        [place, tables.token(own["token_id"], own["text"]), own["copies"]]
+        for place, row in enumerate(after)
+        if (own := row.get("penalised")) is not None
+    ]
+    return {"penalised": found} if found else {}
 
 
 def by_parent(parents: Sequence[int], values: Sequence[float | None]) -> list[float | None]:
@@ -221,6 +232,12 @@ def _unpacked_after(after: Record, tokens: list[list[Any]]) -> list[Record]:
     count = len(after["nodes"])
     _check_places(after["tokens"])
     columns = {name: _in_rows(after[name], count) for name in ("tokens", "heights", "log_z", "entropy")}
+    penalised = {
+        _place(row): {**dict(zip(TOKEN, tokens[_place(token)], strict=True)), "copies": copies}
+        for row, token, copies in after.get("penalised", ())
+    }
+    if penalised and max(penalised) >= count:
+        raise ValueError(f"{max(penalised)} is none of the {count} places of a step")
     return [
         {
             "node": node,
@@ -229,8 +246,11 @@ def _unpacked_after(after: Record, tokens: list[list[Any]]) -> list[Record]:
             "p": [significant(math.exp(-height / PARTS), 5) for height in heights],
             "log_z": [value / PARTS for value in log_z],
             "entropy": [value / PARTS for value in entropy],
+            **({"penalised": penalised[row]} if row in penalised else {}),
         }
-        for node, places, heights, log_z, entropy in zip(after["nodes"], *columns.values(), strict=True)
+        for row, (node, places, heights, log_z, entropy) in enumerate(
+            zip(after["nodes"], *columns.values(), strict=True)
+        )
     ]
 
 

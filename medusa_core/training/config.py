@@ -130,15 +130,21 @@ class DrafterConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Medusa1Config(DrafterConfig):
+class HeadsConfig(DrafterConfig):
+    """What the recipes for heads on a frozen base share."""
+
+    heads: int = setting(5, "number of heads K", low=1, high=16)
+    head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
+    compile: bool = setting(False, "compile the base with torch.compile: worth it from a few minutes on")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Medusa1Config(HeadsConfig):
     """Medusa-1: heads on a frozen base (paper §2.2.1)."""
 
     out: str = setting("runs/medusa1", "run folder: config, metrics, checkpoints, card and the heads")
-    heads: int = setting(5, "number of heads K", low=1, high=16)
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
-    head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
     gradient_checkpointing: bool = setting(False, "recompute activations instead of keeping them")
-    compile: bool = setting(False, "compile the base with torch.compile: worth it from a few minutes on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +177,16 @@ class HydraConfig(Medusa1Config):
         "base: what the base says of each token (KL); text: the tokens alone",
         choices=("base", "text"),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSwiftConfig(HeadsConfig):
+    """TokenSwift: heads in a chain, on a frozen base and its LM head (arXiv 2502.18890)."""
+
+    out: str = setting("runs/tokenswift", "run folder: config, metrics, checkpoints, card and the heads")
+    start: str = setting("", "folder or hub name of TokenSwift heads to go on from; default: fresh heads")
+    heads: int = setting(3, "number of heads K", low=1, high=16)
+    learning_rate: float = setting(5e-3, "peak learning rate of the heads", low=0.0, high=MOST_RATE)
 
 
 @dataclass(frozen=True, kw_only=True)

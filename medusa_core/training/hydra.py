@@ -10,6 +10,7 @@ B windows · T tokens of a window · K heads · V vocabulary · d hidden size
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -103,7 +104,7 @@ def hydra(config: HydraConfig, stage: str = "hydra", end: End = never) -> Genera
                 heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16
             )
 
-        return HeadRecipe(HydraLosses(heads), inputs, score, save)
+        return HeadRecipe(HydraLosses(heads), inputs, score, partial(read_base, model), save)
 
     yield from train_heads(config, stage, end, recipe)
 

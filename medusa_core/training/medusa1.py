@@ -33,10 +33,10 @@ from medusa_core.training.base_model import (
     uses_bf16,
 )
 from medusa_core.training.card import write_card
-from medusa_core.training.config import DrafterConfig, Medusa1Config
+from medusa_core.training.config import DrafterConfig, HeadsConfig, Medusa1Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import Batches, Scoring, heldout_scores
+from medusa_core.training.head_data import Batches, Reading, Scoring, heldout_scores
 from medusa_core.training.loop import (
     End,
     Losses,
@@ -71,6 +71,7 @@ class HeadRecipe:
     losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
     inputs: Callable[[Batch], tuple[Any, ...]]  # what they read of a batch, computed without a graph
     score: Scoring  # of held-out text
+    read: Reading  # of it, for the score
     save: Callable[[Path], None]
 
 
@@ -88,13 +89,15 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
             return hidden, batch.tokens, batch.trained
 
         save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(HeadLosses(heads), inputs, partial(head_scores, heads), save)
+        return HeadRecipe(
+            HeadLosses(heads), inputs, partial(head_scores, heads), partial(read_base, model), save
+        )
 
     yield from train_heads(config, stage, end, recipe)
 
 
 def train_heads(
-    config: Medusa1Config,
+    config: HeadsConfig,
     stage: str,
     end: End,
     recipe_of: Callable[[PreTrainedModel, torch.device], HeadRecipe],
@@ -121,7 +124,7 @@ def train_heads(
         return {"loss": weighted_sum(losses, config.head_decay)} | each_head(losses)
 
     def evaluate() -> Metrics:
-        return heldout_scores(recipe.score, partial(read_base, model), batches.heldout, device, bf16)
+        return heldout_scores(recipe.score, recipe.read, batches.heldout, device, bf16)
 
     groups = [{"params": list(recipe.losses.parameters()), "lr": config.learning_rate}]
     optimizer = make_optimizer(config, groups)

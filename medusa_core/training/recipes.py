@@ -5,6 +5,7 @@ Whoever trains (command line, app, experiments) reads the same stream of ``Progr
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,6 +22,7 @@ from medusa_core.training.config import (
     PretrainConfig,
     RunConfig,
     SelfDistillConfig,
+    TokenSwiftConfig,
 )
 from medusa_core.training.folder_lock import locked_folder
 
@@ -35,6 +37,16 @@ RECIPES: dict[str, type[RunConfig]] = {
     "self-distill": SelfDistillConfig,
     "hydra": HydraConfig,
     "eagle3": Eagle3Config,
+    "tokenswift": TokenSwiftConfig,
+}
+_RUNS: dict[type[RunConfig], str] = {
+    PretrainConfig: "pretrain:pretrain",
+    Medusa1Config: "medusa1:medusa1",
+    Medusa2Config: "medusa2:medusa2",  # direct too
+    SelfDistillConfig: "self_distill:self_distill",
+    HydraConfig: "hydra:hydra",
+    Eagle3Config: "eagle3:eagle3",
+    TokenSwiftConfig: "tokenswift:tokenswift",
 }
 
 
@@ -53,29 +65,9 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator
 
 def _recipe(config: RunConfig, end: Callable[[], bool]) -> Generator[Progress, None, None]:
     """Imports what it runs, since peft and the data pipeline take seconds."""
-    if isinstance(config, SelfDistillConfig):
-        from medusa_core.training.self_distill import self_distill  # noqa: PLC0415
-
-        return self_distill(config, end)
-    if isinstance(config, Medusa2Config):
-        from medusa_core.training.medusa2 import medusa2  # noqa: PLC0415
-
-        return medusa2(config, end=end)
-    if isinstance(config, HydraConfig):
-        from medusa_core.training.hydra import hydra  # noqa: PLC0415
-
-        return hydra(config, end=end)
-    if isinstance(config, Medusa1Config):
-        from medusa_core.training.medusa1 import medusa1  # noqa: PLC0415
-
-        return medusa1(config, end=end)
-    if isinstance(config, Eagle3Config):
-        from medusa_core.training.eagle3 import eagle3  # noqa: PLC0415
-
-        return eagle3(config, end)
-    from medusa_core.training.pretrain import pretrain  # noqa: PLC0415
-
-    return pretrain(cast("PretrainConfig", config), end)
+    name = next(_RUNS[kind] for kind in type(config).__mro__ if kind in _RUNS)
+    run = pkgutil.resolve_name(f"medusa_core.training.{name}")
+    return cast("Generator[Progress, None, None]", run(config, end=end))
 
 
 def result_of(config: DrafterConfig, folder: Path) -> LoadConfig:

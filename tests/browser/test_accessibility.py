@@ -14,11 +14,12 @@ OPTIONS = {"resultTypes": ["violations"]}
 # gradio's own: an empty plot is a plain box with a label until its chart is there.
 # Of a drawn chart axe would look at thousands of lines; its colours have a test of their own.
 CONTEXT = {"exclude": [[".empty.unpadded_box"], [".js-plotly-plot"]]}
-TABS = ("Learn", "Side by side", "Methods", "Trees", "Train", "Hardware", "Experiments")
+TABS = ("Learn", "Side by side", "Methods", "Speed", "Trees", "Train", "Hardware", "Experiments")
 READY = {  # what stands in a tab once it is drawn
     "Learn": ".learn-choice",
     "Side by side": ".race-lane",
     "Methods": "#methods-table table",
+    "Speed": "#speed-curves .js-plotly-plot",
     "Trees": "#trees-speed .js-plotly-plot",
     "Train": "#train-loss .js-plotly-plot",
     "Hardware": "#hardware-roofline .js-plotly-plot",

@@ -31,7 +31,7 @@ def tab(page, name):
 
 def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     tabs = page.get_by_role("tab").all_inner_texts()
-    assert tabs == ["解码", "学习", "并排对比", "方法对比", "树", "训练", "硬件", "实验"]
+    assert tabs == ["解码", "学习", "并排对比", "方法对比", "速度", "树", "训练", "硬件", "实验"]
     assert page.evaluate("document.documentElement.lang").startswith("zh")
     assert page.locator("#decode-prompt textarea").get_attribute("placeholder").startswith("写下文本的开头")
     assert page.locator("#decode-settings .setting-heads input").input_value() == "模型自带"

@@ -82,7 +82,8 @@ def test_the_trace_file_holds_the_run(run, engine_folder, tmp_path):
     )  # fmt: skip
     assert code == 0
     trace = read_trace(file)
-    assert trace.output.model_dump() == json.loads(out.splitlines()[-1])
+    record = json.loads(out.splitlines()[-1])
+    assert {**trace.output.model_dump(), "distinct": record["distinct"]} == record
     assert trace.config.acceptance.name == "typical"
 
 

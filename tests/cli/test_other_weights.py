@@ -11,12 +11,15 @@ import pytest
 import small_model
 from bad_answers import CPU
 from hydra_heads import random_hydra
+from tokenswift_heads import random_tokenswift
 
 from medusa_core.drafters.hydra.files import save_heads
 from medusa_core.drafters.medusa import NAME
+from medusa_core.drafters.tokenswift import files as swift_files
 from medusa_core.training.recipes import RECIPES
 
-KINDS = ("hydra", "eagle3", "draft_model")
+KINDS = ("hydra", "tokenswift", "eagle3", "draft_model")
+HEADS = ("hydra", "tokenswift")
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +29,7 @@ def folders(engine, tmp_path_factory):
     eagle3_files.write(root / "eagle3", eagle3_files.state(), eagle3_files.config())
     embedding = model.get_input_embeddings().weight
     save_heads(random_hydra(model, prefix=False), root / "hydra", "tiny", embedding)
+    swift_files.save_heads(random_tokenswift(model), root / "tokenswift", "tiny")
     small_model.first_layers(model).save_pretrained(root / "draft_model")
     model.save_pretrained(root / "itself")
     return root
@@ -37,7 +41,7 @@ def test_check_says_how_often_the_guesses_are_right(command, shop, folders, kind
     code, out, err = command(["heads", "check", *flags])
     assert code == 0, err
     report = json.loads(out)
-    assert report["one"] == ("head" if kind == "hydra" else "guess")
+    assert report["one"] == ("head" if kind in HEADS else "guess")
     assert report["positions"] > 64
     assert len(report["heads"]) == 3
     assert f"{report['one']} 1 is right" in report["message"]
@@ -55,10 +59,11 @@ def test_a_draft_model_that_is_the_model_itself_is_always_right(command, shop, f
     assert "guess accuracy  without it\n   1    100.0%" in out
 
 
-def test_calibrate_counts_hydra_s_heads_and_times_their_trees(command, shop, folders, tmp_path):
+@pytest.mark.parametrize("kind", HEADS)
+def test_calibrate_counts_other_heads_and_times_their_trees(command, shop, folders, tmp_path, kind):
     out = tmp_path / "accuracies.json"
     code, _, err = command(
-        ["calibrate", "--model", shop.engine, "--heads", folders / "hydra", "--prompts",
+        ["calibrate", "--model", shop.engine, "--heads", folders / kind, "--prompts",
          shop.engine / "text.jsonl", "--limit", 2, "--max-new-tokens", 16, "--rounds", 1, "--sizes", "1,4",
          "--out", out, *CPU]
     )  # fmt: skip
@@ -86,6 +91,7 @@ def test_convert_names_what_it_was_given(command, folders, tmp_path, kind):
     assert (code, out, err.count("\n")) == (2, "", 1)
     words = {
         "hydra": "Hydra heads",
+        "tokenswift": "TokenSwift",
         "eagle3": "EAGLE-3",
         "draft_model": "a whole language model and no heads",
     }
@@ -98,6 +104,7 @@ def test_convert_names_what_it_was_given(command, folders, tmp_path, kind):
     ("drafter", "words"),
     [
         ("hydra", "use train hydra"),
+        ("tokenswift", "use train tokenswift"),
         ("eagle3", "use train eagle3"),
         ("draft_model", "is trained as any model is, then named with --heads"),
         ("lookup", "has no weights to fit: use --method lookup"),

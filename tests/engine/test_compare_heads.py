@@ -9,10 +9,11 @@ import pytest
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.evaluation.bench import BASELINE, Measurement, Turn, take_turns
+from medusa_core.evaluation.bench import BASELINE
 from medusa_core.evaluation.compare_heads import FRESH, Gained, compare_heads, measure_gain
 from medusa_core.evaluation.limits import Effort, Limit
 from medusa_core.evaluation.measure_heads import HeadMeasurement
+from medusa_core.evaluation.turns import Measurement, Turn, take_turns
 from medusa_core.trees.budget import USUAL_NODES
 
 PROMPTS = [[1, 2, 0, 3], [5, 0, 7], [4, 6]]

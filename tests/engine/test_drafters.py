@@ -15,6 +15,7 @@ import torch
 from hydra_heads import with_hydra
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenswift_heads import with_tokenswift
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import GenerationConfig
@@ -26,14 +27,14 @@ from medusa_core.options import differing_defaults, option_defaults
 
 METHODS = [name for name in method_names() if name != "none"]
 BUDGET = 60
-SMALL = {"draft_top_k": 4, "draft_depth": 3, "draft_nodes": 15}
+SMALL = {"draft_top_k": 4, "draft_depth": 3, "draft_nodes": 15, "draft_budget": 32, "draft_sinks": 4}
 REPEATING = [4, 9, 2, 7] * 6  # a prompt in which n-grams come again
 
 
 @pytest.fixture(scope="module")
 def engine(engine):
     """The tiny engine with weights of every drafter that has some."""
-    return with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine)))
+    return with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
 
 
 @pytest.mark.sample(16)

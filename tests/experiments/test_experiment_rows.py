@@ -12,7 +12,7 @@ import torch
 from tiny_experiments import build_setup
 
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import Measurement, MethodLog, interleave
+from medusa_core.evaluation.turns import Measurement, MethodLog, interleave
 from medusa_core.experiments import quality, rows
 
 

@@ -77,7 +77,7 @@ FLAGS: dict[str, BadFlags] = {
     "ε of zero": BadFlags(_generate("--epsilon", "0"), "epsilon is 0.0, the smallest is 0.01", "raise it"),
     "δ too large": BadFlags(_generate("--delta", "2"), "delta is 2.0, the largest is 1.0", "lower it"),
     "a huge budget": BadFlags(
-        _generate("--max-new-tokens", "9999999999"), "max_new_tokens is 9999999999, the largest is 4096",
+        _generate("--max-new-tokens", "9999999999"), "max_new_tokens is 9999999999, the largest is 1000000",
         "lower"
     ),
     "a seed that is no number": BadFlags(

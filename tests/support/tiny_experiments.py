@@ -17,7 +17,15 @@ from medusa_core.experiments.setup import Setup
 from medusa_core.loading.load import load_engine
 
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
-NAMES = ["figure3", "figure4", "figure5", "spec-bench", "table2", "table3"]  # those that are measured
+NAMES = [
+    "figure3",
+    "figure4",
+    "figure5",
+    "spec-bench",
+    "table2",
+    "table3",
+    "tokenswift",
+]  # those that are measured
 SIMULATED = ["figure21", "figure22", "figure23"]
 
 

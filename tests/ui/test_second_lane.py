@@ -126,13 +126,19 @@ def test_forged_settings_of_the_second_lane_are_refused_before_any_run(second, c
 
 def test_fields_left_as_they_are_take_the_first_lanes_settings():
     first = settings(temperature=0.3, options={"epsilon": 0.2})
-    untouched = LaneControls.read([SAME, SAME, SAME, 16, SAME, "", " ", None])
+    untouched = LaneControls.read([SAME, SAME, SAME, 16, SAME, "", " ", None, ""])
     assert untouched == SecondLane(method=None)
     assert untouched.settings(first) == first
-    own = LaneControls.read(["ngram", SAME, SAME, 16, SAME, "0,7", "0.5", ""])
-    assert (own.method, own.temperature, own.epsilon, own.delta) == ("ngram", 0.7, 0.5, None)
+    own = LaneControls.read(["ngram", SAME, SAME, 16, SAME, "0,7", "0.5", "", "1.2"])
+    assert (own.method, own.temperature, own.epsilon, own.delta, own.penalty) == (
+        "ngram",
+        0.7,
+        0.5,
+        None,
+        1.2,
+    )
     with pytest.raises(MedusaError, match="ε of the second lane is 'much'"):
-        LaneControls.read([SAME, SAME, SAME, 16, SAME, "", "much", ""])
+        LaneControls.read([SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
 
 
 def test_lanes_are_named_by_what_differs_and_counts():

@@ -14,7 +14,7 @@ from medusa_core.drafters import method, method_names
 from medusa_core.options import option_defaults, option_kinds
 from ui.components.events import QUIET
 from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, RunSettings
+from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, PAGE_HIGHEST, RunSettings
 
 LABELS = {
     "temperature": "Temperature",
@@ -23,6 +23,9 @@ LABELS = {
     "max_new_tokens": "New tokens at most",
     "acceptance": "Acceptance rule",
     "seed": "Seed",
+    "penalty": "Penalty",
+    "penalty_window": "Penalty window",
+    "min_p": "min-p",
     "draft_top_k": "Drafts: guesses considered",
     "draft_depth": "Drafts: depth",
     "draft_nodes": "Drafts: nodes",
@@ -46,6 +49,9 @@ class Controls:
     seed: gr.Number
     heads: gr.Dropdown
     method: gr.Dropdown
+    penalty: gr.Slider
+    penalty_window: gr.Slider
+    min_p: gr.Slider
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
@@ -120,6 +126,11 @@ def build_controls(
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     options = _option_sliders(begin)
+    with gr.Accordion("Penalty and min-p", open=False, elem_classes="more-settings"):
+        penalty, window, min_p = (
+            slider(name, begin[name], elem_classes=mark(name))
+            for name in ("penalty", "penalty_window", "min_p")
+        )
     method_menu.change(
         lambda name: [_option_update(option, name) for option in options],
         method_menu, list(options.values()), queue=False, **QUIET,
@@ -140,7 +151,7 @@ def build_controls(
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        selection, options,
+        penalty, window, min_p, selection, options,
     )  # fmt: skip
 
 
@@ -192,7 +203,7 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
     high = field.metadata["high"]
     return gr.Slider(
         field.metadata["low"],
-        min(high, most_tokens) if name == "max_new_tokens" else high,
+        most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
         value=value,
         step=field.metadata["step"],
         label=LABELS.get(name, name.replace("_", " ").capitalize()),

@@ -18,7 +18,7 @@ from ui.records.settings import BY_BUDGET
 
 SAME = "as the first lane"  # what is shown, and the value of a menu that is left so
 PREFIX = "second-"  # of the names of the settings, for the view
-NUMBERS = ("temperature", "epsilon", "delta")
+NUMBERS = ("temperature", "epsilon", "delta", "penalty")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class LaneControls:
     temperature: gr.Textbox
     epsilon: gr.Textbox
     delta: gr.Textbox
+    penalty: gr.Textbox
 
     @classmethod
     def build(

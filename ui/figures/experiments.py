@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.replay.colours import Palette, palette
+from ui.figures.long_texts import long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, tokens_against_time
 from ui.figures.palette import plotly_template
 from ui.figures.simulation import gain_of_record, speedups_of_record
@@ -40,6 +41,9 @@ class Chart:
 
     title: str
     figure: go.Figure
+
+
+Draw = Callable[[ExperimentRecord, bool], list[Chart]]
 
 
 def charts(record: ExperimentRecord, dark: bool = False) -> list[Chart]:
@@ -214,26 +218,22 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     ]
 
 
-def simulated_gain(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Figure 21."""
-    return [Chart(*each) for each in gain_of_record(record, dark)]
+def _as_charts(draw: Callable[[ExperimentRecord, bool], list[tuple[str, go.Figure]]]) -> Draw:
+    """For figures of another module, which come with their titles."""
+    return lambda record, dark: [Chart(*each) for each in draw(record, dark)]
 
 
-def simulated_speedups(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Figures 22 and 23."""
-    return [Chart(*each) for each in speedups_of_record(record, dark)]
-
-
-CHARTS: dict[str, Callable[[ExperimentRecord, bool], list[Chart]]] = {
-    "figure21": simulated_gain,
-    "figure22": simulated_speedups,
-    "figure23": simulated_speedups,
+CHARTS: dict[str, Draw] = {
+    "figure21": _as_charts(gain_of_record),
+    "figure22": _as_charts(speedups_of_record),
+    "figure23": _as_charts(speedups_of_record),
     "figure3": kinds_of_text,
     "figure4": sparse_and_dense,
     "figure5": thresholds,
     "spec-bench": methods_by_kind,
     "table2": recipes,
     "table3": techniques,
+    "tokenswift": _as_charts(long_texts_of_record),
 }
 
 

@@ -33,10 +33,11 @@ class SecondLane:
     temperature: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    penalty: float | None = None
 
     def settings(self, first: RunSettings) -> RunSettings:
         """The settings of this lane beside those of the first one."""
-        names = ("method", "acceptance", "tree", "heads", "temperature")
+        names = ("method", "acceptance", "tree", "heads", "temperature", "penalty")
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.tree == BY_BUDGET:
             own["budget"] = self.budget
@@ -67,6 +68,7 @@ def what_counts(settings: RunSettings, config: GenerationConfig) -> dict[str, st
     words = {
         "method": MEDUSA_LANE if config.method == MEDUSA else found.title,
         "temperature": f"temperature {config.temperature:g}",
+        "penalty": f"penalty {config.penalty if config.penalises else 1:g}",
     }
     if config.method == PLAIN_METHOD:
         return words

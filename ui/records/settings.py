@@ -17,8 +17,11 @@ from medusa_core.trees.tree import Topology, published_trees
 from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
+MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # of a run that is made several times, or where visitors share one engine
 LONGEST_RUN = 20_000  # of a run in the linked view of one's own page
+PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW}
+OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p")
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # of a tree by budget, the root included
 
@@ -36,6 +39,9 @@ class RunSettings:
     heads: str = DEFAULT
     method: str = GenerationConfig.method
     selection: Selection = field(default_factory=Selection)
+    penalty: float = GenerationConfig.penalty
+    penalty_window: float = GenerationConfig.penalty_window
+    min_p: float = GenerationConfig.min_p
     options: Mapping[str, Any] = field(default_factory=dict)  # of the rule and the drafter, by name
 
     @classmethod
@@ -69,6 +75,9 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
         temperature=float(settings.temperature),
         max_new_tokens=tokens,
         seed=int(settings.seed or 0),
+        penalty=float(settings.penalty),
+        penalty_window=int(settings.penalty_window),
+        min_p=float(settings.min_p),
         **options | {"tree": DEFAULT if made_here else settings.tree},
     )
     check_options(config)
@@ -98,7 +107,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     kinds = (*option_kinds(), method(name).settings, GenerationConfig)
     items = {item.name: item for kind in kinds for item in fields(kind)}
     # The page has no control for how typical acceptance picks a root.
-    names = ["temperature", "max_new_tokens", "seed", *(name for name in option_defaults() if name != "root")]
+    names = [*OF_A_RUN, *(name for name in option_defaults() if name != "root")]
     return {
         "prompt": trace["prompt"]["text"],
         **{one: _held(items[one], given.get(one, items[one].default)) for one in names},
@@ -111,11 +120,9 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
 
 def _held(item: Field[Any], value: Any) -> Any:
     """The value of a setting where its control can hold it, else the default."""
-    low, high = item.metadata["low"], item.metadata["high"]
+    low, high = item.metadata["low"], PAGE_HIGHEST.get(item.name, item.metadata["high"])
     if low is None or high is None:
         return value if type(value) is type(item.default) else item.default
-    if item.name == "max_new_tokens":
-        high = MOST_TOKENS
     number = type(value) in (int, float) and low <= value <= high
     return value if number else item.default
 

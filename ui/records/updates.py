@@ -85,15 +85,15 @@ def with_flag_of_run(work: Callable[..., Iterator[T]]) -> Callable[..., Iterator
 class Update:
     """One change of the page. None leaves that part as it is.
 
-    `trace` comes once, with a finished run; `record` at the begin of a run of the linked view, to which its
-    steps are added, and at its end.
+    `trace` comes once, with a finished run; `run_record` at the begin of a run of the linked view, whose steps
+    are added to it, and at its end.
     """
 
     message: str | None = None
     status: str | None = None
     badge: str | None = None
     trace: dict[str, Any] | None = None
-    record: RunRecord | None = field(default=None, compare=False)
+    run_record: RunRecord | None = field(default=None, compare=False)
     problem: bool = False
 
     def joins(self, later: Update) -> bool:
@@ -108,7 +108,7 @@ class Update:
             status=newest([*(update.status for update in earlier), self.status]),
             badge=newest([*(update.badge for update in earlier), self.badge]),
             trace=newest([*(update.trace for update in earlier), self.trace]),
-            record=newest([*(update.record for update in earlier), self.record]),
+            run_record=newest([*(update.run_record for update in earlier), self.run_record]),
         )
 
 

@@ -79,7 +79,7 @@ def shown_steps(
     tokens, computed, shown = 0, 0.0, 0.0
     started = told = perf_counter()
     builder = TraceBuilder(engine, config, ids)
-    yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…", record=builder.record)
+    yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…", run_record=builder.record)
     with closing(steps):
         for step in steps:
             arrived = perf_counter()
@@ -101,7 +101,7 @@ def shown_steps(
     trace = record.trace()
     words = summary(trace, perf_counter() - started, shown)
     end = message_end(number + 1, run, trace, _beside(engine, config))
-    yield Update(end, words, trace=trace, record=record)
+    yield Update(end, words, trace=trace, run_record=record)
 
 
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:

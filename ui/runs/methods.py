@@ -63,6 +63,7 @@ class MethodsUpdate(Update):
 
     methods: tuple[MethodRuns, ...] = ()
     where: str = ""  # model and device
+    note: str = ""  # what all runs had in common beside the prompt
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class MethodsRequest(Request):
     max_new_tokens: float
     repetitions: int
     visitor: Selection = field(default_factory=Selection)
+    penalty: float = GenerationConfig.penalty
+    penalty_window: float = GenerationConfig.penalty_window
 
     @property
     def selection(self) -> Selection:
@@ -99,6 +102,10 @@ class MethodsRequest(Request):
             yield from _timed(engine, short, ids, Words("Warming up: {0}", name), flag)
             if flag.stopped:
                 break
+        note = ""
+        if plain.penalises:
+            words = amount(plain.penalty_window, "token")
+            note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
         where = f"{engine.info.name} · {engine.info.dtype} · {engine.info.device}"
         runs: dict[str, list[RunSummary]] = {name: [] for name in configs}
         order = [list(configs)[place] for place in run_order(len(configs), self.repetitions)]
@@ -110,7 +117,9 @@ class MethodsRequest(Request):
                 yield Update(status=_stopped(place > len(configs)))
                 return
             if place % len(configs) == 0:
-                yield MethodsUpdate(status=_measured(place == len(order)), methods=_found(runs), where=where)
+                yield MethodsUpdate(
+                    status=_measured(place == len(order)), methods=_found(runs), where=where, note=note
+                )
 
     def _settings(self, name: str) -> RunSettings:
         return RunSettings(
@@ -120,6 +129,8 @@ class MethodsRequest(Request):
             heads=YOURS if self.visitor.engine else DEFAULT,
             method=name,
             selection=self.visitor,
+            penalty=self.penalty,
+            penalty_window=self.penalty_window,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from medusa_core.config import GenerationConfig
 from ui.records.words import Words
 
 Trace = dict[str, Any]
@@ -100,6 +101,8 @@ def expectation(
             "The texts may differ: typical acceptance also keeps plausible tokens that are not the likeliest."
         )
         return Expectation(MAY, words)
+    if _penalty(configs[0]) != _penalty(configs[1]):
+        return Expectation(MAY, "The texts may differ: the lanes have different penalties.")
     if dtypes[0] != dtypes[1]:
         words = Words("The texts may differ: {0} and {1} round differently, so near ties can flip.", *dtypes)
         return Expectation(MAY, words)
@@ -132,6 +135,14 @@ def _draws(config: dict[str, Any]) -> bool:
     return config["temperature"] > 0 and (
         rule["name"] != "typical" or rule["settings"].get("root", "argmax") == "sample"
     )
+
+
+def _penalty(config: dict[str, Any]) -> tuple[float, int]:
+    """Penalty and window, (1, 0) where there is none; a trace leaves out what is the default."""
+    defaults = GenerationConfig()
+    penalty = config.get("penalty", defaults.penalty)
+    window = config.get("penalty_window", defaults.penalty_window)
+    return (penalty, window) if penalty != 1 and window else (1.0, 0)
 
 
 def _keeps_the_plausible(config: dict[str, Any]) -> bool:

@@ -107,6 +107,20 @@ class Models:
             yield Loading(status="Loading the model…")
         return self.own()
 
+    def in_dtype(self, selection: Selection, dtype: str) -> Engine:
+        """The visitor's model once more, in another dtype, for as long as the caller keeps it.
+
+        Raises MedusaError as loading does, and where the owner decides what the weights are held as.
+        """
+        if not self._policy.free_choice:
+            raise MedusaError(
+                "the owner of this page has chosen the dtype: it is not measured in others here"
+            )
+        from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
+
+        source = replace(self.config_of(selection), dtype=dtype)
+        return _with_step_times(load_engine(source, spare_cores=SPARE_CORES))
+
     def choose(self, wish: LoadConfig, selection: Selection, flag: StopFlag) -> Generator[Update, None, None]:
         """Load what a visitor wishes for. An error, or the flag, leaves their selection in place."""
         still = f"Still using {name_of(self.config_of(selection))}."
@@ -123,6 +137,8 @@ class Models:
         # Where others can reach the page, the owner also decides what the weights are held as.
         held = wish if self._policy.free_choice else own
         source = replace(own, model=wish.model, heads=wish.heads, dtype=held.dtype, quantize=held.quantize)
+        if source.model != own.model:
+            source = replace(source, context=0)  # the longer one was asked for the app's own model
         if source == own:
             return None
         self._require(source)
@@ -179,7 +195,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
     name = "embedded model" if info.base == "embedded" else title or info.base
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
-    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward]
+    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
 
 

@@ -38,7 +38,7 @@ def build(session: Session) -> None:
         return _figures(_finished(session, DecodeRequest(prompt, settings), page, Update).trace)
 
     def trace(prompt: Any, settings: RunSettings, page: str) -> Answer:
-        record = _finished(session, DecodeRequest(prompt, settings), page, Update).record
+        record = _finished(session, DecodeRequest(prompt, settings), page, Update).run_record
         return record.packed() if record else {}
 
     def compare(prompt: Any, settings: RunSettings, page: str, against: Any, repetitions: Any) -> Answer:

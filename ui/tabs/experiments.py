@@ -73,6 +73,11 @@ SECTIONS = {
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
         "tree chosen by measured accuracies, and heads trained together with the model.",
     ),
+    "tokenswift": Section(
+        "Long texts (TokenSwift)",
+        "What becomes of the speed as a text grows? Each step reads the whole cache, so a plain step takes "
+        "longer and longer; the more tokens a step keeps, the more seldom the cache is read.",
+    ),
     "figure21": Section(
         "Simulated: candidates (figure 21)",
         "How much could Medusa gain, by arithmetic alone? Reading the weights costs the same for one "
@@ -184,10 +189,13 @@ def _cells(row: Row) -> dict[str, str]:
         "estimate": _number(row.expected_tokens_per_step, ".2f"),
         "tokens/s": _spread(row.tokens_per_second, 0),
         "ms a step": _number(row.step_ms, ".2f"),
+        "α": _number(row.alpha, ".2f"),
+        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
         "overhead": _number(row.overhead, ".2f"),
         "speedup": _spread(row.speedup, 2),
         "quality": _mean(row.quality, 3),
         "change": _mean(row.quality_change, 3, "+"),
+        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "unrepeated": _number(row.distinct, ".2f"),
     }
 
@@ -201,6 +209,7 @@ def _paper(facts: PaperFacts) -> str:
             "speedup": _number(row.speedup, ".2f"),
             "tokens per step": _number(row.tokens_per_step, ".2f"),
             "overhead": _number(row.overhead, ".2f"),
+            "α": _number(row.alpha, ".2f"),
             "quality": _number(row.quality, "g"),
         }
         for row in facts.rows

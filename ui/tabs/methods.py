@@ -9,12 +9,13 @@ from typing import Any
 
 import gradio as gr
 
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, read_record
 from medusa_core.experiments.spec_bench import ALL
 from ui.components.chart_panel import DARK_THEME
-from ui.components.controls import LABELS
+from ui.components.controls import LABELS, slider
 from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
@@ -61,6 +62,10 @@ def build(session: Session, selection: gr.State) -> None:
                 1, MOST_REPETITIONS, value=3, step=1, label="Runs of each", elem_id="methods-rounds",
                 info="the median counts; more runs take longer and say more",
             )  # fmt: skip
+            with gr.Accordion("Penalty", open=False, elem_id="methods-penalty"):
+                penalty, window = (
+                    slider(name, getattr(GenerationConfig, name)) for name in ("penalty", "penalty_window")
+                )
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             words = TextLine(recorded.words, elem_id="methods-words", elem_classes="status")
@@ -69,13 +74,20 @@ def build(session: Session, selection: gr.State) -> None:
     now = gr.State(recorded.speeds)
 
     def work(
-        flag: StopFlag, text: str, count: float, runs: float, chosen: Selection, dark: bool
+        flag: StopFlag,
+        text: str,
+        count: float,
+        runs: float,
+        penalty: float,
+        window: float,
+        chosen: Selection,
+        dark: bool,
     ) -> Iterator[tuple[Any, ...]]:
-        request = MethodsRequest(text, count, int(runs), chosen)
+        request = MethodsRequest(text, count, int(runs), chosen, penalty, window)
         for update in session.run(request, flag):
             drawn: tuple[Any, ...] = (gr.skip(),) * 4
             if isinstance(update, MethodsUpdate):
-                found = measured(update.methods, update.where)
+                found = measured(update.methods, update.where, update.note)
                 picture = tokens_against_time(found.speeds, dark)
                 drawn = (found.words, picture, _markup(found.rows), found.speeds)
             yield (*shown(update), *drawn)
@@ -84,7 +96,7 @@ def build(session: Session, selection: gr.State) -> None:
         session,
         bar,
         work,
-        [bar.prompt, tokens, rounds, selection, dark],
+        [bar.prompt, tokens, rounds, penalty, window, selection, dark],
         [words, plot, table, now],
         selection,
     )
@@ -93,7 +105,7 @@ def build(session: Session, selection: gr.State) -> None:
     painted.then(tokens_against_time, [now, dark], plot, **QUIET)
 
 
-def measured(methods: Sequence[MethodRuns], where: str) -> Shown:
+def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown:
     """What was measured just now."""
     speeds = [MethodSpeed(one.name, one.tokens_per_step, one.median_ms) for one in methods]
     plain = next(one for one in methods if one.name == PLAIN)
@@ -102,7 +114,7 @@ def measured(methods: Sequence[MethodRuns], where: str) -> Shown:
         | {"same text": "yes" if one.same_text else "no", "who drafts": method(one.name).title}
         for speed, one in zip(speeds, methods, strict=True)
     ]
-    return Shown(sentences(conclusion(speeds), Words("Measured on {0}.", where)), speeds, rows)
+    return Shown(sentences(conclusion(speeds), note, Words("Measured on {0}.", where)), speeds, rows)
 
 
 def recorded_methods(assets: Path) -> Shown:

@@ -142,8 +142,8 @@ def drawn_run(
 
         def kept() -> Iterator[Update]:
             for update in updates:
-                if update.record is not None:
-                    runs.keep(slot, update.record, receipts.key)
+                if update.run_record is not None:
+                    runs.keep(slot, update.run_record, receipts.key)
                 else:
                     runs.grown(slot)
                 yield update

@@ -21,10 +21,12 @@ from medusa_core.drafters import PLUS, method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
+from medusa_core.evaluation.other_work import busy_words
 from medusa_core.evaluation.peers import PEERS
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
+from medusa_core.text.plural import counted
 
 WIDTH = 100  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # of a method's name that leaves room for the widest figures
@@ -204,7 +206,8 @@ def _spread(figures: dict, key: str, decimals: int) -> str:
 
 def _notes(record: dict) -> list[str]:
     """What the reader of the tables must know of them."""
-    temperature = record["settings"]["temperature"]
+    settings = record["settings"]
+    temperature = settings["temperature"]
     lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
     lines += limit_words(record["methods"])
     peers = [name for name in record["methods"] if name in PEERS]
@@ -213,8 +216,13 @@ def _notes(record: dict) -> list[str]:
         lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
     if temperature > 0:
         lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")
+    if "penalty" in settings:
+        window = counted(settings["penalty_window"], "token")
+        lines.append(f"With a penalty of {settings['penalty']:g} on the last {window}.")
+    if "min_p" in settings:
+        lines.append(f"With min-p {settings['min_p']:g}.")
     lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
-    return lines
+    return [*lines, *filter(None, [busy_words(record["machine"])])]
 
 
 def limit_words(figures: dict) -> list[str]:

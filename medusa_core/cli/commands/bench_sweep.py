@@ -21,7 +21,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import machine_record, model_record
+from medusa_core.evaluation.other_work import OtherWork, busy_words
 from medusa_core.evaluation.prompts import chosen_prompts
 from medusa_core.evaluation.random_model import find_shape, random_engine, random_prompts
 from medusa_core.evaluation.sweep import (
@@ -32,15 +32,17 @@ from medusa_core.evaluation.sweep import (
     Case,
     cases_of,
     check_values,
+    filling,
     fitting,
     measure_cases,
     simulated,
+    sweep_record,
+    swept_dtypes,
 )
 from medusa_core.loading.devices import place
 from medusa_core.trees.search import read_accuracies
 
 WIDTH = 100
-_DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
 _SHAPE_NODES = (1, 16, 32, 64)
 _SHAPE_PROMPTS = 4
 _NONE = "–"
@@ -59,19 +61,14 @@ def run(args: argparse.Namespace) -> None:
     notes = [f"{name} is left out: a sweep measures our own methods." for name in methods if name not in own]
     records: list[dict[str, Any]] = []
     engine: Engine | None = None
+    others = OtherWork()
     for load in _loads(sweep, read_settings(LoadConfig, args)):
         engine = _engine(args, load, own, accuracies)
         found, said = _measured(args, sweep, engine, own, accuracies)
         records += found
         notes += said
     assert engine is not None
-    record = {
-        "machine": machine_record(engine),
-        "model": model_record(engine) | ({"dtype": "swept"} if sweep == DTYPE else {}),
-        "sweep": sweep,
-        "points": records,
-        "notes": notes,
-    }
+    record = sweep_record(engine, sweep, records, notes, others)
     _print(record)
     if args.json:
         print(json.dumps(record, ensure_ascii=False))
@@ -106,7 +103,7 @@ def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
     """What is loaded, one after the other: once for each dtype."""
     if sweep != DTYPE:
         return [config]
-    kinds = _DTYPES.get(place(config.device, "float32").device.type, ("float32", "float16"))
+    kinds = swept_dtypes(place(config.device, "float32").device.type)
     return [replace(config, dtype=kind) for kind in kinds]
 
 
@@ -151,7 +148,7 @@ def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[
         found = random_prompts(find_shape(args.shape), _SHAPE_PROMPTS)
     else:
         found = chosen_prompts(args, engine)
-    return found * -(-2 * batch // len(found)) if batch else found
+    return filling(found, batch)
 
 
 def _with_bar(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
@@ -159,8 +156,8 @@ def _with_bar(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         total=len(cases) * rounds, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up"
     ) as bar:
 
-        def progress(case: Case) -> None:
-            bar.set_description_str(f"{case.value} {case.config.method}", refresh=False)
+        def progress(name: str) -> None:
+            bar.set_description_str(name, refresh=False)
             bar.update()
 
         return measure_cases(cases, rounds, progress)
@@ -189,7 +186,7 @@ def _print(record: dict[str, Any]) -> None:
     for point in points:
         table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
     console.print(table)
-    for line in [*_notes(points), *record["notes"]]:
+    for line in [*_notes(points), *record["notes"], *filter(None, [busy_words(machine)])]:
         console.print(line)
 
 

@@ -12,6 +12,7 @@ from typing import TextIO
 from medusa_core.acceptance import rule_names
 from medusa_core.cli.commands.flags.generate import MARKS
 from medusa_core.cli.commands.generate_batch import run_file
+from medusa_core.cli.commands.generate_saved import check_save, run_saved
 from medusa_core.cli.flags import check_output_file, notes_on_flags, read_run_settings, read_settings
 from medusa_core.cli.headline import headline
 from medusa_core.cli.progress import load_for_runs
@@ -20,9 +21,12 @@ from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.longrun.memory import run_memory
 from medusa_core.text.plural import counted
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace.builder import TraceBuilder, write_trace
+
+LONG = 4096  # tokens of a run from which its memory is told before it begins
 
 
 def run(args: argparse.Namespace) -> None:
@@ -31,37 +35,67 @@ def run(args: argparse.Namespace) -> None:
     if args.prompts is not None:
         run_file(args, config)
         return
-    if args.batch is not None:
-        raise MedusaError("--batch says how many of --prompts are decoded at once: name a file of prompts")
-    if (args.prompt is None) == (args.prompt_ids is None):
-        raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
-    if args.trace is not None:
-        check_output_file(args.trace, "--trace")
+    _check_flags(args)
     engine = load_for_runs(read_settings(LoadConfig, args), [config])
     prompt = _prompt_ids(args, engine)
-    builder = TraceBuilder(engine, config, prompt)
+    if args.save is not None:
+        run_saved(args, engine, prompt, config)
+        return
+    if config.max_new_tokens > LONG:
+        _tell_memory(engine, prompt, config)
+    # A trace keeps every step, which a long text without one can do without.
+    builder = TraceBuilder(engine, config, prompt) if args.trace is not None else None
+    summary = engine.summary(config)
     printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
     steps = engine.stream(prompt, config)
     try:
         for step in steps:
-            builder.add(step)
+            summary.add(step)
+            if builder is not None:
+                builder.add(step)
             if not step.index:  # said once the run has begun, so that an error stands alone
                 print(headline(engine, config), *notes_on_flags(config), sep="\n", file=sys.stderr)
             printer.step(step.emitted, [node > 0 for node in step.verdict.path])
     except KeyboardInterrupt:
         steps.close()
-    output = builder.output()
+    output = summary.record()
     printer.finish(output["text"])
     print(
         f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
         f"{output['tokens_per_step']:.2f} a step, "
-        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}",
+        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}"
+        + (f" ({_context_words(engine)})" if output["finish_reason"] == "context" else ""),
         file=sys.stderr,
     )
-    if args.trace:
+    if builder is not None:
         write_trace(builder.packed(), Path(args.trace))
     if args.json:
-        print(json.dumps(output, ensure_ascii=False))
+        print(json.dumps(output | {"distinct": summary.distinct()}, ensure_ascii=False))
+
+
+def _context_words(engine: Engine) -> str:
+    fix = engine.target.context_fix
+    return engine.target.context_words + (f": load the model with {fix} to go on" if fix else "")
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raise MedusaError for flags of one run that do not fit together, or files that cannot be written."""
+    if args.batch is not None:
+        raise MedusaError("--batch says how many of --prompts are decoded at once: name a file of prompts")
+    if (args.prompt is None) == (args.prompt_ids is None):
+        raise MedusaError('give either a prompt in quotes or --prompt-ids: generate "Once upon a time"')
+    if args.save is not None:
+        check_save(args)
+    if args.trace is not None:
+        check_output_file(args.trace, "--trace")
+
+
+def _tell_memory(engine: Engine, prompt: list[int], config: GenerationConfig) -> None:
+    """Say what a long run takes. Raises MedusaError where it does not fit."""
+    check_prompt(prompt, engine.target)
+    memory = run_memory(engine, len(prompt), config)
+    print(memory.words(), file=sys.stderr)
+    memory.require()
 
 
 def generation_config(args: argparse.Namespace) -> GenerationConfig:

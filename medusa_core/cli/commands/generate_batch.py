@@ -42,6 +42,8 @@ def _require_one_source(args: argparse.Namespace) -> None:
     """Raise MedusaError for what a file of prompts leaves no room for."""
     if args.prompt is not None or args.prompt_ids is not None:
         raise MedusaError("give either a prompt or --prompts, a file of them")
+    if args.save is not None:
+        raise MedusaError("--save keeps one run, --prompts makes several: decode that prompt alone")
     if args.trace is not None:
         raise MedusaError("--trace writes one run, --prompts makes several: decode that prompt alone")
 

@@ -70,9 +70,12 @@ def run_check(args: argparse.Namespace) -> None:
     engine = load_with_line(read_settings(LoadConfig, args))
     report = check_heads(engine, args.text)
     if args.json:
-        print(json.dumps({"model": engine.info.name, "notes": list(engine.info.notes)} | report.record()))
+        about = {"model": engine.info.name, "context": engine.info.context}
+        about |= {"extended": engine.info.extended, "notes": list(engine.info.notes)}
+        print(json.dumps(about | report.record()))
         return
-    print(f"{engine.info.name} · {report.positions} positions")
+    context = engine.info.extended or f"context {engine.info.context:,}"
+    print(f"{engine.info.name} · {context} · {report.positions} positions")
     print(f"{report.one:<5} accuracy  without {'it' if report.one == GUESS else 'heads'}")
     for head in report.heads:
         print(

@@ -115,7 +115,9 @@ def owns(folder: Path) -> bool:
     if layout_of(folder) is not None:
         return True
     config = read_config(folder)
-    return "medusa_num_heads" in config or BASE_KEY in config
+    # Heads of other kinds name their base too, and count themselves by another name.
+    others = any(key.endswith("_heads") for key in config)
+    return "medusa_num_heads" in config or (BASE_KEY in config and not others)
 
 
 def load(folder: Path, target: Target) -> MedusaDraft:

@@ -7,10 +7,10 @@ number rk of head k. Paper §2.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
+from medusa_core.drafters._guess_tree import GuessTree
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
@@ -18,20 +18,9 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import Target
-from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.origin import Origin
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """A topology with its mask and its look-up into the heads' guesses, on the device."""
-
-    topology: Topology
-    origins: list[Origin]
-    mask: torch.Tensor  # bool [N, N]
-    head: torch.Tensor  # [N - 1], 0-based head of each drafted node
-    rank: torch.Tensor  # [N - 1]
 
 
 class MedusaDrafter:
@@ -48,11 +37,7 @@ class MedusaDrafter:
         tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
         self.largest_tree = tree.size
         self._heads, self._packed = heads, packed
-        self._heads_device = heads.block_weight.device
-        self._device = device
-        self._tree = tree
-        self._top = max(tree.ranks) + 1
-        self._shapes: dict[int, _Shape] = {}
+        self._guessed = GuessTree(tree, lambda depth, rank: Origin(NAME, depth, rank), device)
         self._hidden: torch.Tensor  # of the last accepted token
 
     @classmethod
@@ -72,31 +57,13 @@ class MedusaDrafter:
         self, drafters: Sequence[MedusaDrafter], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
         """Those of several runs with these heads and this tree, which are asked once for all of them."""
-        shapes = [self._shape(min(depth, max(self._tree.depths))) for depth in depths]
         # Heads deeper than the trees are not asked: on a CPU reading their weights is most of their cost.
         # At the end of the context there is no room for a guess, and one is asked for nothing.
-        asked = max(1, *(max(shape.topology.depths) for shape in shapes))
+        asked = max(1, *(min(depth, self._guessed.depth) for depth in depths))
         hidden = torch.stack([drafter._hidden for drafter in drafters])  # [B, d]
         heads = self._heads if self._packed is None or len(hidden) > MOST_ROWS else self._packed
         logits = heads(hidden, asked).float()  # [asked, B, V]
-        values, guesses = logits.topk(self._top, dim=-1)
-        logp = values - logits.logsumexp(dim=-1, keepdim=True)
-        return [
-            self._filled(shape, root, guesses[:, row], logp[:, row])
-            for row, (shape, root) in enumerate(zip(shapes, roots, strict=True))
-        ]
-
-    def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
-        """``guesses`` and their log-probabilities are [depth, ranks]."""
-        root_token = torch.tensor([root], device=guesses.device)
-        return TokenTree(
-            tokens=torch.cat([root_token, guesses[shape.head, shape.rank]]).to(self._device),
-            parents=shape.topology.parents,
-            depths=shape.topology.depths,
-            origins=shape.origins,
-            mask=shape.mask,
-            draft_logp=torch.cat([logp.new_zeros(1), logp[shape.head, shape.rank]]),
-        )
+        return self._guessed.filled(roots, depths, logits)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the last accepted node; ``features`` is [A, d]."""
@@ -104,18 +71,3 @@ class MedusaDrafter:
 
     def truncate(self, length: int) -> None:
         """Nothing to forget: ``begin`` brings the hidden state to go on from."""
-
-    def _shape(self, depth: int) -> _Shape:
-        if depth not in self._shapes:
-            topology = self._tree.limited(depth)
-            device = self._heads_device
-            drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
-            self._shapes[depth] = _Shape(
-                topology,
-                # Depth k is head k's guess.
-                [ROOT, *(Origin(NAME, head, rank) for head, rank in drafted)],
-                ancestor_mask(topology.parents).to(self._device),
-                torch.tensor(topology.depths[1:], dtype=torch.long, device=device) - 1,
-                torch.tensor(topology.ranks[1:], dtype=torch.long, device=device),
-            )
-        return self._shapes[depth]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import Runner
+from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.figure4 import Settings
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup

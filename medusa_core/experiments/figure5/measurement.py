@@ -12,7 +12,7 @@ from medusa_core.config import NO_HEADS, pick_settings
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import Runner
+from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.figure5 import QUALITY, Settings
 from medusa_core.experiments.quality import require_same_tokens, written_quality
 from medusa_core.experiments.rows import distinct_share, make_row, merged

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from medusa_core.drafters import method
-from medusa_core.evaluation.bench import BASELINE, MethodLog
+from medusa_core.evaluation.bench import BASELINE
+from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup

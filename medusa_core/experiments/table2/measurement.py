@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
-from medusa_core.evaluation.bench import Runner
+from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.quality import Heldout, Text, read_heldout
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2

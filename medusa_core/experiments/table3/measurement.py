@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
-from medusa_core.evaluation.bench import Runner
+from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.settings import MEDUSA1, MEDUSA2
 from medusa_core.experiments.setup import Findings, Setup

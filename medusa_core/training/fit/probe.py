@@ -14,7 +14,7 @@ from pathlib import Path
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import measure_run
+from medusa_core.evaluation.turns import measure_run
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.config import Medusa1Config

@@ -29,6 +29,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     add_settings(parser, LoadConfig)
     add_run_settings(parser)
+    parser.add_argument(
+        "--save",
+        metavar="FOLDER",
+        help="write tokens and speed to this folder as they come; after any end the same command goes on",
+    )
     parser.add_argument("--trace", help="write the run as a trace file")
     parser.add_argument(
         "--json",

@@ -1,0 +1,78 @@
+"""Trees of one shape, filled with guesses that depend on the depth alone, whatever the path to them is.
+
+The leading underscore keeps this module out of the list of drafters. Medusa paper §2.1.2.
+
+N nodes · B texts · V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.tree import Topology
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A topology with its mask and its look-up into the guesses, on the device."""
+
+    topology: Topology
+    origins: list[Origin]
+    mask: torch.Tensor  # bool [N, N]
+    level: torch.Tensor  # [N - 1], depth of each drafted node from 0
+    rank: torch.Tensor  # [N - 1]
+
+
+class GuessTree:
+    """A topology whose node (r1, …, rk) holds guess number rk of depth k."""
+
+    def __init__(
+        self, topology: Topology, origin_of: Callable[[int, int], Origin], device: torch.device
+    ) -> None:
+        """``origin_of(depth, rank)`` says who proposed a node; ``device`` is where token ids go."""
+        self.depth = max(topology.depths)
+        self._topology = topology
+        self._origin_of = origin_of
+        self._device = device
+        self._top = max(topology.ranks) + 1
+        self._shapes: dict[int, _Shape] = {}
+
+    def filled(self, roots: Sequence[int], depths: Sequence[int], logits: torch.Tensor) -> list[TokenTree]:
+        """The trees below ``roots``, no deeper than ``depths``, with the best guesses of [levels, B, V]."""
+        values, guesses = logits.topk(self._top, dim=-1)
+        logp = values - logits.logsumexp(dim=-1, keepdim=True)
+        return [
+            self._filled(self._shape(min(depth, self.depth), logits.device), root, guesses[:, b], logp[:, b])
+            for b, (root, depth) in enumerate(zip(roots, depths, strict=True))
+        ]
+
+    def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
+        """``guesses`` and their log-probabilities are [levels, ranks]."""
+        root_token = torch.tensor([root], device=guesses.device)
+        return TokenTree(
+            tokens=torch.cat([root_token, guesses[shape.level, shape.rank]]).to(self._device),
+            parents=shape.topology.parents,
+            depths=shape.topology.depths,
+            origins=shape.origins,
+            mask=shape.mask,
+            draft_logp=torch.cat([logp.new_zeros(1), logp[shape.level, shape.rank]]),
+        )
+
+    def _shape(self, depth: int, device: torch.device) -> _Shape:
+        """The shape down to ``depth``, its look-up on the device of the guesses."""
+        if depth not in self._shapes:
+            topology = self._topology.limited(depth)
+            drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
+            self._shapes[depth] = _Shape(
+                topology,
+                [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)],
+                ancestor_mask(topology.parents).to(self._device),
+                torch.tensor(topology.depths[1:], dtype=torch.long, device=device) - 1,
+                torch.tensor(topology.ranks[1:], dtype=torch.long, device=device),
+            )
+        return self._shapes[depth]

@@ -1,0 +1,58 @@
+"""TokenSwift: the model drafts over a part of its own cache, then heads go on from its hidden state.
+
+Depth 1 is the model's own guess behind the root, from a forward that sees a part of the text's rows; the
+guesses below are those of heads that follow each other, and n-grams of the text that begin with the guess of
+depth 1 are merged in. Paper §2, arXiv 2502.18890. ``heads`` are the networks, ``layout`` the public names of
+their tensors, ``files`` what lies in a folder, ``draft`` what is loaded of it, ``drafter`` a step.
+
+The paper picks one at random where several n-grams of the same length are accepted. Here the choice has no
+meaning: a tree holds each sequence of tokens once, so where a rule chooses one token at each node only one
+path can be accepted, and typical acceptance, which may accept several, breaks ties by the likelier path for
+every drafter alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from medusa_core.config import setting
+from medusa_core.drafters import Method
+from medusa_core.drafters._head_trees import TreeSettings
+
+NAME = __name__.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Settings(TreeSettings):
+    """The tree, the rows of the text that a draft sees, and how much of the text is drafted again."""
+
+    draft_budget: int = setting(
+        512,
+        "rows of the text so far that the model sees while it drafts; of a shorter text all",
+        low=32,
+        high=32768,
+        step=32,
+    )
+    draft_sinks: int = setting(
+        16, "of these rows, the text's first ones, which are always among them", low=0, high=1024, step=1
+    )
+    draft_ngrams: int = setting(
+        20,
+        "most frequent n-grams of the text that begin with the first guess, merged into the tree",
+        low=0,
+        high=64,
+        step=1,
+    )
+
+
+METHOD = Method(
+    title="TokenSwift",
+    mark="t",
+    help="lets the model guess over a part of its cache and heads go on from there, with n-grams of the text",
+    build=f"{__name__}.drafter:TokenSwiftDrafter.build",
+    settings=Settings,
+    files="model.safetensors with model.medusa_layers and medusa_heads in its config.json",
+    owns=f"{__name__}.files:owns",
+    load=f"{__name__}.draft:load",
+    size=f"{__name__}.files:size",
+)

@@ -1,0 +1,93 @@
+"""TokenSwift's heads as they are loaded for a target, with the tree and the accuracies beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from medusa_core.checkpoints.files import read_config
+from medusa_core.checkpoints.locate import beside_heads, tree_beside
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.drafters._head_trees import budget_tree, named_tree
+from medusa_core.drafters.tokenswift.files import read_state
+from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
+from medusa_core.drafters.tokenswift.layout import count_of, from_public
+from medusa_core.target.features import BEFORE_NORM, Features
+from medusa_core.text.plural import counted
+from medusa_core.trees.search import assumed_accuracies, read_accuracies
+from medusa_core.trees.tree import TOP_K, Topology, cartesian, load_tree
+
+if TYPE_CHECKING:
+    from medusa_core.target.model import Target
+
+UNNORMED = Features((BEFORE_NORM,))  # what the heads read
+_WIDTH = 3  # guesses of each head in the paper's tree, one of the model itself before them
+_SURE = [1.0] + [0.0] * (TOP_K - 1)  # the model's own guess, over the whole text: what it will say
+
+
+@dataclass(frozen=True)
+class TokenSwiftDraft:
+    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+
+    heads: TokenSwiftHeads
+    default_tree: Topology | None = None
+    accuracies: list[list[float]] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For the badge."""
+        return counted(self.count, "TokenSwift head")
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The weights of the heads, without the LM head that they share."""
+        yield from self.heads.parameters()
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return self.heads.count
+
+    @property
+    def depth(self) -> int:
+        """Tokens of the longest path: the model's own guess, and one of each head."""
+        return self.count + 1
+
+    @torch.inference_mode()
+    def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
+        """Best guesses of every head at every position of a text from ``start`` on: [K, T − start, R]."""
+        _, hidden = target.read(tokens, UNNORMED)
+        return self.heads(hidden[start:].to(self.heads.linear)).topk(ranks, dim=-1).indices
+
+    def is_untrained(self, target: Target) -> bool:
+        """Whether the heads only say what the base says, as fresh ones do."""
+        return not bool(self.heads.linear.any())
+
+    def tree(self, name: str | Topology) -> Topology:
+        """The tree that a setting names (``named_tree``), else the paper's: widths 1, 3, 3, 3 for 3 heads."""
+        usual = self.default_tree or cartesian([1] + [_WIDTH] * min(self.count, 3))
+        return named_tree(name, self.depth, usual)
+
+    def budget_tree(self, nodes: int) -> Topology:
+        """The best tree of ``nodes`` drafted nodes: the model's guess, and the heads' by their accuracies."""
+        heads = self.accuracies or assumed_accuracies(self.count)
+        return budget_tree(nodes, self.depth, [_SURE[: len(heads[0])], *heads])
+
+
+def load(folder: Path, target: Target) -> TokenSwiftDraft:
+    """Read heads, tree and accuracies. Raises MedusaError when they do not fit the target."""
+    source = str(folder)
+    count = count_of(read_config(folder), source)
+    lm_head = target.held.lm_head()
+    heads = from_public(read_state(folder), count, lm_head, target.config, source)
+    tree = tree_beside(folder, target.output_device)
+    accuracies = beside_heads(folder, ACCURACIES_NAME)
+    return TokenSwiftDraft(
+        heads.requires_grad_(False).eval(),
+        load_tree(str(tree)) if tree else None,
+        read_accuracies(accuracies, count) if accuracies else None,
+    )

@@ -1,0 +1,59 @@
+"""A folder with TokenSwift's heads, alone or in the checkpoint of their target: told, read and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from medusa_core.checkpoints.files import State, read_config, read_pickled, read_tensors, shards
+from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.names import BASE_KEY, PICKLED_NAME, WEIGHTS_NAME
+from medusa_core.checkpoints.write import write_config, write_file
+from medusa_core.drafters import DraftSize
+from medusa_core.drafters.tokenswift.layout import COUNT_KEY, PREFIX, count_of, numbers, to_public
+from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
+    from medusa_core.loading.model_size import ModelSize
+
+
+def owns(folder: Path) -> bool:
+    """Whether the config counts such heads, as that of no other drafter does.
+
+    Raises MedusaError for a damaged config.
+    """
+    return COUNT_KEY in read_config(folder)
+
+
+def size(folder: Path, base: ModelSize) -> DraftSize:
+    """What the heads take beside ``base``, by the files' headers or else by the config.
+
+    The cache that they draft over has a fixed size and no row for each of the text. Raises MedusaError.
+    """
+    count = count_of(read_config(folder), str(folder))
+    files = shards(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))
+    found = (tensor for file in files for tensor in tensor_headers(file))
+    held = sum(tensor.count for tensor in found if tensor.name.startswith(PREFIX))
+    return DraftSize(held or numbers(count, base.width))
+
+
+def read_state(folder: Path) -> State:
+    """The heads' tensors and no others, under their public names. Raises MedusaError for damaged files."""
+    state = read_tensors(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))
+    if not state and (pickled := folder / PICKLED_NAME).is_file():
+        state = {name: tensor for name, tensor in read_pickled(pickled).items() if name.startswith(PREFIX)}
+    if not state and not any(folder.glob("*.safetensors")):
+        raise MedusaError(f"{folder} has no {WEIGHTS_NAME}: fetch or save the heads again")
+    return state
+
+
+def save_heads(
+    heads: TokenSwiftHeads, folder: Path, base: str, dtype: torch.dtype | None = torch.bfloat16
+) -> None:
+    """Write heads alone, under the public names; ``base`` is the name of the model they were made for."""
+    write_config(folder, {BASE_KEY: base, COUNT_KEY: heads.count})
+    state = {name: tensor.to("cpu", dtype) for name, tensor in to_public(heads).items()}
+    write_file(state, folder / WEIGHTS_NAME)

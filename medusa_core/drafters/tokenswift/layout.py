@@ -1,0 +1,140 @@
+"""The public names of TokenSwift's tensors, to heads and back; strict, since chance would fill a gap.
+
+i = head: ``model.medusa_layers.{i}.linear.weight`` [d, d], ``.input_layernorm.weight`` [d] in front of it and
+``.post_layernorm.weight`` [d] in front of the LM head. In the public code they lie in the checkpoint of the
+target, whose config says ``medusa_heads``; a folder may as well hold them alone.
+
+K heads · V vocabulary · d hidden size
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
+from medusa_core.errors import MedusaError
+
+State = dict[str, torch.Tensor]
+COUNT_KEY = "medusa_heads"  # in the config
+PREFIX = "model.medusa_layers."
+_MOST = 64  # heads
+_NUMBER = re.compile(re.escape(PREFIX) + r"(\d+)\.")
+_PARTS = ("linear", "input_layernorm", "post_layernorm")
+_AGAIN = "fetch or save them again"
+_OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
+
+
+def count_of(config: dict[str, Any], source: str) -> int:
+    """K, as the config says. Raises MedusaError where it says none that can be."""
+    count = config.get(COUNT_KEY)
+    if type(count) is not int or not 1 <= count <= _MOST:
+        raise MedusaError(
+            f"the config.json of the heads in {source} says {COUNT_KEY} {count}: it must be a whole number "
+            f"from 1 to {_MOST}, {_AGAIN}"
+        )
+    return count
+
+
+def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, source: str) -> TokenSwiftHeads:
+    """Heads out of the tensors of a file, on the device of the base's LM head and in its dtype.
+
+    ``base`` is the base's config for text. Raises MedusaError that names the first fault: another number of
+    heads, a gap, a stranger, a shape, numbers that are none.
+    """
+    epsilon = epsilon_of(base)
+    _check_names(state, count, source)
+    _check_shapes(state, count, lm_head.shape[1], source)
+    linear, before, after = (_stacked(state, count, part) for part in _PARTS)
+    tensors = [tensor.to(lm_head.device, lm_head.dtype) for tensor in (linear, before, after)]
+    for given, placed in zip((linear, before, after), tensors, strict=True):
+        _require_finite(given, placed, source)
+    return TokenSwiftHeads(tensors[0], tensors[1], tensors[2], lm_head.detach(), epsilon)
+
+
+def epsilon_of(base: Any) -> float:
+    """What the norms of the heads add, as those of their base do. Raises MedusaError for a base without."""
+    epsilon = getattr(base, "rms_norm_eps", None)
+    if epsilon is None:
+        raise MedusaError(
+            f"TokenSwift's heads end in an RMS norm as their base does, and {base.model_type} has none: use "
+            "a base such as Llama or Qwen"
+        )
+    return float(epsilon)
+
+
+def to_public(heads: TokenSwiftHeads) -> State:
+    """All tensors under the public names."""
+    stacks = zip(_PARTS, (heads.linear, heads.before, heads.after), strict=True)
+    return {
+        _name(head, part): stack[head].detach().clone()
+        for part, stack in stacks
+        for head in range(len(stack))
+    }
+
+
+def numbers(count: int, width: int) -> int:
+    """Numbers in K heads."""
+    return count * (width * width + 2 * width)
+
+
+def _name(head: int, part: str) -> str:
+    return f"{PREFIX}{head}.{part}.weight"
+
+
+def _stacked(state: State, count: int, part: str) -> torch.Tensor:
+    return torch.stack([state[_name(head, part)] for head in range(count)])
+
+
+def _check_names(state: State, count: int, source: str) -> None:
+    held = len({match[1] for name in state if (match := _NUMBER.match(str(name)))})
+    if held == 0:
+        raise MedusaError(
+            f"{source} holds no heads, no tensor is called {PREFIX}0.linear.weight: name another folder"
+        )
+    if held != count:
+        raise MedusaError(
+            f"the file in {source} holds {held} heads, its config.json says {COUNT_KEY} {count}: {_AGAIN}"
+        )
+    needed = {_name(head, part) for head in range(count) for part in _PARTS}
+    if missing := sorted(needed - set(state)):
+        raise MedusaError(f"{source} should hold {count} heads but lacks {', '.join(missing[:3])}: {_AGAIN}")
+    if strange := sorted(set(state) - needed):
+        raise MedusaError(f"{source} holds {count} heads, to which {strange[0]!r} does not belong: {_AGAIN}")
+
+
+def _check_shapes(state: State, count: int, width: int, source: str) -> None:
+    kinds = {tensor.dtype for tensor in state.values()}
+    if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
+        listed = ", ".join(sorted(str(one).removeprefix("torch.") for one in kinds))
+        raise MedusaError(
+            f"the heads in {source} are {listed}: they must be of one floating-point kind, {_AGAIN}"
+        )
+    first = state[_name(0, "linear")]
+    if first.ndim != 2 or first.shape[0] != width:
+        raise MedusaError(
+            f"the heads in {source} are {first.shape[0] if first.ndim else 0} wide, the base model {width}: "
+            f"{_OTHER}"
+        )
+    for head in range(count):
+        for part in _PARTS:
+            wanted = [width, width] if part == "linear" else [width]
+            if list(state[_name(head, part)].shape) != wanted:
+                raise MedusaError(
+                    f"{_name(head, part)} in {source} has shape {list(state[_name(head, part)].shape)}, it "
+                    f"must be {wanted}: {_AGAIN}"
+                )
+
+
+def _require_finite(given: torch.Tensor, placed: torch.Tensor, source: str) -> None:
+    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word."""
+    if bool(torch.isfinite(placed).all()):
+        return
+    if bool(torch.isfinite(given).all()):
+        kind = str(placed.dtype).removeprefix("torch.")
+        raise MedusaError(
+            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
+        )
+    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch or train them again")

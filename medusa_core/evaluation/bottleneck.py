@@ -1,0 +1,58 @@
+"""What takes the largest part of a step, from the figures that ``bench`` has of a method.
+
+A step is parted into four: the least time of its forward, what the forward takes beyond that, the making of
+the guesses, and the work of the loop around both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MEMORY, ARITHMETIC = "memory", "arithmetic"  # the forward is about as fast as the machine allows
+OVERHEAD = "overhead"  # most of the forward is neither reading nor arithmetic
+DRAFTING = "drafting"
+HOST = "host"
+FORWARD = "forward"  # where its least time is not known
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """``ms`` of ``step_ms`` is the largest part; ``bound`` is what limits the forward at best, MEMORY or
+    ARITHMETIC, and ``limit_ms`` its least time, None where that is not known.
+    """
+
+    kind: str
+    step_ms: float
+    ms: float
+    bound: str | None = None
+    limit_ms: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the step."""
+        return self.ms / self.step_ms
+
+
+def bottleneck(figures: Mapping[str, Any]) -> Bottleneck:
+    """The largest part of a method's step; ``figures`` are the method's in a record of ``bench``."""
+    step, ms = figures["step_ms"], figures["phase_ms"]
+    verify = ms["verify"]
+    parts = {DRAFTING: ms["propose"], HOST: step - ms["propose"] - verify}
+    limits = figures.get("limits")
+    if limits is None:
+        return _largest(parts | {FORWARD: verify}, step)
+    work = limits["phases"]["verify"]
+    reading, computing = work["bytes"] / limits["bandwidth"], work["flops"] / limits["peak"]
+    bound = MEMORY if reading >= computing else ARITHMETIC
+    least = work["limit_ms"]
+    parts |= {bound: min(least, verify), OVERHEAD: max(0.0, verify - least)}
+    return _largest(parts, step, bound, least)
+
+
+def _largest(
+    parts: Mapping[str, float], step: float, bound: str | None = None, limit: float | None = None
+) -> Bottleneck:
+    kind = max(parts, key=lambda name: parts[name])
+    return Bottleneck(kind, step, parts[kind], bound, limit)

@@ -1,0 +1,50 @@
+"""How much of the machine other programs use while something is measured: its times are then too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import psutil
+
+BUSY = 0.5  # cores in use by others, from where figures are to be doubted
+_IDLE = ("idle", "iowait")
+_COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
+
+
+class OtherWork:
+    """Cores that were busy with anything but this process, on average since it was made."""
+
+    def __init__(self) -> None:
+        self._begun = _now()
+
+    def record(self) -> dict[str, Any]:
+        """For the record of a machine: its cores, and how many of them others used."""
+        (begun, before), (now, after) = self._begun, _now()
+        cores = (after - before) / (now - begun)
+        return {"cores": psutil.cpu_count() or 1, "other_cores_busy": round(max(0.0, cores), 2)}
+
+
+def is_busy(machine: Mapping[str, Any]) -> bool:
+    """Whether other programs disturbed what was measured on the machine of a record."""
+    return machine.get("other_cores_busy", 0.0) >= BUSY
+
+
+def busy_words(machine: Mapping[str, Any]) -> str:
+    """The same in words, empty where the machine was idle otherwise."""
+    if not is_busy(machine):
+        return ""
+    return (
+        f"Other programs used {machine['other_cores_busy']:.1f} of {machine['cores']} cores meanwhile: "
+        "measure again when they have ended."
+    )
+
+
+def _now() -> tuple[float, float]:
+    """Seconds of the clock, and those that others have computed on all cores."""
+    everything = psutil.cpu_times()._asdict()
+    left_out = (*_IDLE, *_COUNTED_ELSEWHERE)
+    busy = sum(seconds for name, seconds in everything.items() if name not in left_out)
+    own = psutil.Process().cpu_times()
+    return perf_counter(), busy - own.user - own.system

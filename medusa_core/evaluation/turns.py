@@ -1,0 +1,193 @@
+"""Several methods run on the same prompts in turn, and what they did.
+
+Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
+order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
+figures of a method are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from medusa_core.config import GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.evaluation.limits import NO_LIMIT, Limit
+from medusa_core.evaluation.step_limits import MeanStep
+from medusa_core.summary import PHASES
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One method on one prompt. ``seconds`` is the whole call, the reading of the prompt included."""
+
+    tokens: list[int]
+    seconds: float
+    steps: int
+    phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
+    nodes: int = 0  # of the largest tree, with the root
+    rows: int = 0  # of all trees
+    positions: int = 0  # committed before each step, summed
+    cut: bool = False  # stopped before its end, so that it counts for nothing
+
+
+Runner = Callable[[list[int]], Measurement]
+
+
+@dataclass
+class MethodLog:
+    """Measurements of one method by round."""
+
+    rounds: list[list[Measurement]] = field(default_factory=list)
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether the method is ours, so that its steps were timed."""
+        return bool(self.rounds[0][0].phase_ms)
+
+    def only(self, places: Iterable[int]) -> MethodLog:
+        """The part that belongs to some of the prompts, by their places in a round."""
+        chosen = list(places)
+        return MethodLog([[r[place] for place in chosen] for r in self.rounds])
+
+    def rates(self) -> list[float]:
+        """End-to-end tokens per second of each round."""
+        return [sum(len(m.tokens) for m in r) / sum(m.seconds for m in r) for r in self.rounds]
+
+    def decode_rates(self) -> list[float]:
+        """Tokens per second of each round by the time inside steps."""
+        return [
+            1000 * sum(len(m.tokens) for m in r) / sum(m.phase_ms["total"] for m in r) for r in self.rounds
+        ]
+
+    def tokens_per_step(self) -> float:
+        """Over all rounds."""
+        runs = [m for r in self.rounds for m in r]
+        return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
+
+    def whole_step(self) -> MeanStep:
+        """All that a step did and took, on average."""
+        runs = [m for r in self.rounds for m in r]
+        steps = sum(m.steps for m in runs)
+        return MeanStep(
+            nodes=sum(m.rows for m in runs) / steps,
+            positions=sum(m.positions for m in runs) / steps,
+            accepted=self.tokens_per_step(),
+            ms={phase: self.mean_step(phase) for phase in PHASES},
+        )
+
+    def mean_step(self, phase: str) -> float:
+        """Median over rounds of the mean milliseconds of a step in a phase."""
+        return statistics.median(
+            sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
+        )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """After each run: whose it was, how many of how many, on which prompt, and all measurements so far."""
+
+    name: str
+    done: int
+    total: int
+    prompt: int  # its number in the round, from 1
+    last: bool  # whether all have had their turn on this prompt
+    logs: Mapping[str, MethodLog]
+
+
+def interleave(
+    runners: Mapping[str, Runner],
+    prompts: Sequence[list[int]],
+    rounds: int,
+    progress: Callable[[str], None] = lambda name: None,
+) -> dict[str, MethodLog]:
+    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name."""
+    logs: Mapping[str, MethodLog] = {name: MethodLog() for name in runners}
+    for turn in take_turns(runners, prompts, rounds):
+        logs = turn.logs
+        progress(turn.name)
+    return dict(logs)
+
+
+def take_turns(
+    runners: Mapping[str, Runner],
+    prompts: Sequence[list[int]],
+    rounds: int,
+    limit: Limit = NO_LIMIT,
+    once: Sequence[str] = (),
+    *,
+    warm_up: bool = True,
+) -> Iterator[Turn]:
+    """Run every runner on every prompt, ``rounds`` times over; those named in ``once`` in the first round.
+
+    The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
+    beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.
+    """
+    # First calls pay for allocation and kernel selection.
+    for run in runners.values() if warm_up else ():
+        if limit.stopped:
+            return
+        run(prompts[0])
+    logs = {name: MethodLog() for name in runners}
+    done, total = 0, len(prompts) * (len(once) + rounds * (len(runners) - len(once)))
+    for round_number in range(rounds):
+        names = [name for name in runners if round_number == 0 or name not in once]
+        for name in names:
+            logs[name].rounds.append([])
+        for number, prompt in enumerate(prompts):
+            for turn, name in enumerate(_rotated(names, round_number + number), start=1):
+                if limit.stopped:
+                    return
+                found = runners[name](prompt)
+                if found.cut:
+                    return
+                logs[name].rounds[-1].append(found)
+                done += 1
+                yield Turn(name, done, total, number + 1, turn == len(names), logs)
+            if limit.reached():
+                return
+
+
+def measure_run(
+    engine: Engine, prompt: list[int], config: GenerationConfig, limit: Limit = NO_LIMIT
+) -> Measurement:
+    """One timed run of our own loop. The limit cuts it between two steps where it says stop."""
+    summary = engine.summary(config)
+    with closing(engine.stream(prompt, config)) as steps:
+        for step in steps:
+            summary.add(step)
+            if limit.stopped:
+                break
+    return Measurement(
+        summary.token_ids,
+        summary.elapsed,
+        summary.steps,
+        summary.phase_ms,
+        summary.nodes,
+        summary.rows,
+        summary.positions,
+        cut=summary.finish_reason is None,
+    )
+
+
+def complete_part(logs: Mapping[str, MethodLog]) -> dict[str, MethodLog]:
+    """What all methods have measured alike: the complete rounds, or else the prompts of the first one.
+
+    Empty while some method has not had its turn.
+    """
+    rounds = max((len(log.rounds) for log in logs.values()), default=0)
+    shared = [min(len(log.rounds[place]) for log in logs.values()) for place in range(rounds)]
+    if not shared or not shared[0]:
+        return {}
+    counts = [count for count in shared if count == shared[0]]
+    return {
+        name: MethodLog([log.rounds[place][:count] for place, count in enumerate(counts)])
+        for name, log in logs.items()
+    }
+
+
+def _rotated(names: list[str], by: int) -> Iterator[str]:
+    shift = by % len(names)
+    yield from names[shift:] + names[:shift]

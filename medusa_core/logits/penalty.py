@@ -1,0 +1,100 @@
+"""The contextual penalty: tokens of the recent text become less likely, so that long texts repeat less.
+
+The logit of each distinct token among the last W tokens is divided by θ where it is positive and multiplied
+by θ where it is negative; a token that stands there several times is penalised once. The window is that of
+the text a logit continues. For a node of a tree that is the committed text, the prompt included, and the
+path from the root to the node itself, so every node gets the logits that plain decoding would have there.
+TokenSwift (arXiv 2502.18890), §2.4.
+
+N nodes · V vocabulary · C distinct tokens of the committed text's window · P tokens of the longest path
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from medusa_core.logits.window import TokenWindow
+
+if TYPE_CHECKING:
+    from medusa_core.trees.token_tree import TokenTree
+
+
+def weakened(logits: torch.Tensor, penalty: float) -> torch.Tensor:
+    """The logits, each as if its token stood in the window."""
+    return torch.where(logits > 0, logits / penalty, logits * penalty)
+
+
+class ContextualPenalty:
+    """The penalty of one run, which follows its text."""
+
+    def __init__(self, penalty: float, window: int) -> None:
+        """``window`` is at least 1."""
+        self._penalty = penalty
+        self._size = window
+        self._window: TokenWindow | None = None
+        self._paths: _Paths | None = None  # of the tree before, which often has the same shape
+
+    def begin(self, prompt: Sequence[int], device: torch.device) -> None:
+        """The text so far is ``prompt``; its logits will lie on ``device``."""
+        self._window = TokenWindow(self._size, prompt[-self._size :], device)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """The text goes on with ``tokens``."""
+        assert self._window is not None
+        self._window.add(tokens)
+
+    def after_text(self, logits: torch.Tensor) -> torch.Tensor:
+        """``logits`` [V] after the text so far, penalised."""
+        assert self._window is not None
+        tokens = self._window.distinct()
+        return logits.index_copy(0, tokens, weakened(logits[tokens], self._penalty))
+
+    def after_nodes(self, logits: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+        """``logits`` [N, V] after each node of the tree, penalised."""
+        assert self._window is not None
+        if self._paths is None or self._paths.parents != tree.parents:
+            self._paths = _Paths(tree.parents, tree.depths, self._size, logits.device)
+        columns = self._window.distinct()
+        before = logits.index_select(1, columns)  # [N, C]
+        after = weakened(before, self._penalty)
+        nodes, places = self._outgrown(tree.depths)
+        if nodes:
+            # What has left the window of a long path is as it was.
+            where = columns.new_tensor([nodes, places])
+            after[where[0], where[1]] = before[where[0], where[1]]
+        found = logits.index_copy(1, columns, after)
+        # A token of the path may stand in the text before too: it gets the same number once more, as that is
+        # made of the model's own logit.
+        own = tree.tokens.to(logits.device)[self._paths.nodes]  # [N, P]
+        return found.scatter_(1, own, weakened(logits.gather(1, own), self._penalty))
+
+    def _outgrown(self, depths: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Nodes, and beside each the column of a token that the committed text has and its window not."""
+        assert self._window is not None
+        lost = self._window.lost_after(max(depths) + 1)
+        pairs = [
+            (node, place)
+            for node, depth in (enumerate(depths) if lost else ())
+            for place, come in lost.items()
+            if come <= depth + 1
+        ]
+        return [node for node, _ in pairs], [place for _, place in pairs]
+
+
+class _Paths:
+    """For each node of a tree the nodes whose tokens stand in its window: ``nodes`` [N, P]."""
+
+    def __init__(
+        self, parents: Sequence[int], depths: Sequence[int], window: int, device: torch.device
+    ) -> None:
+        self.parents = list(parents)
+        longest = min(max(depths) + 1, window)
+        rows: list[list[int]] = []
+        for node, parent in enumerate(parents):
+            rows.append([node, *(rows[parent] if parent >= 0 else ())][:longest])
+        # Short paths are filled with the node itself, which is penalised anyway.
+        filled = [row + row[:1] * (longest - len(row)) for row in rows]
+        self.nodes = torch.tensor(filled, device=device)

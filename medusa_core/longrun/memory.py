@@ -1,0 +1,147 @@
+"""What a long run takes, told before it begins, and what it took: weights, the whole cache, a workspace.
+
+The cache is allocated once, for the whole length, so that nothing grows or is copied while the text does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters import draft_of, make_drafter
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.loading.devices import free_memory
+from medusa_core.longrun.segments import SEGMENT
+from medusa_core.target.exact_attention import WEIGHTS_BYTES
+from medusa_core.target.lean_weights import return_freed_memory
+
+MIB, GIB = 2**20, 2**30
+_COPIES = 3  # of a step's logits that a rule makes
+_BUFFERS = 8 * MIB  # of libraries on a CPU, and gaps between what was freed
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """Bytes of a run: ``free`` is what there was beside the weights, which are loaded."""
+
+    rows: int
+    weights: int
+    cache: int
+    workspace: int
+    free: int
+    window: bool  # whether the cache stops growing
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.cache + self.workspace
+
+    def parts(self) -> str:
+        """What it consists of, for a person."""
+        kind = " (a window)" if self.window else ""
+        return (
+            f"memory for {self.rows:,} rows: weights {size(self.weights)} + cache {size(self.cache)}{kind} + "
+            f"workspace {size(self.workspace)} = {size(self.total)}"
+        )
+
+    def words(self) -> str:
+        """The same, with what is free."""
+        return f"{self.parts()}; {size(self.free)} are free beside the weights"
+
+    def require(self) -> None:
+        """Raise MedusaError with the numbers where it does not fit."""
+        needed = self.cache + self.workspace
+        if needed <= self.free:
+            return
+        rows = max(0, self.free - self.workspace) * self.rows // self.cache
+        raise MedusaError(
+            f"a cache for {self.rows:,} rows takes {size(self.cache)} and a step {size(self.workspace)}, "
+            f"{size(self.free)} are free: there is room for {rows:,} rows, so lower --max-new-tokens"
+            + ("" if self.window else ", or use --context N --extend window")
+        )
+
+
+def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemory:
+    """What a run after ``prompt`` tokens takes on the target's device. Raises MedusaError."""
+    target = engine.target
+    tree = make_drafter(target, engine.drafts, config).largest_tree
+    rows = min(prompt + config.max_new_tokens, target.context) + tree
+    draft = draft_of(engine.drafts, config)
+    weights = target.weight_bytes
+    if draft is not None:
+        weights += sum(tensor.nbytes for tensor in draft.tensors())
+    return RunMemory(
+        rows=rows,
+        weights=weights,
+        cache=target.cache_bytes(rows),
+        workspace=_workspace(engine, rows, tree),
+        free=free_memory(target.output_device),
+        window=target.cache_bytes(2 * rows) == target.cache_bytes(rows),
+    )
+
+
+def _workspace(engine: Engine, rows: int, tree: int) -> int:
+    """Bytes that come and go in the largest forward: attention's weights, a layer's inside, logits."""
+    target = engine.target
+    config, each = target.config, torch.float32.itemsize
+    at_once = max(tree, SEGMENT)
+    attention = min(WEIGHTS_BYTES, config.num_attention_heads * at_once * rows * each)
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    states = at_once * (4 * config.hidden_size + 3 * inner) * each
+    buffers = _BUFFERS if target.output_device.type == "cpu" else 0
+    return attention + states + _COPIES * tree * target.vocab_size * each + buffers
+
+
+class PeakMemory:
+    """The most that this process, or its GPU, has held above what it held at the start."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._sampled = 0
+        if self._cuda is not None:
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+            self._start = torch.cuda.memory_allocated(self._cuda)
+            return
+        return_freed_memory()  # what loading has left would hide what the run takes
+        self._whole = _reset_peak()
+        self._start = self._resident()
+
+    def grown(self) -> int:
+        """Bytes until now; where the system keeps no peak, the largest of those seen at these calls."""
+        if self._cuda is not None:
+            return torch.cuda.max_memory_allocated(self._cuda) - self._start
+        peak = _peak_resident() if self._whole else None
+        self._sampled = max(self._sampled, peak if peak is not None else self._resident())
+        return self._sampled - self._start
+
+    def _resident(self) -> int:
+        resident: int = psutil.Process().memory_info().rss
+        return resident
+
+
+def _reset_peak() -> bool:
+    """Let Linux count the peak of the resident memory anew; False where it does not."""
+    try:
+        _RESET.write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return _peak_resident() is not None
+
+
+def _peak_resident() -> int | None:
+    try:
+        lines = _STATUS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), None)
+
+
+def size(count: int) -> str:
+    """Bytes for a person."""
+    return f"{count / GIB:.2f} GB" if count >= GIB else f"{count / MIB:.0f} MB"

@@ -1,0 +1,163 @@
+"""A long run that lives in a folder: begun there, or gone on with from what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import Step, check_prompt
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.longrun.folder import RunFolder, opened
+from medusa_core.longrun.identity import identity, surroundings, with_tree_of
+from medusa_core.longrun.memory import PeakMemory, RunMemory, run_memory
+from medusa_core.longrun.segments import SEGMENT, decode_segments
+from medusa_core.text.stopping import text_before_stop
+
+
+class SavedRun:
+    """One run in its folder. ``known`` tokens were there already, ``totals`` counts them too."""
+
+    def __init__(
+        self, engine: Engine, prompt: Sequence[int], config: GenerationConfig, files: RunFolder
+    ) -> None:
+        """Raises MedusaError: for a prompt or a cache that does not fit, other settings, damaged files."""
+        check_prompt(prompt, engine.target)
+        self.notes: list[str] = []  # what a user should know of how the run goes on
+        self._engine, self._prompt, self._files = engine, list(prompt), files
+        begun = files.begun()
+        if begun is not None:
+            config = with_tree_of(config, begun.get("settings") or {})
+        self.config = config
+        about = json.loads(json.dumps(identity(engine, prompt, config)))
+        self.memory: RunMemory = run_memory(engine, len(prompt), config)
+        if begun is None:
+            self.memory.require()
+            files.begin(about | {"surroundings": surroundings(engine)})
+        else:
+            _require_same(about, begun, files.folder)
+            self.notes += _other_surroundings(surroundings(engine), begun.get("surroundings") or {})
+            files.resume(config.max_new_tokens)
+            if files.result is None:
+                self.memory.require()
+        self.known = len(files.tokens)
+        self.totals = files.totals.copy()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What came of the run, None while it has not ended."""
+        return self._files.result
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens so far."""
+        return self._files.tokens
+
+    @property
+    def text(self) -> str:
+        """The text so far, cut before the end-of-text token or a stop string."""
+        ended = self.result is not None and self.result["finish_reason"] == "eos"
+        tokens = self.tokens[:-1] if ended else self.tokens
+        return text_before_stop(self._engine.decode_text(tokens), self.config.stop)
+
+    def steps(self) -> Generator[Step, None, None]:
+        """Decode the rest; what a step gave is on disk before it is yielded. Raises MedusaError."""
+        if self.result is not None:
+            return
+        engine, files, totals = self._engine, self._files, self.totals
+        self._warm_up()
+        peak = PeakMemory(engine.target.output_device)
+        state = engine.new_state(len(self._prompt), self.config)
+        marked, last = totals.copy(), perf_counter()
+        for step in decode_segments(engine, self._prompt, self.config, state, files.tokens):
+            now = perf_counter()
+            at_once = totals.tokens % SEGMENT == 0  # before the step a segment was read
+            totals.add(step, max(0.0, now - last - step.ms.total / 1000) if at_once else 0.0)
+            files.append(step.emitted)
+            if totals.tokens % SEGMENT == 0 or step.finish_reason is not None:
+                part = totals.since(marked)
+                record = part.rates() | {"read_seconds": round(part.reading, 4), "peak_bytes": peak.grown()}
+                files.mark(record, totals)
+                marked = totals.copy()
+            if step.finish_reason is not None:
+                files.finish(self._record(step.finish_reason, peak, state.nbytes - state.cache.nbytes))
+                files.write_text(self.text)
+            yield step
+            last = perf_counter()
+
+    def _warm_up(self) -> None:
+        """A segment and a few steps: libraries load kernels and make buffers, which are none of the run's."""
+        rows = min(SEGMENT, self._engine.target.context // 2)
+        text = (self._prompt * -(-rows // len(self._prompt)))[:rows]
+        for _ in self._engine.stream(text, self.config.changed(max_new_tokens=2)):
+            pass
+
+    def stop(self) -> None:
+        """Write the text so far, for a run that is broken off."""
+        if self.result is None:
+            self._files.write_text(self.text)
+
+    def _record(self, reason: str, peak: PeakMemory, drafter_cache: int) -> dict[str, Any]:
+        grown = peak.grown()
+        return {
+            "finish_reason": reason,
+            "new_tokens": self.totals.tokens,
+            "steps": self.totals.steps,
+            "seconds": round(self.totals.seconds, 4),
+            "read_seconds": round(self.totals.reading, 4),
+            **self.totals.rates(),
+            "memory": {
+                "rows": self.memory.rows,
+                "weights": self.memory.weights,
+                "cache": self.memory.cache,
+                "workspace": self.memory.workspace,
+                "drafter_cache": drafter_cache,
+                "estimated": self.memory.total,
+                "measured": self.memory.weights + grown,
+            },
+        }
+
+
+@contextmanager
+def saved_run(
+    engine: Engine, prompt: Sequence[int], config: GenerationConfig, folder: Path
+) -> Iterator[SavedRun]:
+    """The run in ``folder``, begun now or gone on with, for this process alone. Raises MedusaError."""
+    with opened(folder, engine.target.vocab_size) as files:
+        yield SavedRun(engine, prompt, config, files)
+
+
+def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> None:
+    """Raise MedusaError that names the first thing in which this run differs from the one in the folder."""
+    for part, words in (("model", "another model"), ("settings", "other settings")):
+        before = begun.get(part)
+        for name, value in now[part].items():
+            if not isinstance(before, dict) or before.get(name) != value:
+                was = before.get(name) if isinstance(before, dict) else None
+                raise MedusaError(
+                    f"the run in {folder} began with {words} ({name} {_short(was)}, now "
+                    f"{_short(value)}): give what it began with or choose another --save"
+                )
+    if now["prompt"] != begun.get("prompt"):
+        raise MedusaError(
+            f"the run in {folder} began with another prompt: give the same or choose another --save"
+        )
+
+
+def _other_surroundings(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """A line for each thing that may round otherwise than when the run began."""
+    return [
+        f"note: the run began with {name} {before[name]}, now it is {value}: near ties may fall otherwise"
+        for name, value in now.items()
+        if name in before and before[name] != value
+    ]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"

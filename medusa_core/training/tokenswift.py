@@ -1,0 +1,107 @@
+"""TokenSwift: train heads in a chain on a frozen base and its LM head. Paper §2.2, §4.1.
+
+A recipe on the loop that Medusa-1 has. The first head reads what the base's final norm reads, each further
+one the state of the head before; head i, from 0, at position t learns token t + i + 2 of the text.
+
+B windows · T tokens of a window · K heads · V vocabulary · d hidden size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import cast
+
+import torch
+from transformers import PreTrainedModel
+
+from medusa_core.checkpoints.files import read_config
+from medusa_core.checkpoints.sources import locate_heads
+from medusa_core.drafters.tokenswift.files import read_state, save_heads
+from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
+from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
+from medusa_core.errors import MedusaError
+from medusa_core.target.recording import final_norm, states_before_norm
+from medusa_core.training.base_model import base_name
+from medusa_core.training.config import TokenSwiftConfig
+from medusa_core.training.data import Batch
+from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.losses import HeadScores, mean_cross_entropy, scores_of
+from medusa_core.training.medusa1 import HeadRecipe, train_heads
+
+
+class TokenSwiftLosses(torch.nn.Module):
+    """The heads as a module whose forward pass is their losses, which is what processes synchronise on."""
+
+    def __init__(self, heads: TokenSwiftHeads) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+        """Mean loss of every head [K]."""
+        pairs = predictions(self.heads, hidden, tokens, trained)
+        return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+
+
+def predictions(
+    heads: TokenSwiftHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits [n, V] and targets [n] of one head after the other, over the positions that count for it.
+
+    ``hidden`` [B, T, d] is what the base's final norm reads of ``tokens`` [B, T]. The logits of one head at a
+    time, because those of all of them would take K times the memory.
+    """
+    for head, state in enumerate(heads.states(hidden.float())):
+        shift = head + 2
+        counted = trained[:, shift:]
+        yield heads.logits(head, state[:, :-shift][counted]).float(), tokens[:, shift:][counted]
+
+
+def tokenswift(
+    config: TokenSwiftConfig, stage: str = "tokenswift", end: End = never
+) -> Generator[Progress, None, None]:
+    """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
+
+    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
+        heads = start_heads(config, model).to(device)
+
+        def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
+            with states_before_norm(model) as states:
+                model.base_model(batch.tokens, use_cache=False)
+            return states[0], batch.tokens, batch.trained
+
+        def read(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with states_before_norm(model) as states:
+                logits = model(tokens, use_cache=False).logits
+            return states[0], logits
+
+        def score(hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> HeadScores:
+            return scores_of(predictions(heads, hidden, tokens, trained))
+
+        save = partial(save_heads, heads, base=base_name(config))
+        return HeadRecipe(TokenSwiftLosses(heads), inputs, score, read, save)
+
+    yield from train_heads(config, stage, end, recipe)
+
+
+def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftHeads:
+    """Fresh heads for the model, or those the settings go on from; in float32, trainable.
+
+    Raises MedusaError when those do not fit the model or the settings.
+    """
+    text = model.config.get_text_config(decoder=True)
+    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    if not config.start:
+        norm = cast("torch.Tensor", final_norm(model).weight)
+        return TokenSwiftHeads.fresh(lm_head, norm, config.heads, epsilon_of(text))
+    folder = locate_heads(config.start)
+    count = count_of(read_config(folder), str(folder))
+    if count != config.heads:
+        raise MedusaError(
+            f"{config.start} has {count} heads, the settings ask for {config.heads}: set --heads to what it "
+            "has"
+        )
+    return from_public(read_state(folder), count, lm_head, text, str(folder)).requires_grad_(True).train()

@@ -1,0 +1,167 @@
+"""``generate --save``: progress on disk, Ctrl-C, damage, other settings, a second process, more tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+from paths import ROOT
+
+from medusa_core.longrun import folder, memory, run, segments
+from medusa_core.longrun.run import SavedRun
+from medusa_core.training.folder_lock import locked_folder
+
+SHORT = 16
+FLAGS = ["--ignore-eos", "--device", "cpu", "--dtype", "float32", "--context", "900", "--extend", "window"]
+
+
+@pytest.fixture(autouse=True)
+def _short_segments(monkeypatch):
+    for module in (segments, folder, run, memory):
+        monkeypatch.setattr(module, "SEGMENT", SHORT)
+
+
+@pytest.fixture
+def generate(command, engine_folder, tmp_path):
+    """Run the command on the tiny model; later flags win."""
+
+    def call(*flags, tokens=100):
+        base = ["generate", "abc", "--model", engine_folder, "--max-new-tokens", tokens, *FLAGS]
+        return command([*base, "--save", tmp_path / "run", *flags])
+
+    return call
+
+
+def lines_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, tmp_path, monkeypatch):
+    code, out, err = generate("--json")
+    assert code == 0, err
+    output, files = json.loads(out), tmp_path / "run"
+    tokens = [token for line in lines_of(files / "tokens.jsonl") for token in line["tokens"]]
+    assert output["token_ids"] == tokens
+    assert len(tokens) == 100
+    assert (files / "text.txt").read_text() == output["text"] == tiny.tiny_tokenizer().decode(tokens)
+    assert output["memory"]["estimated"] > 0
+    assert "context 900 in a window of 96" in err
+    assert "memory for" in err
+    assert "100 tokens in" in err
+    monkeypatch.setattr(SavedRun, "_record", None)  # nothing is decoded again
+    code, again, err = generate("--json")
+    assert (code, json.loads(again)) == (0, output)
+
+
+def test_ctrl_c_ends_with_what_is_on_disk_and_the_command_goes_on(generate, tmp_path, monkeypatch):
+    whole = json.loads(generate("--json", "--save", tmp_path / "whole")[1])
+    steps = SavedRun.steps
+
+    def interrupted(self):
+        for number, step in enumerate(steps(self)):
+            yield step
+            if number == 20:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SavedRun, "steps", interrupted)
+        code, out, err = generate("--json")
+    stopped = json.loads(out)
+    assert (code, stopped["finish_reason"]) == (0, "cancelled")
+    assert f"stopped at {stopped['new_tokens']} tokens: the same command goes on" in err
+    assert (tmp_path / "run" / "text.txt").read_text() == stopped["text"]
+    code, out, err = generate("--json")
+    assert f"going on after {stopped['new_tokens'] // SHORT * SHORT} tokens" in err
+    assert json.loads(out)["token_ids"] == whole["token_ids"]
+    code, out, err = generate("--json", tokens=150)  # more of the same text
+    assert json.loads(out)["token_ids"][:100] == whole["token_ids"]
+    assert json.loads(out)["new_tokens"] == 150
+    assert "holds 150 tokens, --max-new-tokens is 100: raise it" in generate()[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--temperature", "0.5"], "other settings (temperature 0.0, now 0.5)"),
+        (["--method", "none"], "began with"),
+        (["--context", "800"], "another model (context context 900"),
+        (["--tree", "cartesian-2"], "other settings (tree "),
+    ],
+)
+def test_other_settings_are_refused(generate, flags, words):
+    generate(tokens=20)
+    code, _, err = generate(*flags, tokens=20)
+    assert code == 2
+    assert words in err
+    assert "or choose another --save" in err
+
+
+def test_another_model_or_prompt_is_refused(generate, command, engine_folder, tmp_path):
+    generate(tokens=20)
+    base = ["--max-new-tokens", 20, *FLAGS, "--save", tmp_path / "run", "--model"]
+    assert "another prompt" in command(["generate", "abd", *base, engine_folder])[2]
+    other = tiny.build_engine(tiny.frequent_zero_model(2, seed=5), None)
+    other.target.model.save_pretrained(tmp_path / "other")
+    other.tokenizer.save_pretrained(tmp_path / "other")
+    code, _, err = command(["generate", "abc", *base, tmp_path / "other", "--method", "none"])
+    assert (code, "another model (weights" in err) == (2, True)
+
+
+def spoil(file, number, line):
+    """Put another line in the place of one."""
+    lines = file.read_text().splitlines()
+    lines[number] = line
+    file.write_text("\n".join(lines) + "\n")
+
+
+DAMAGE = {
+    "no JSON": lambda files: spoil(files / "tokens.jsonl", 2, "{"),
+    "a gap": lambda files: spoil(files / "tokens.jsonl", 2, '{"at":1,"tokens":[3]}'),
+    "no token": lambda files: spoil(files / "tokens.jsonl", 0, '{"at":0,"tokens":[99]}'),
+    "a word": lambda files: spoil(files / "steps.jsonl", 1, '"abc"'),
+    "no sums": lambda files: spoil(files / "steps.jsonl", 1, '{"tokens":32,"sums":{"tokens":32}}'),
+    "result": lambda files: (files / "result.json").write_text('{"new_tokens":3}'),
+    "run": lambda files: (files / "run.json").write_text("[]"),
+    "another folder": lambda files: (files / "run.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_named_with_the_way_out(generate, tmp_path, damage):
+    generate(tokens=40)
+    DAMAGE[damage](tmp_path / "run")
+    code, _, err = generate(tokens=40)
+    assert code == 2
+    assert str(tmp_path / "run") in err
+    assert "choose another --save" in err or "empty or new folder" in err
+
+
+def test_a_second_process_and_flags_that_do_not_fit_are_refused(generate, tmp_path):
+    with locked_folder(tmp_path / "run"):
+        code, _, err = generate()
+        assert (code, "works in" in err, "choose another --save" in err) == (2, True, True)
+    assert "leave one of them out" in generate("--trace", tmp_path / "t.json")[2]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_loses_nothing(engine_folder, tmp_path):
+    """kill -9, three times, and the text of a run that nobody stopped."""
+    words = [sys.executable, "-m", "medusa_core", "generate", "abc", "--model", str(engine_folder), *FLAGS]
+    words += ["--max-new-tokens", "800", "--temperature", "0.8", "--save"]
+    subprocess.run([*words, str(tmp_path / "whole")], cwd=ROOT, check=True, capture_output=True)
+    for pause in (0.3, 0.6, 0.1):
+        process = subprocess.Popen([*words, str(tmp_path / "killed")], cwd=ROOT, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (tmp_path / "killed" / "tokens.jsonl").exists():
+            time.sleep(0.02)
+        time.sleep(pause)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*words, str(tmp_path / "killed")], cwd=ROOT, check=True, capture_output=True)
+    for name in ("text.txt", "tokens.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,0 +1,132 @@
+"""Each node of a tree is penalised by its own context: the fast way against the obvious one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+
+import plain_penalty
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+from medusa_core.logits.min_p import without_unlikely
+from medusa_core.logits.penalty import ContextualPenalty
+from medusa_core.logits.processor import processor_of
+from medusa_core.logits.window import TokenWindow
+
+V = 6  # so few that tokens come back, and leave the window while another copy stays
+
+
+def random_logits(nodes, seed):
+    return torch.randn(nodes, V, generator=torch.Generator().manual_seed(seed))
+
+
+@given(
+    st.data(),
+    st.lists(st.integers(0, V - 1), min_size=1, max_size=20),
+    st.integers(1, 24),
+    st.integers(0, 1000),
+)
+def test_every_node_has_the_window_of_its_own_context(data, prompt, window, seed):
+    """Over several steps of a run, each with another tree, of which a path is kept."""
+    penalty, text = ContextualPenalty(1.2, window), list(prompt)
+    penalty.begin(prompt, torch.device("cpu"))
+    last = random_logits(1, seed)[0]
+    assert torch.equal(penalty.after_text(last), plain_penalty.penalised(last, text, 1.2, window))
+    for number in range(3):
+        parents = data.draw(tiny.parent_lists(max_nodes=9))
+        tokens = data.draw(st.lists(st.integers(0, V - 1), min_size=len(parents), max_size=len(parents)))
+        tree, logits = tiny.token_tree(parents, tokens), random_logits(len(parents), seed + number)
+        before = logits.clone()
+        found = penalty.after_nodes(logits, tree)
+        assert torch.equal(found, plain_penalty.penalised_tree(logits, tree, text, 1.2, window))
+        assert torch.equal(logits, before)  # the model's own stay as they are
+        kept = [tokens[node] for node in tiny.path_to(parents, data.draw(st.integers(0, len(parents) - 1)))]
+        penalty.observe(kept)
+        text += kept
+
+
+@given(st.lists(st.lists(st.integers(0, V - 1), max_size=5), max_size=12), st.integers(1, 9))
+def test_the_window_holds_the_last_tokens(pieces, size):
+    window, last = TokenWindow(size, [], torch.device("cpu")), deque(maxlen=size)
+    for piece in pieces:
+        window.add(piece)
+        last += piece
+        distinct = window.distinct().tolist()
+        assert sorted(distinct) == sorted(set(last))
+        for more in range(4):
+            rest = Counter(list(last)[max(0, len(last) + more - size) :])
+            gone = {distinct[place] for place, come in window.lost_after(more).items() if come <= more}
+            assert gone == {token for token in last if not rest[token]}
+
+
+def test_an_update_touches_only_the_tokens_that_come_and_go(monkeypatch):
+    """The work of a step does not grow with the window."""
+    written = []
+    real = TokenWindow._put
+    monkeypatch.setattr(TokenWindow, "_put", lambda self, *given: written.append(given) or real(self, *given))
+    counts = []
+    for size in (16, 4096):
+        window = TokenWindow(size, list(range(size)), torch.device("cpu"))
+        window.distinct()
+        written.clear()
+        window.add([size, size + 1, 5])
+        window.distinct()
+        counts.append(len(written))
+    assert counts[0] == counts[1] <= 6
+
+
+def test_zero_and_impossible_logits_stay():
+    logits = torch.tensor([[0.0, -math.inf, 3.0, -2.0, 1.0, 1.0]])
+    penalty = ContextualPenalty(2.0, 4)
+    penalty.begin([0, 1, 2], torch.device("cpu"))
+    found = penalty.after_nodes(logits, tiny.token_tree([-1], [3]))
+    assert found.tolist() == [[0.0, -math.inf, 1.5, -4.0, 1.0, 1.0]]
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.3, 1.0, 1.7]), st.sampled_from([0.02, 0.1, 0.5, 1.0]))
+def test_min_p_leaves_the_tokens_that_are_likely_enough(seed, temperature, min_p):
+    logits = random_logits(5, seed) * 3
+    wanted = torch.stack([plain_penalty.likely(row, temperature, min_p) for row in logits])
+    assert torch.equal(without_unlikely(logits, temperature, min_p), wanted)
+
+
+def test_min_p_is_exact_in_few_digits_too():
+    """The bound 8 + ln 0.51 = 7.327 would be 7.3125 in bfloat16, and that token would stay."""
+    logits = torch.tensor([8.0, 7.34375, 7.3125], dtype=torch.bfloat16)
+    assert without_unlikely(logits, 1.0, 0.51).tolist() == [8.0, 7.34375, -math.inf]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"penalty": 1.0, "penalty_window": 8},
+        {"penalty": 1.2, "penalty_window": 0},
+        {"min_p": 0.1},
+        {"min_p": 0.0, "temperature": 1.0},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_is_no_processor(settings):
+    assert processor_of(GenerationConfig.of(**settings)) is None
+
+
+def test_an_untouched_run_has_one_tensor_of_logits(engine):
+    """Not even a copy is made."""
+    assert all(step.logits is step.model_logits for step in tiny.run(engine, max_new_tokens=6))
+    step = tiny.run(engine, max_new_tokens=6, penalty=1.5)[0]
+    assert not torch.equal(step.logits, step.model_logits)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"penalty": 0.9}, {"penalty": math.nan}, {"penalty_window": -1}, {"min_p": 1.1}], ids=str
+)
+def test_values_out_of_range_are_named(settings):
+    with pytest.raises(MedusaError, match=next(iter(settings))):
+        GenerationConfig.of(**settings)

@@ -1,0 +1,176 @@
+"""With the penalty and min-p every method gives what plain decoding gives with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import plain_penalty
+import pytest
+import test_exact_sampling as sampling
+import tiny
+import torch
+from test_exact_sampling import small_model  # noqa: F401, a fixture
+
+from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.chat import Conversation
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import decode
+from medusa_core.drafters import SamplingDrafter, make_drafter
+from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.engine import RunState
+from medusa_core.logits.processor import processor_of
+from medusa_core.text.stopping import Stopper
+from medusa_core.trees.tree import load_tree
+
+PENALTIES = [{"penalty": 1.3, "penalty_window": window} for window in (1, 3, 8, 1024)]
+METHODS = ["none", "medusa", "lookup", "ngram", "medusa+ngram"]
+PROMPTS = [tiny.random_tokens(length, seed=length) for length in (4, 9, 1, 14)]
+
+
+def slow_greedy(model, prompt, count, penalty, penalty_window):
+    """transformers' forward over the whole text for each token, and the obvious penalty."""
+    text = list(prompt)
+    for _ in range(count):
+        logits = model(torch.tensor([text])).logits[0, -1]
+        text.append(int(plain_penalty.penalised(logits, text, penalty, penalty_window).argmax()))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("settings", PENALTIES, ids=str)
+def test_greedy_text_is_that_of_one_token_at_a_time(engine, settings):
+    """Of each method, from the first token on, whose window is the prompt's."""
+    for prompt in PROMPTS[:3]:
+        wanted = slow_greedy(engine.target.model, prompt, 24, **settings)
+        for method in METHODS:
+            steps = tiny.run(engine, prompt, method=method, max_new_tokens=24, **settings)
+            assert tiny.emitted(steps) == wanted, method
+
+
+def test_the_penalty_changes_the_text_and_guesses_are_still_accepted(engine):
+    """Without either, the test above would show nothing."""
+    settings = {"max_new_tokens": 24, "penalty": 1.3, "penalty_window": 8}
+    steps = tiny.run(engine, **settings)
+    assert tiny.emitted(steps) != tiny.emitted(tiny.run(engine, max_new_tokens=24))
+    assert max(len(step.emitted) for step in steps) > 1
+
+
+@pytest.mark.parametrize("rule", ["typical", "rejection"])
+def test_a_rule_judges_by_the_processed_distribution(engine, rule):
+    """p of each node, its entropy and what was kept follow from the processed logits alone."""
+    config = GenerationConfig.of(
+        acceptance=rule, temperature=0.8, penalty=1.5, penalty_window=6, min_p=0.05, max_new_tokens=16
+    )
+    text = list(tiny.PROMPT)
+    for step in engine.stream(tiny.PROMPT, config):
+        slow = plain_penalty.penalised_tree(step.model_logits, step.tree, text, 1.5, 6)
+        slow = torch.stack([plain_penalty.likely(row, 0.8, 0.05) for row in slow])
+        assert torch.equal(step.logits, slow)
+        p = torch.softmax(slow / 0.8, dim=-1)
+        found = step.verdict.statistics
+        for node, parent in enumerate(step.tree.parents):
+            if parent >= 0 and found is not None:
+                assert found.p[node] == pytest.approx(float(p[parent, step.tree.tokens[node]]), abs=1e-6)
+                assert found.entropy[node] == pytest.approx(
+                    float(-(p[parent] * (p[parent] + 1e-5).log()).sum()), abs=1e-5
+                )
+        tokens = step.tree.tokens.tolist()
+        for node in step.verdict.path[1:]:
+            assert p[step.tree.parents[node], tokens[node]] > 0  # what min-p masks is never kept
+        text += step.emitted
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_each_text_of_a_batch_has_its_own_window(engine, size):
+    config = GenerationConfig.of(max_new_tokens=16, penalty=1.4, penalty_window=7)
+    found = [[] for _ in PROMPTS]
+    for number, step in engine.stream_batch(PROMPTS, config, size):
+        found[number] += step.emitted
+    assert found == [tiny.emitted(engine.stream(prompt, config)) for prompt in PROMPTS]
+
+
+def test_a_text_that_is_continued_or_changed_is_penalised_as_a_fresh_one(engine):
+    """The cache of a run before is kept, the window is always that of the prompt that is given."""
+    config = GenerationConfig.of(max_new_tokens=8, penalty=1.4, penalty_window=9)
+    state = RunState(engine.target.new_cache(0))
+    prompt = list(tiny.PROMPT)
+    for _ in range(3):
+        text = tiny.emitted(engine.stream(prompt, config, state=state))
+        assert text == tiny.emitted(engine.stream(prompt, config))
+        prompt = [*prompt, *text[:5], 7]  # cut, and another token after it
+        state.cache.truncate(len(prompt) - 1)
+
+
+def test_a_chat_counts_the_messages_before(engine_for):
+    engine = engine_for(None)
+    config = GenerationConfig.of(max_new_tokens=8, penalty=1.4, penalty_window=40)
+    conversation = Conversation(engine)
+    for words in ("abc", "cab"):
+        reply = conversation.reply(words, config)
+        found = tiny.emitted(list(reply))
+        assert found == tiny.emitted(engine.stream(reply.prompt, reply.config))
+
+
+SAMPLED = {"temperature": sampling.TEMPERATURE, "penalty": 1.5, "penalty_window": 3, "min_p": 0.05}
+
+
+def joint_distribution(model, *, same_window=False):
+    """Exact joint probabilities of three new tokens [V, V, V], by the slow way.
+
+    ``same_window``: as the public code has it, which penalises each new token by the prompt's window.
+    """
+    size, prompt = sampling.V, sampling.PROMPT
+
+    def after(text):
+        logits = model(torch.tensor([text])).logits[0, -1]
+        context = prompt if same_window else text
+        logits = plain_penalty.penalised(logits, context, SAMPLED["penalty"], SAMPLED["penalty_window"])
+        logits = plain_penalty.likely(logits, SAMPLED["temperature"], SAMPLED["min_p"])
+        return torch.softmax(logits.double() / SAMPLED["temperature"], dim=-1)
+
+    found = torch.zeros(size, size, size, dtype=torch.double)
+    first = after(prompt)
+    for a in range(size):
+        second = after([*prompt, a])
+        for b in range(size):
+            found[a, b] = first[a] * second[b] * after([*prompt, a, b])
+    return found
+
+
+@pytest.fixture(scope="module")
+def distributions(small_model):  # noqa: F811
+    """The right one, and one that is wrong."""
+    return joint_distribution(small_model), joint_distribution(small_model, same_window=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "rule"),
+    [
+        ("none", "match"),
+        ("medusa", "match"),
+        ("medusa", "rejection"),
+        ("ngram", "match"),
+        ("ngram", "rejection"),
+    ],
+)
+def test_sampled_text_has_exactly_the_processed_distribution(small_model, distributions, method, rule):  # noqa: F811
+    target = sampling.RememberingTarget(small_model)
+    drafts = {"medusa": MedusaDraft(tiny.random_heads(small_model))}
+    table, topology = np.zeros((sampling.V,) * 3), load_tree("cartesian-4x3x2")
+    for seed in range(sampling.RUNS):
+        config = GenerationConfig.of(
+            method=method, acceptance=rule, seed=seed, max_new_tokens=sampling.NEW, tree=topology, **SAMPLED
+        )
+        generator = torch.Generator().manual_seed(seed)
+        drafter = make_drafter(target, drafts, config)
+        if isinstance(drafter, SamplingDrafter):
+            drafter.sample_by(sampling_of(config, generator))
+        stopper = Stopper(frozenset(), (), sampling.NEW, decode=str)
+        steps = decode(
+            target, drafter, make_rule(config, generator), sampling.PROMPT, stopper, sampling.NEW,
+            processor=processor_of(config),
+        )  # fmt: skip
+        table[tuple(tiny.emitted(steps))] += 1
+    right, wrong = distributions
+    assert table[right.numpy() == 0].sum() == 0  # what min-p masks is never drawn
+    assert sampling.p_value(table, right) > sampling.LEAST_P
+    assert sampling.p_value(table, wrong + 1e-6) < sampling.LEAST_P

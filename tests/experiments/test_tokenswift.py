@@ -1,0 +1,78 @@
+"""Long texts by their length: rows are sums over the very steps of a long run, beside plain decoding's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import tiny
+from tiny_experiments import build_setup
+
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.settings import RunSettings
+from medusa_core.experiments.setup import Setup
+from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings, measurement
+from medusa_core.experiments.tokenswift.measurement import measure, series_of
+from medusa_core.longrun.segments import decode_segments
+
+LENGTHS = (40, 300)  # the second one needs a longer context, and a second segment
+
+
+@pytest.fixture(scope="module")
+def setup(engine_folder):
+    built = build_setup(engine_folder)
+    return Setup(built.engine, built.load, {"Story": [[1, 2, 0, 3]]}, RunSettings(rounds=1))
+
+
+@pytest.fixture(scope="module")
+def found(setup):
+    return measure(setup, Settings(lengths=",".join(map(str, LENGTHS))))
+
+
+def rows_of(found, series):
+    return [row for row in found.rows if row.series == series]
+
+
+def test_each_series_has_a_row_for_each_length(found):
+    names = list(dict.fromkeys(row.series for row in found.rows))
+    assert names[:2] == [PLAIN, "medusa"]
+    assert all(name.endswith(PENALTY) for name in names[2:])
+    for name in names:
+        assert [row.x for row in rows_of(found, name)] == list(LENGTHS)
+        assert all(row.tokens_per_second.median > 0 and row.step_ms > 0 for row in rows_of(found, name))
+    for row in rows_of(found, PLAIN):
+        assert (row.speedup.median, row.overhead, row.tokens_per_step.mean, row.alpha) == (1, 1, 1, None)
+
+
+def test_the_figures_are_those_of_the_long_run(setup, found):
+    """Tokens, steps and α of the whole text, counted again by hand on the engine with the longer context."""
+    engine = measurement._with_room(setup, 4 + LENGTHS[-1] + 64)
+    assert engine.target.context == 368
+    config = series_of("medusa", LENGTHS[-1], 0.0)["medusa"]
+    state = engine.new_state(4, config)
+    steps = list(decode_segments(engine, [1, 2, 0, 3], config, state))
+    row = rows_of(found, "medusa")[-1]
+    assert row.new_tokens == sum(len(step.emitted) for step in steps) == LENGTHS[-1]
+    assert row.tokens_per_step.mean == pytest.approx(LENGTHS[-1] / len(steps), abs=1e-4)
+    offered = sum(max(step.tree.depths) + 1 for step in steps)
+    assert row.alpha == pytest.approx(sum(len(step.verdict.path) for step in steps) / offered, abs=1e-4)
+    text = tiny.emitted(steps)
+    pairs = list(itertools.pairwise(text))
+    assert row.distinct_n[:2] == pytest.approx([len(set(text)) / 300, len(set(pairs)) / 299], abs=1e-4)
+    assert row.cache_bytes == engine.target.cache_bytes(4 + LENGTHS[-1])
+    assert "Texts identical to plain decoding's, of 1: medusa 1" in " ".join(found.notes)
+    assert "context 368 by YaRN" in found.notes[0]
+    assert found.info.context == 368
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings(lengths="a"), "--lengths is 'a'"),
+        (Settings(lengths="0,5"), "--lengths has 0"),
+        (Settings(lengths="5", method="eagle3"), "--method is 'eagle3', which cannot be run here"),
+    ],
+)
+def test_bad_settings_are_refused(setup, settings, words):
+    with pytest.raises(MedusaError, match=words):
+        measure(setup, settings)

@@ -1,0 +1,196 @@
+"""What the Speed tab says and draws of a record: sentence, table, bars, curves and command."""
+
+from __future__ import annotations
+
+import pytest
+
+from medusa_core.config import LoadConfig
+from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
+from ui.records.examples import ASSETS
+from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
+from ui.tabs.speed.results import Results, stored_results
+from ui.tabs.speed.words import busy_words, command_line, table_rows, what_limits, where_words
+
+MACHINE = {
+    "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,
+    "other_cores_busy": 0.1,
+}  # fmt: skip
+
+
+def figures(step, verify, propose=0.1, *, nodes=1, flops=1e9, known=True):
+    """A forward that reads 10 MB at 10 GB/s, 1 ms, and computes at 10 TFLOP/s."""
+    found = {
+        "tokens_per_second": 400.0, "tokens_per_second_range": [390.0, 410.0], "tokens_per_step": 1.0,
+        "tree_nodes": nodes, "step_ms": step, "overhead": 1.0, "speedup": 1.0, "speedup_range": [1.0, 1.0],
+        "phase_ms": {"propose": propose, "verify": verify, "accept": 0.05, "commit": 0.02},
+    }  # fmt: skip
+    work = {"bytes": 1e7, "flops": flops, "limit_ms": max(1.0, flops / 1e10)}
+    limits = work | {"phases": {"verify": work}, "bandwidth": 1e10, "peak": 1e13}
+    return found | ({"limits": limits} if known else {})
+
+
+PLAIN = figures(4.0, 3.7)
+
+
+@pytest.mark.parametrize(
+    ("plain", "sentence"),
+    [
+        (
+            PLAIN,
+            "On this machine a plain step takes 4.00 ms; reading weights and cache once, 10.0 MB at 10.0 "
+            "GB/s, takes 1.00 ms, so 68% of it is neither memory nor arithmetic but overhead: many small "
+            "operations, each of which has to be started.",
+        ),
+        (
+            figures(1.5, 1.3),
+            "On this machine a plain step takes 1.50 ms; reading weights and cache once, 10.0 MB at 10.0 "
+            "GB/s, takes 1.00 ms, so 67% of it is waiting for memory, which only fewer bytes would shorten.",
+        ),
+        (
+            figures(3.0, 2.8, flops=2e10),
+            "On this machine a plain step takes 3.00 ms; its arithmetic, 20.0 GFLOP at 10.0 TFLOP/s, takes "
+            "2.00 ms, so 67% of it is arithmetic, which only fewer nodes or a narrower dtype would shorten.",
+        ),
+        (
+            figures(6.0, 2.0),
+            "On this machine a plain step takes 6.00 ms; the largest part of it, 3.90 ms or 65%, is the loop "
+            "around the forward: judging, keeping the cache and writing the text.",
+        ),
+        (
+            figures(4.0, 3.7, known=False),
+            "On this machine a plain step takes 4.00 ms; the largest part of it, 3.70 ms or 92%, is the "
+            "forward, whose least time is not known for this kind of model.",
+        ),
+    ],
+)
+def test_one_sentence_says_what_limits_a_plain_step(plain, sentence):
+    assert what_limits({"none": plain, "medusa": plain}) == sentence
+
+
+def test_a_method_has_a_sentence_of_its_own_where_another_part_is_the_largest():
+    words = what_limits({"none": PLAIN, "draft": figures(9.0, 3.0, propose=5.5)})
+    assert words.endswith(
+        "On this machine a step of draft takes 9.00 ms; the largest part of it, 5.50 ms or 61%, is making "
+        "the guesses."
+    )
+    assert words.count("On this machine") == 2
+
+
+def test_the_table_names_the_largest_part_of_each():
+    plain, unknown = table_rows({"none": PLAIN, "lookup": figures(4.0, 3.7, known=False)})
+    assert (plain["least ms"], plain["largest part"]) == ("1.00", "overhead 68%")
+    assert (unknown["least ms"], unknown["largest part"]) == ("", "forward 92%")
+    assert plain["tokens/s"] == "400 (390 to 410)"
+
+
+def test_a_busy_machine_is_said():
+    model = {"name": "a model", "dtype": "swept"}
+    idle = where_words({"machine": MACHINE, "model": model})
+    assert idle == (
+        "Measured just now: a model in several dtypes on a processor, 1 thread. "
+        "Other programs used 0.1 of 2 cores meanwhile."
+    )
+    assert busy_words(MACHINE) == ""
+    busy = MACHINE | {"other_cores_busy": 1.24}
+    assert "cores" not in where_words({"machine": busy, "model": model, "notes": ["a note"]})
+    assert busy_words(busy).startswith("These times are too long: other programs used 1.2 of 2 cores")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_limit_stands_on_each_bar(dark):
+    steps = [
+        StepTime("none", 4.0, (0.1, 3.7, 0.1, 0.05, 0.05), 1.0, "10 MB"),
+        StepTime("medusa", 6.0, (1,) * 5),
+    ]
+    figure = step_bars(steps, dark)
+    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
+    assert list(bars) == ["propose", "verify", "accept", "commit", "other"]
+    assert list(bars["verify"].x) == [3.7, 1]
+    assert figure.layout.yaxis.ticktext == ("plain decoding<br>4.00 ms", "medusa<br>6.00 ms")
+    (limit,) = (trace for trace in figure.data if trace.name == "limit")
+    assert [x for x in limit.x if x is not None] == [1.0] * 3  # of the first bar alone
+    assert "10 MB" in limit.hovertext[0]
+    assert all(trace.name != "limit" for trace in step_bars(steps[1:], dark).data)
+    assert "ms" in figure.layout.yaxis.ticktext[0]
+    assert figure.layout.xaxis.title.text == "milliseconds of one step"
+    assert step_bars([], dark).layout.annotations[0].text == "nothing measured yet"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_sweep_has_a_curve_a_method_with_its_spread_and_limit(dark):
+    points = [
+        SweepPoint(name, value, ms, ms - 0.5, ms + 1, 0.7, "<br>2.00 tokens per step")
+        for value in (128, 512)
+        for name, ms in (("none", 3.0), ("medusa", 5.0))
+    ]
+    figure = sweep_curves("context", points, dark)
+    named = {trace.name: trace for trace in figure.data}
+    assert list(named) == ["plain decoding", "plain decoding: limit", "medusa", "medusa: limit"]
+    assert list(named["medusa"].x) == [128, 512]
+    assert list(named["medusa"].error_y.array) == [1.0, 1.0]
+    assert list(named["medusa"].error_y.arrayminus) == [0.5, 0.5]
+    assert list(named["medusa: limit"].y) == [0.7, 0.7]
+    assert named["medusa"].line.color != named["plain decoding"].line.color
+    assert (figure.layout.xaxis.type, figure.layout.xaxis.title.text) == ("log", "tokens of the text")
+    by_dtype = sweep_curves("dtype", [SweepPoint("none", "float32", 3.0)], dark)
+    assert by_dtype.layout.xaxis.type == "category"
+    assert [trace.name for trace in by_dtype.data] == ["plain decoding"]
+    assert "not measured yet" in sweep_curves("batch", [], dark).layout.annotations[0].text
+
+
+def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_and_date(tmp_path):
+    stored = stored_results(ASSETS)
+    assert [step.name for step in stored.step_times()] == ["none", "medusa"]
+    assert all(step.limit_ms is None for step in stored.step_times())
+    assert "Recorded, not measured here" in stored.where()
+    assert "thread" in stored.where()
+    assert stored.sentence() == "Press Measure to learn what limits a step on this machine."
+    points = stored.points(NODES)
+    assert {point.name for point in points} == {"none", "medusa"}
+    assert "Recorded, not measured here" in stored.where_swept(NODES)
+    nothing = stored_results(tmp_path)
+    assert (nothing.step_times(), nothing.table(), nothing.points(NODES), nothing.where()) == ((), (), (), "")
+
+
+def test_what_is_measured_takes_the_place_of_what_is_stored():
+    record = {"machine": MACHINE, "model": {"name": "m", "dtype": "d"}, "methods": {"none": PLAIN}}
+    measured = stored_results(ASSETS).with_record(SpeedUpdate(part=STEP, record=record))
+    (step,) = measured.step_times()
+    assert (step.ms, step.limit_ms) == (4.0, 1.0)
+    assert step.phases[-1] == pytest.approx(4.0 - 3.7 - 0.1 - 0.05 - 0.02)
+    assert "Measured just now" in measured.where()
+    assert "Recorded" in measured.where_swept(NODES)  # not yet measured
+    assert Results().points(NODES) == ()
+
+
+@pytest.mark.parametrize(
+    ("load", "public", "line"),
+    [
+        (LoadConfig(), False, "python -m medusa_core bench --runs 3 --json"),
+        (
+            LoadConfig("/a b/m", "h", dtype="float32"), False,
+            "python -m medusa_core bench --runs 3 --model '/a b/m' --heads h --dtype float32 --json",
+        ),
+        (
+            LoadConfig("/home/owner/m", trust_remote_code=True), True,
+            "python -m medusa_core bench --runs 3 --model MODEL --trust-remote-code --json",
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_line_that_measures_the_same(load, public, line):
+    assert command_line(("--runs", "3"), load, MACHINE, "cuda", public=public) == line
+    assert command_line(("--runs", "3"), load, MACHINE, "cpu", public=public) == f"OMP_NUM_THREADS=1 {line}"
+
+
+@pytest.mark.parametrize(
+    ("seconds_per_token", "runs", "fewest", "wanted"),
+    [
+        (0.003, 2, 2, (8, 48, 3)),  # a small model: everything
+        (0.02, 2, 2, (3, 48, 3)),
+        (0.5, 2, 2, (2, 16, 1)),  # a large one: the least there is
+        (0.003, 14, 16, (16, 29, 1)),
+    ],
+)
+def test_a_slow_model_is_measured_with_less(seconds_per_token, runs, fewest, wanted):
+    effort = Effort(max(8, fewest), 48, 3, 20.0).within(seconds_per_token, runs, fewest)
+    assert (effort.prompts, effort.tokens, effort.rounds) == wanted

@@ -1,0 +1,160 @@
+"""What a step takes, phase by phase beside its limit, and how that changes along a sweep.
+
+Pure functions from plain records to plotly figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
+from ui.figures.charts import PHASE_HELP, empty_figure
+from ui.figures.palette import plotly_template
+
+PLAIN, PLUS = "none", "+"
+PLAIN_TITLE = "plain decoding"
+BARS_HEIGHT, CURVES_HEIGHT = 320, 380
+HALF = 0.36  # of a bar's height, where the middles of two are 1 apart
+AXES = {  # what is swept, as the title of the axis
+    "nodes": "nodes of the tree, the root included",
+    "context": "tokens of the text",
+    "batch": "texts at once",
+    "dtype": "dtype of the weights",
+}
+NOTHING = "not measured yet: choose it, then press Measure"
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A method's step, and its ``phases`` in the order of PHASES, in ms; no limit where none is known.
+
+    All are medians, so that the phases need not add up to the step to the last digit.
+    """
+
+    name: str
+    ms: float
+    phases: tuple[float, ...]
+    limit_ms: float | None = None
+    limit_words: str = ""  # what the limit was reckoned from
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A method's step at one value; low and high are those of the rounds, None where there is no spread."""
+
+    name: str
+    value: int | str
+    step_ms: float
+    low: float | None = None
+    high: float | None = None
+    limit_ms: float | None = None
+    words: str = ""  # the other exact numbers
+
+
+def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
+    """In the order of PHASES; the last is what the step took beside the named ones."""
+    named = [phase_ms[phase] for phase in PHASES[:-1]]
+    return (*named, max(0.0, step_ms - sum(named)))
+
+
+def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
+    """A bar for each method, parted by phase, with its limit as a line across it."""
+    if not steps:
+        return empty_figure(dark, "nothing measured yet")
+    colours = palette(dark)
+    figure = _figure(dark, BARS_HEIGHT, barmode="stack", bargap=2 * (0.5 - HALF))
+    places = list(range(len(steps)))
+    names = [_title(step.name) for step in steps]
+    for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
+        values = [step.phases[number] for step in steps]
+        shares = [value / (step.ms) for value, step in zip(values, steps, strict=True)]
+        figure.add_bar(
+            y=places, x=values, orientation="h", name=phase, marker={"color": colour, "line": {"width": 0}},
+            customdata=list(zip(names, shares, strict=True)),
+            hovertemplate=f"%{{customdata[0]}}, {phase}: %{{x:.3f}} ms, %{{customdata[1]:.0%}} of the step"
+            f"<br>{PHASE_HELP[phase]}<extra></extra>",
+        )  # fmt: skip
+    _add_limits(figure, steps, colours)
+    longest = max([step.ms for step in steps] + [step.limit_ms or 0.0 for step in steps])
+    figure.update_xaxes(title_text="milliseconds of one step", range=[0, 1.04 * longest])
+    labels = [f"{name}<br>{step.ms:.2f} ms" for name, step in zip(names, steps, strict=True)]
+    figure.update_yaxes(
+        tickvals=places, ticktext=labels, range=[len(steps) - 0.5, -0.5], showgrid=False, ticks=""
+    )
+    return figure.update_layout(legend={"y": -0.34})
+
+
+def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) -> None:
+    """A line across each bar, a little higher than it."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    said: list[str] = []
+    for place, step in enumerate(steps):
+        if step.limit_ms is not None:
+            x += [step.limit_ms] * 3 + [None]
+            y += [place - HALF - 0.06, place, place + HALF + 0.06, None]
+            said += [f"{_title(step.name)}: at least {step.limit_ms:.3f} ms<br>{step.limit_words}"] * 3 + [""]
+    if x:
+        figure.add_scatter(
+            x=x, y=y, mode="lines", name="limit", line={"color": colours.text, "width": 3},
+            hovertext=said, hoverinfo="text",
+        )  # fmt: skip
+
+
+def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool = False) -> go.Figure:
+    """Milliseconds of a step along what is swept, a curve a method; bars show the spread of the rounds."""
+    if not points:
+        return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)
+    figure = _figure(dark, CURVES_HEIGHT)
+    for name in dict.fromkeys(point.name for point in points):
+        _add_curve(figure, [point for point in points if point.name == name], dark)
+    figure.update_yaxes(title_text="milliseconds a step", rangemode="tozero")
+    values = list(dict.fromkeys(point.value for point in points))
+    if all(isinstance(value, int) for value in values):
+        figure.update_xaxes(type="log", tickvals=values, ticktext=[f"{value:,}" for value in values])
+    else:
+        figure.update_xaxes(type="category")
+    figure.update_xaxes(title_text=AXES[sweep])
+    return figure
+
+
+def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> None:
+    """A method: plain decoding as squares, one drafter as discs, two together as diamonds, as in Methods."""
+    name = points[0].name
+    plain = name == PLAIN
+    colour = palette(dark).root if plain else drafter_palette(name.partition(PLUS)[0], dark).accepted
+    values = [point.value for point in points]
+    spread = [(point.low, point.high) for point in points]
+    figure.add_scatter(
+        x=values, y=[point.step_ms for point in points], mode="lines+markers", name=_title(name),
+        line={"color": colour, "width": 2},
+        marker={
+            "symbol": "square" if plain else "diamond" if PLUS in name else "circle", "size": 9,
+            "color": colour,
+        },
+        error_y={
+            "type": "data", "symmetric": False, "color": colour, "thickness": 1.5,
+            "array": [(point.high or point.step_ms) - point.step_ms for point in points],
+            "arrayminus": [point.step_ms - (point.low or point.step_ms) for point in points],
+        } if any(low is not None for low, _ in spread) else None,
+        customdata=[point.words for point in points],
+        hovertemplate=f"{_title(name)}, %{{x}}: %{{y:.3f}} ms%{{customdata}}<extra></extra>",
+    )  # fmt: skip
+    if any(point.limit_ms is not None for point in points):
+        figure.add_scatter(
+            x=values, y=[point.limit_ms for point in points], mode="lines+markers",
+            name=f"{_title(name)}: limit", line={"color": colour, "width": 1.5, "dash": "dot"},
+            marker={"symbol": "line-ew-open", "size": 9, "color": colour},
+            hovertemplate=f"{_title(name)}, %{{x}}: at least %{{y:.3f}} ms<extra></extra>",
+        )  # fmt: skip
+
+
+def _title(name: str) -> str:
+    return PLAIN_TITLE if name == PLAIN else name
+
+
+def _figure(dark: bool, height: int, **layout: object) -> go.Figure:
+    return go.Figure(layout={"template": plotly_template(dark), "height": height, **layout})

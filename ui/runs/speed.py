@@ -1,0 +1,258 @@
+"""The speed of a step on the visitor's model: by phase beside its limit, or along a sweep, as ``bench`` does.
+
+Greedy, on the page's examples in their order, which are those that the command line takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import Limit
+from ui.records.lanes import PLAIN_METHOD
+from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import RunSettings, make_config
+from ui.records.updates import StopFlag, Update
+from ui.records.words import Words
+from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
+from ui.runs.ready import ready
+from ui.serving.engines import Engines
+from ui.serving.model_loader import Loading
+from ui.serving.runner import Request
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.evaluation.sweep import SweepTurn
+    from medusa_core.evaluation.turns import Turn
+
+STEP, NODES, CONTEXT, BATCH, DTYPE = "step", "nodes", "context", "batch", "dtype"
+PARTS = (STEP, NODES, CONTEXT, BATCH, DTYPE)
+LEAST_TOKENS = 16  # of a run, so that its steps outweigh its start
+STOPPED = Words("Stopped: what is shown was measured until then.")
+NOTHING = Words("Stopped before each had its turn: nothing new is shown rather than half of it.")
+MEASURED = Words("Measured.")
+FINDING_LIMITS = Words("Measuring bandwidth and peak of this machine…")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured at most, and the seconds it should take about, also of a slow model."""
+
+    prompts: int
+    tokens: int
+    rounds: int
+    seconds: float
+
+    def within(self, seconds_per_token: float, runs: int, fewest: int = 2) -> Effort:
+        """The effort that takes its seconds when ``runs`` write every prompt at plain decoding's pace.
+
+        First fewer prompts are written, down to ``fewest``, then fewer rounds and tokens; a slow model may
+        still take longer.
+        """
+        whole = self.prompts * self.tokens * self.rounds * runs * seconds_per_token
+        share = min(1.0, self.seconds / whole)
+        prompts = max(min(fewest, self.prompts), int(self.prompts * share))
+        share *= self.prompts / prompts
+        rounds = max(1, int(self.rounds * min(1.0, share)))
+        share *= self.rounds / rounds
+        tokens = max(min(LEAST_TOKENS, self.tokens), int(self.tokens * min(1.0, share)))
+        return replace(self, prompts=prompts, rounds=rounds, tokens=tokens)
+
+
+QUICK, EXACT = Effort(8, 48, 3, 20.0), Effort(8, 128, 5, 90.0)
+
+
+@dataclass(frozen=True)
+class SpeedUpdate(Update):
+    """What is known by then: the record that ``bench --json`` prints, and the flags that ask for the same."""
+
+    part: str = STEP
+    record: dict[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SpeedRequest(Request):
+    """One of ``PARTS``, for plain decoding and a method beside it."""
+
+    part: str
+    method: str
+    texts: tuple[str, ...]  # what is continued: the examples of the page
+    effort: Effort = QUICK
+    visitor: Selection = field(default_factory=Selection)
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.visitor
+
+    def most_tokens(self) -> float:
+        """Of all runs together. Raises MedusaError for what the page does not measure."""
+        if self.part not in PARTS:
+            raise MedusaError(f"{self.part!r} is nothing to measure: choose one of {', '.join(PARTS)}")
+        make_config(self._settings())
+        return 2.0 * self.effort.prompts * self.effort.tokens * self.effort.rounds
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
+        """Warm up, then round after round; what was measured stays when it is stopped."""
+        engine, config = yield from ready(engines, self._settings())
+        methods = list(dict.fromkeys((PLAIN_METHOD, config.method)))
+        limit = Limit(lambda: flag.stopped)
+        prompts = [engine.encode(text) for text in self.texts]
+        if self.part == STEP:
+            yield from _step(engine, prompts, methods, config, self.effort, limit)
+            return
+        if self.part == NODES and MEDUSA not in engine.drafts:
+            raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
+        if self.part == DTYPE and self.visitor.engine:
+            raise MedusaError(
+                "over dtypes the model is loaded anew, without heads trained here: sweep another"
+            )
+        in_dtype = partial(engines.models.in_dtype, self.visitor)
+        yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
+
+    def _settings(self) -> RunSettings:
+        return RunSettings(
+            acceptance=GenerationConfig.acceptance,
+            temperature=0.0,
+            max_new_tokens=self.effort.tokens,
+            heads=YOURS if self.visitor.engine else DEFAULT,
+            method=self.method,
+            selection=self.visitor,
+        )
+
+
+def _step(
+    engine: Engine,
+    prompts: list[list[int]],
+    methods: list[str],
+    config: GenerationConfig,
+    effort: Effort,
+    limit: Limit,
+) -> Generator[Update, None, None]:
+    """A step of each method, by phase."""
+    from medusa_core.evaluation.bench import Bench  # noqa: PLC0415 - transformers takes seconds
+
+    flags, effort = yield from _fitted(engine, prompts, methods, effort, len(methods), limit)
+    prompts = prompts[: effort.prompts]
+    bench = Bench(engine, prompts, methods, config.changed(max_new_tokens=effort.tokens), effort.rounds)
+    for status, whole in _rounds(bench.turns(limit), len(prompts) * len(methods)):
+        yield Update(status=status)
+        if whole and (record := bench.record()):
+            yield SpeedUpdate(status=status, record=record, flags=flags)
+    yield Update(status=FINDING_LIMITS)
+    record = bench.record()
+    if record is None:
+        yield Update(status=NOTHING)
+        return
+    yield SpeedUpdate(status=_end(limit), record=record, flags=flags)
+
+
+def _sweep(
+    part: str,
+    engine: Engine,
+    in_dtype: Callable[[str], Engine],
+    prompts: list[list[int]],
+    methods: list[str],
+    config: GenerationConfig,
+    effort: Effort,
+    limit: Limit,
+) -> Generator[Update, None, None]:
+    """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
+    from medusa_core.evaluation.other_work import OtherWork  # noqa: PLC0415
+    from medusa_core.evaluation.sweep import (  # noqa: PLC0415
+        VALUES,
+        Sweep,
+        cases_of,
+        filling,
+        fitting,
+        sweep_record,
+        swept_dtypes,
+    )
+
+    own = engine
+    dtypes = swept_dtypes(own.target.device.type) if part == DTYPE else (own.info.dtype,)
+    values, note = fitting(part, engine, VALUES.get(part, ()))
+    cases = len(dtypes) * max(1, len(values)) * (1 if part == NODES else len(methods))
+    texts = len(filling(prompts, max(values))) if part == BATCH else 0
+    flags, effort = yield from _fitted(engine, prompts, methods, effort, cases, limit, texts)
+    config = config.changed(max_new_tokens=effort.tokens)
+    prompts = filling(prompts[: effort.prompts], max(values) if part == BATCH else 0)
+    others = OtherWork()
+    points: list[dict[str, Any]] = []
+
+    def found(status: str, more: Sequence[dict[str, Any]]) -> SpeedUpdate:
+        record = sweep_record(engine, part, [*points, *more], [note] if note else [], others)
+        return SpeedUpdate(status=status, part=part, record=record, flags=(*flags, "--sweep", part))
+
+    for dtype in dtypes:
+        engine = own
+        if dtype != own.info.dtype:
+            yield Loading(status=Words("Loading the model in {0}…", dtype))
+            engine = in_dtype(dtype)
+        in_turn = cases_of(part, engine, methods, config, prompts, values)
+        sweep = Sweep(in_turn, effort.rounds)
+        for status, whole in _rounds(sweep.turns(limit), len(in_turn)):
+            yield found(status, sweep.points()) if whole else Update(status=status)
+        points += sweep.points()
+        if limit.stopped:
+            break
+        yield found(MEASURED if dtype == dtypes[-1] else Words("Measured in {0}.", dtype), ())
+    if limit.stopped:
+        yield found(STOPPED, ()) if points else Update(status=NOTHING)
+
+
+def _rounds(turns: Iterable[Turn | SweepTurn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
+    """What to say on the way, and whether a round has just been completed but the last.
+
+    It is said between two runs and seldom, so that it does not disturb them.
+    """
+    begun = noted = perf_counter()
+    for turn in turns:
+        now = perf_counter()
+        whole = turn.done % in_a_round == 0 and turn.done < turn.total
+        if not whole and now - noted < NOTE_SECONDS:
+            continue
+        noted = now
+        left = max(1, round((now - begun) / turn.done * (turn.total - turn.done)))
+        status = Words("Timing {0}: run {1} of {2}, about {3} s left", turn.name, turn.done, turn.total, left)
+        yield status, whole
+
+
+def _fitted(
+    engine: Engine,
+    prompts: Sequence[list[int]],
+    methods: Sequence[str],
+    effort: Effort,
+    runs: int,
+    limit: Limit,
+    texts: int = 0,
+) -> Generator[Update, None, tuple[tuple[str, ...], Effort]]:
+    """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it.
+
+    ``texts`` are those that a run needs in any case, where it needs more than the prompts.
+    """
+    from medusa_core.evaluation.turns import measure_run  # noqa: PLC0415
+
+    yield Update(status=Words("Warming up…"))
+    short = GenerationConfig.of(method=PLAIN_METHOD, max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
+    for _ in range(2):  # the first run pays for memory and the choice of kernels
+        found = measure_run(engine, prompts[0], short, limit)
+    seconds = found.phase_ms["total"] / 1000 / found.steps
+    effort = replace(effort, prompts=max(texts, min(effort.prompts, len(prompts))))
+    fitted = effort.within(seconds, runs, max(2, texts))
+    flags = ["--methods", ",".join(methods), "--max-new-tokens", str(fitted.tokens)]
+    flags += ["--runs", str(fitted.rounds)]
+    if fitted.prompts < len(prompts):
+        flags += ["--limit", str(fitted.prompts)]
+    return tuple(flags), fitted
+
+
+def _end(limit: Limit) -> Words:
+    return STOPPED if limit.stopped else MEASURED
