@@ -85,8 +85,8 @@ def with_flag_of_run(work: Callable[..., Iterator[T]]) -> Callable[..., Iterator
 class Update:
     """One change of the page. None leaves that part as it is.
 
-    `trace` comes once, with a finished run; `run_record` at the begin of a run of the linked view, whose steps
-    are added to it, and at its end.
+    `trace` comes once, with a finished run; `run_record` at the begin of a run of the linked view, whose
+    steps are added to it, and at its end.
     """
 
     message: str | None = None
