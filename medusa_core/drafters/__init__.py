@@ -246,13 +246,19 @@ def method_names() -> tuple[str, ...]:
     return (*names, *(f"{first}{PLUS}{second}" for first in leading for second in joining))
 
 
+def methods_in_words() -> str:
+    """The names for a sentence, those of two drafters by their parts: all of them are too long for a line."""
+    joining = [PLUS + name for name in drafter_names() if method(name).joins]
+    return f"{', '.join(drafter_names())}, those with weights also as NAME{' or NAME'.join(joining)}"
+
+
 @functools.cache
 def method(name: str) -> Method:
     """What a method's drafters say of themselves. Raises MedusaError for an unknown name."""
     if name in drafter_names():
         return importlib.import_module(f"{__name__}.{name}").METHOD
     if name not in method_names():
-        raise MedusaError(f"no method {name!r}: use one of {', '.join(method_names())}")
+        raise MedusaError(f"no method {name!r}: use one of {methods_in_words()}")
     first, second = map(method, drafters_of(name))
     titles = f"{first.title} and {second.title[0].lower()}{second.title[1:]}"
     return replace(

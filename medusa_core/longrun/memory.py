@@ -17,7 +17,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.target.exact_attention import WEIGHTS_BYTES
+from medusa_core.target.exact_attention import CHUNK, WEIGHTS_BYTES
 from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
@@ -87,15 +87,25 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
 
 
 def _workspace(engine: Engine, rows: int, tree: int) -> int:
-    """Bytes that come and go in the largest forward: attention's weights, a layer's inside, logits."""
+    """Bytes beside weights and cache: attention, the inside of a layer, rotations, a rule's logits."""
     target = engine.target
     config, each = target.config, torch.float32.itemsize
     at_once = max(tree, SEGMENT)
-    attention = min(WEIGHTS_BYTES, config.num_attention_heads * at_once * rows * each)
+    window = target.masks.only_window
+    read = rows if window is None or target.lean is None else min(rows, window + 2 * CHUNK + at_once)
+    attention = config.num_attention_heads * at_once * read * each
+    if attention > WEIGHTS_BYTES:
+        attention = 2 * WEIGHTS_BYTES  # glibc keeps a freed block while blocks of other sizes are asked for
+    if window is not None:  # its mask, and what that is made from
+        groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        attention += (config.num_attention_heads // groups + 1) * at_once * read * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
+    logits = _COPIES * tree * target.vocab_size * each
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rotations = 2 * min(target.context, 2 * rows) * head * each  # cos and sin, a table that doubles
     buffers = _BUFFERS if target.output_device.type == "cpu" else 0
-    return attention + states + _COPIES * tree * target.vocab_size * each + buffers
+    return attention + states + logits + rotations + buffers
 
 
 class PeakMemory:

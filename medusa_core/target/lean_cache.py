@@ -89,6 +89,11 @@ class LeanCache(TreeCache):
         return self.keys.nbytes + self.values.nbytes
 
     @property
+    def bounded(self) -> bool:
+        """Whether it drops the rows that no layer sees any more."""
+        return self._window is not None
+
+    @property
     def rows(self) -> int:
         """Rows that the buffers hold."""
         return self.keys.shape[-1]

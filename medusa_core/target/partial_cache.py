@@ -14,7 +14,8 @@ import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.masks import SLIDING, layer_kinds
+from medusa_core.target.lean_cache import LeanCache
+from medusa_core.target.masks import SLIDING
 from medusa_core.target.model import Target
 
 
@@ -33,10 +34,9 @@ class PartialCache:
             )
         self.budget, self.sinks = budget, sinks
         self._target = target
-        layers = target.config.num_hidden_layers
         window = target.masks.window
         # Rows that a sliding layer no longer sees are no use to it.
-        self._windows = [window if kind == SLIDING else None for kind in layer_kinds(target.config, layers)]
+        self._windows = [window if kind == SLIDING else None for kind in target.layer_kinds]
         self._cache: TreeCache | None = None
         self._selected = self._taken = 0  # rows of the text: at the last selection, and copied by now
 
@@ -53,9 +53,10 @@ class PartialCache:
     def over(self, full: TreeCache, queries: torch.Tensor) -> TreeCache:
         """What to draft over after the rows of ``full``; ``queries`` [L·H·D] are those of the last one.
 
+        A cache that drops what fell out of every layer's window is read as it is: it does not grow.
         Raises MedusaError for a model whose layers have heads of several sizes.
         """
-        if full.length <= self.budget:
+        if full.length <= self.budget or (isinstance(full, LeanCache) and full.bounded):
             return full
         if self._cache is None:
             self._cache = self._target.new_cache(self.budget + 1)

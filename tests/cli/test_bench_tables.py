@@ -11,11 +11,13 @@ import small_model
 import torch
 from bad_answers import CPU
 from hydra_heads import random_hydra
+from tokenswift_heads import random_tokenswift
 
 from medusa_core.cli.commands.bench import WIDTH, _print_tables
 from medusa_core.cli.main import build_parser
-from medusa_core.drafters import method_names
+from medusa_core.drafters import drafter_names, method_names
 from medusa_core.drafters.hydra.files import save_heads
+from medusa_core.drafters.tokenswift import files as swift_files
 from medusa_core.evaluation import peers
 from medusa_core.evaluation.peers import PEERS
 
@@ -135,8 +137,11 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     save_heads(
         random_hydra(model, prefix=False), tmp_path / "hydra", "tiny", model.get_input_embeddings().weight
     )
+    swift_files.save_heads(random_tokenswift(model), tmp_path / "tokenswift", "tiny")
     small_model.first_layers(model).save_pretrained(tmp_path / "small")
-    folders = [shop.engine / "heads", eagle3, tmp_path / "hydra", tmp_path / "small"]
+    folders = [
+        shop.engine / "heads", eagle3, *(tmp_path / name for name in ("hydra", "tokenswift", "small"))
+    ]  # fmt: skip
     heads = "+".join(map(str, folders))
     code, out, err = command(
         ["bench", "--model", shop.engine, "--heads", heads, "--prompts", shop.engine / "text.jsonl",
@@ -159,7 +164,7 @@ def test_bad_methods_are_one_line_with_all_names(command, methods):
     code, out, err = command(["bench", "--methods", methods, *CPU])
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert all(name in err for name in (*method_names(), *PEERS))
+    assert all(name in err for name in (*drafter_names(), "NAME+lookup", "NAME+ngram", *PEERS))
 
 
 def test_a_prompt_that_fills_the_context_is_refused_for_a_peer_alone(command, shop):

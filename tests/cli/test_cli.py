@@ -7,7 +7,7 @@ import json
 import pytest
 
 from medusa_core.cli.main import main
-from medusa_core.drafters import method_names
+from medusa_core.drafters import methods_in_words
 from medusa_core.trace.format import read_trace
 from medusa_core.trees.tree import load_tree
 
@@ -158,7 +158,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--temperature", "-1"], "temperature is -1.0, the smallest is 0.0: raise it"),
         (["generate", "a", "--temperature", "warm"], "invalid float value"),
         (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
-        (["generate", "a", "--method", "magic"], f"use one of {', '.join(method_names())}"),
+        (["generate", "a", "--method", "magic"], f"use one of {methods_in_words()}"),
         (["generate", "a", "--acceptance", "magic"], "use one of match, rejection, typical"),
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
@@ -167,7 +167,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
         (
             ["bench", "--methods", "none,magic"],
-            f"use each of {', '.join(method_names())}, hf, hf-lookup, hf-static at most once",
+            f"use all, or each at most once of hf, hf-lookup, hf-static, {methods_in_words()}",
         ),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
         (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),

@@ -14,6 +14,7 @@ import small_model
 import tiny
 from hydra_heads import with_hydra
 from paths import ROOT
+from tokenswift_heads import with_tokenswift
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import method_names
@@ -28,6 +29,7 @@ from medusa_core.trees.tree import Topology
 
 METHODS = [name for name in method_names() if name != "none"]
 SMALL = {"tree": "cartesian-4x2x2", "draft_top_k": 4, "draft_depth": 3, "draft_nodes": 15}
+SMALL |= {"draft_budget": 40, "draft_sinks": 4}  # less than the text, so that rows are chosen
 TOKENS_WANTED = 150
 SHORT = 32  # tokens of a segment in these tests
 
@@ -37,7 +39,7 @@ def engine():
     """A tiny engine with a long context and weights of every drafter that has some."""
     model = tiny.build_model(tiny.tiny_config(2, max_position_embeddings=4096), seed=1)
     engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine)))
+    return with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +182,7 @@ def test_the_embedded_model_goes_on_for_thousands_of_tokens(extend, tmp_path, mo
     prompt = embedded.encode("Once upon a time")
     texts = []
     for method in ("none", "medusa"):
-        config = GenerationConfig(method=method, max_new_tokens=4000, ignore_eos=True)
+        config = GenerationConfig(method=method, max_new_tokens=3300, ignore_eos=True)
         with saved_run(embedded, prompt, config, tmp_path / method) as saved:
             for _ in saved.steps():
                 pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
+from tokenswift_heads import with_tokenswift
 from transformers import (
     Gemma3TextConfig,
     GPT2Config,
@@ -156,6 +157,17 @@ def test_far_beyond_the_window_medusa_gives_plain_text_out_of_a_bounded_cache(pa
             engine.target.prefill(tiny.random_tokens(100, seed=start), cache)
     assert (cache.rows, cache.length) == (most, 3000)
     assert cache.first > 2000
+
+
+def test_tokenswift_drafts_over_a_cache_that_dropped_rows(pair, monkeypatch):
+    monkeypatch.setattr(lean_cache, "_STRIDE", 100)
+    monkeypatch.setattr(lean_cache, "_BACK", 64)
+    engine = with_tokenswift(engine_of(pair[0], WINDOWED))
+    settings = {"max_new_tokens": 800, "ignore_eos": True}
+    plain = tiny.emitted(tiny.run(engine, method="none", **settings))
+    steps = tiny.run(engine, method="tokenswift", draft_budget=32, draft_sinks=4, **settings)
+    assert tiny.emitted(steps) == plain
+    assert len(steps) < 800
 
 
 def test_a_cache_that_dropped_rows_goes_back_a_little_or_begins_anew(pair):

@@ -35,11 +35,12 @@ def rows_of(found, series):
 
 def test_each_series_has_a_row_for_each_length(found):
     names = list(dict.fromkeys(row.series for row in found.rows))
-    assert names[:2] == [PLAIN, "medusa"]
-    assert all(name.endswith(PENALTY) for name in names[2:])
+    assert names == [PLAIN, "medusa", f"{PLAIN}, {PENALTY}", f"medusa, {PENALTY}"]
     for name in names:
         assert [row.x for row in rows_of(found, name)] == list(LENGTHS)
         assert all(row.tokens_per_second.median > 0 and row.step_ms > 0 for row in rows_of(found, name))
+    with_penalty = rows_of(found, f"medusa, {PENALTY}")[-1]
+    assert with_penalty.distinct_n[0] > rows_of(found, "medusa")[-1].distinct_n[0]
     for row in rows_of(found, PLAIN):
         assert (row.speedup.median, row.overhead, row.tokens_per_step.mean, row.alpha) == (1, 1, 1, None)
 

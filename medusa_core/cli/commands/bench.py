@@ -17,7 +17,7 @@ from medusa_core.cli.commands import bench_sweep
 from medusa_core.cli.flags import read_run_settings, read_settings
 from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import LoadConfig
-from medusa_core.drafters import PLUS, method_names
+from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> None:
 def _methods(text: str) -> list[str]:
     """The names in ``--methods``. Raises MedusaError."""
     methods = [name.strip() for name in text.split(",")]
-    known = [*method_names(), *PEERS]
-    unknown = [name for name in methods if name not in (ALL, *known)]
+    unknown = [name for name in methods if name not in (ALL, *method_names(), *PEERS)]
     if unknown or len(set(methods)) != len(methods):
-        raise MedusaError(f"--methods is {text!r}: use each of {', '.join(known)} at most once, or all")
+        known = f"{', '.join(PEERS)}, {methods_in_words()}"
+        raise MedusaError(f"--methods is {text!r}: use {ALL}, or each at most once of {known}")
     return methods
 
 

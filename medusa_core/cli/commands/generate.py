@@ -18,7 +18,7 @@ from medusa_core.cli.headline import headline
 from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
-from medusa_core.drafters import method_names
+from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.longrun.memory import run_memory
@@ -101,12 +101,12 @@ def _tell_memory(engine: Engine, prompt: list[int], config: GenerationConfig) ->
 def generation_config(args: argparse.Namespace) -> GenerationConfig:
     """The run's settings from the flags. Raises MedusaError for unknown names and values out of range."""
     config = read_run_settings(args)
-    for name, value, known in (
-        ("method", config.method, method_names()),
-        ("acceptance", config.acceptance, rule_names()),
+    for name, value, known, words in (
+        ("method", config.method, method_names(), methods_in_words()),
+        ("acceptance", config.acceptance, rule_names(), ", ".join(rule_names())),
     ):
         if value not in known:
-            raise MedusaError(f"--{name} is {value!r}: use one of {', '.join(known)}")
+            raise MedusaError(f"--{name} is {value!r}: use one of {words}")
     return config
 
 

@@ -2,7 +2,7 @@
 
 TokenSwift (Wu et al., 2025, arXiv 2502.18890) compares texts of up to 100,000 tokens with plain decoding, by
 length: the cache grows, and with it the time of a step. Here plain decoding and one method write the same
-long text in turns, once as they are and once with the contextual penalty, where runs have one.
+long text in turns, once as they are and once with the contextual penalty.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
@@ -76,14 +76,11 @@ def chosen_method(engine: Engine, wanted: str) -> str:
 
 
 def series_of(name: str, length: int, temperature: float) -> dict[str, GenerationConfig]:
-    """What is compared, by name: plain decoding first, each with and without the penalty if there is one."""
+    """What is compared, by name: plain decoding first, each without and with the paper's penalty."""
     plain = GenerationConfig(method=BASELINE, max_new_tokens=length, ignore_eos=True, temperature=temperature)
     found = {PLAIN: plain, name: plain.changed(method=name)}
-    known = {item.name for item in fields(GenerationConfig)}
-    if known >= PAPER_PENALTY.keys():
-        changes = PAPER_PENALTY | ({"min_p": PAPER_MIN_P} if temperature and "min_p" in known else {})
-        found |= {f"{label}, {PENALTY}": config.changed(**changes) for label, config in found.items()}
-    return found
+    changes = PAPER_PENALTY | ({"min_p": PAPER_MIN_P} if temperature else {})
+    return found | {f"{label}, {PENALTY}": config.changed(**changes) for label, config in found.items()}
 
 
 def _with_room(setup: Setup, rows: int) -> Engine:
