@@ -68,7 +68,7 @@ ROOMS = {
         "record_race": "evaluation records runs session",
         "tabs": (
             "checkpoints components drafters evaluation experiments figures hardware records runs "
-            "serving session text trace training trees"
+            "serving session text training trees"
         ),
         "layout": "components records replay serving session tabs",
         "launch": "cli components layout serving session",

@@ -46,8 +46,9 @@ def build_page(session: Session) -> gr.Blocks:
     recorded = recordings(session.assets)
     cleaning = (OLD_SECONDS, OLD_SECONDS)
     with Page(
-        session.channel, title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=cleaning
-    ) as page:
+        session.channel, session.kept_runs, title=TITLE, analytics_enabled=False, fill_width=True,
+        delete_cache=cleaning,
+    ) as page:  # fmt: skip
         with gr.Row(elem_classes="page-top"):
             gr.HTML(HEADER, apply_default_css=False)
             LanguageMenu(elem_id="language")

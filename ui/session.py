@@ -58,7 +58,7 @@ class Session:
         self._load = load
         self._models = Models(load, self.policy, elsewhere=gpu is not None)
         self._engines = Engines(self._models)
-        self._runner = Runner(self._engines, self.policy.run_seconds, gpu)
+        self._runner = Runner(self._engines, self.policy.run_seconds, gpu, self.policy.most_tokens)
         self._measuring: threading.Thread | None = None
 
     @property

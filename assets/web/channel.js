@@ -21,7 +21,17 @@
     unsaid.delete(run);
   }
 
+  // What the server keeps of this page's run; an error's words are for the reader.
+  async function ofRun(what, body, signal) {
+    const answer = await fetch(`${root}/medusa/${what}`, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal })
+      .catch(() => null);
+    if (!answer || !answer.ok) throw new Error(answer && answer.status === 410 ? (await answer.json()).words : "");
+    return answer;
+  }
+
   window.medusaChannel = {
+    steps: async (key, window, signal) => (await ofRun("steps", { key, window }, signal)).json(),
+    trace: async (key) => (await ofRun("trace", { key })).blob(),
     key: (name) => `${page}-${name}`,
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
     drawn: confirm,

@@ -27,10 +27,11 @@ function makeCounters() {
     cardHead(say`So far`, say`up to the shown step`), numbers, time);
 
   function draw(scene) {
-    if (!scene.step) return card.classList.add("empty");
+    const step = scene.step || scene.brief;
+    if (!step) return card.classList.add("empty");
     card.classList.remove("empty");
-    const { steps, index, step, trace } = scene;
-    const tokens = steps.slice(0, index + 1).reduce((sum, each) => sum + each.emitted.length, 0);
+    const { index, trace } = scene;
+    const tokens = sumsOf(trace).tokens[index + 1];
     const figures = [
       ["tokens", tokens, noun(tokens, "token")], ["steps", index + 1, noun(index + 1, "step")], ["mean", decimal(tokens / (index + 1)), say`tokens / step`],
       ["now", step.emitted.length, say`in this step`],

@@ -96,15 +96,15 @@ function fallout({ step, verdict }, i) {
   return " " + (fallen === 1 ? say`The guess behind it falls with it.` : say`The ${fallen} guesses behind it fall with it.`);
 }
 
-const emittedNodes = (step) => step.path.slice(0, step.emitted.length).map((i) => step.nodes[i]);
 const joined = (nodes) => "“" + visible(nodes.map((node) => node.text).join("")) + "”";
 
 function summarise(scene) {
-  const { step, index, steps } = scene;
+  const { index, steps } = scene;
+  const step = steps[index];
   const kept = emittedNodes(step);
   const left = step.path.slice(kept.length);
-  const cut = left.length ? say`; ${left.length} more accepted, ${scene.recorded.cuts.get(left[0])}` : "";
-  const size = plural(step.nodes.length - 1, "guess", "guesses");
+  const cut = left.length ? say`; ${left.length} more accepted, ${cutsOf(scene.trace, index).get(left[0])}` : "";
+  const size = plural(sizeOf(step) - 1, "guess", "guesses");
   return say`Step ${index + 1} of ${steps.length}: ${size}, ${plural(kept.length, "token")} kept: ${joined(kept)}${cut}`;
 }
 

@@ -14,6 +14,19 @@ decodeHost.addEventListener("again", () => {
   const visible = buttons.find((button) => button.offsetParent !== null && !button.disabled);
   if (visible) visible.click();
 });
+// A slider of thousands is dragged in round numbers, as a pixel is dozens of tokens; its keys and its box are exact.
+const desk = element.closest(".desk") || document;
+const rangeOf = ({ target }) => (target.matches && target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
+let dragged = null;
+desk.addEventListener("pointerdown", (event) => { dragged = rangeOf(event); }, true);
+desk.addEventListener("keydown", () => { dragged = null; }, true);
+desk.addEventListener("input", (event) => {
+  const range = rangeOf(event);
+  if (!range || range !== dragged) return;
+  const value = Number(range.value);
+  const unit = value < 1000 ? 50 : 100;
+  range.value = Math.max(Number(range.min), Math.round(value / unit) * unit); // before gradio reads it
+}, true);
 decodeHost.addEventListener("begin", () => trigger("play"));
 const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE);
 

@@ -113,10 +113,10 @@ function cutsOf(trace, index) {
 }
 
 // Emitted nodes that begin where the text has already been cut before the stop string.
-function stopStringOf({ steps, output }, index) {
-  const nodesOf = (step) => step.path.slice(0, step.emitted.length).map((i) => step.nodes[i]);
-  let at = steps.slice(0, index).flatMap(nodesOf).reduce((sum, node) => sum + node.text.length, 0);
-  return nodesOf(steps[index]).filter((node) => {
+function stopStringOf(trace, index) {
+  const { steps, output } = trace;
+  let at = sumsOf(trace).characters[index];
+  return emittedNodes(steps[index]).filter((node) => {
     at += node.text.length;
     return at - node.text.length >= output.text.length;
   }).map((node) => node.id);

@@ -1,6 +1,7 @@
 // Keys of the view. They work while it has the focus; those that do not take scrolling away from the reader
 // also work while nothing has the focus and the pointer is over the view.
 
+const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // which need no tree
 const HOVER_KEYS = [" ", "ArrowLeft", "ArrowRight", "Escape"];
 
 function listenToKeys(root, store, { transport, tree, phases }, sceneNow) {
@@ -46,7 +47,7 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow) {
   document.addEventListener("keydown", (event) => {
     if (!root.isConnected) return life.abort();
     const action = actions[event.key];
-    if (!action || !concerns(event) || !sceneNow() || !sceneNow().step) return;
+    if (!action || !concerns(event) || !sceneNow() || !(sceneNow().step || (sceneNow().brief && MOVES.includes(event.key)))) return;
     event.preventDefault();
     action(event);
   }, { signal: life.signal });

@@ -1,7 +1,8 @@
 // The cache of keys and values as a strip of slots: the committed rows folded, this step's rows, and what stays of
 // them. Two nodes may share a position, never a slot.
 
-const KV = { prefix: 96, height: 30, top: 20, drop: 92, narrow: 36, wide: 72 };
+const SEEN_BINS = 90; // of the committed rows, where it is known which of them the drafter saw
+const KV = { prefix: 96, seen: 280, height: 30, top: 20, drop: 92, narrow: 36, wide: 72 };
 
 function makeKvStrip(store) {
   const box = html("div", { class: "mdv-kvbox", tabindex: "0", role: "group", "aria-label": say`Slots of the cache, scrolls sideways` });
@@ -49,18 +50,19 @@ function makeKvStrip(store) {
 function kvPicture(scene, room, stage) {
   const { step, recorded } = scene;
   const count = step.nodes.length;
-  const cell = Math.max(KV.narrow, Math.min(KV.wide, (room - KV.prefix - 6) / count));
+  const prefix = step.drafter_rows ? Math.max(KV.prefix, Math.min(KV.seen, room / 3)) : KV.prefix;
+  const cell = Math.max(KV.narrow, Math.min(KV.wide, (room - prefix - 6) / count));
   const after = stage >= STAGE.keep;
   const height = KV.top + KV.height + 20 + (after ? KV.drop : 0);
-  const x = (slot) => KV.prefix + slot * cell;
+  const x = (slot) => prefix + slot * cell;
   const places = new Map(step.path.map((node, place) => [node, place]));
-  const parts = [prefixOf(step.cache_length, KV.top, say`position →`)];
+  const parts = [prefixOf(step, KV.top, say`position →`, prefix)];
   step.nodes.forEach((node, i) => parts.push(kvCell(scene, node, x(i), KV.top, cell, { place: i, position: true,
     kind: after ? (places.has(i) ? "kept" : "lost") : "new" })));
   if (after) {
     const top = KV.top + KV.drop;
     for (const [node, place] of places) if (node !== place) parts.push(kvArrow(x(node) + cell / 2, x(place) + cell / 2));
-    parts.push(prefixOf(step.cache_length, top, say`stays`));
+    parts.push(prefixOf(step, top, say`stays`, prefix));
     for (const [node, place] of places) {
       const group = kvCell(scene, step.nodes[node], x(place), top, cell, { place, position: false, kind: "kept after" });
       group.style.setProperty("--dx", `${x(node) - x(place)}px`);
@@ -69,7 +71,7 @@ function kvPicture(scene, room, stage) {
     }
     parts.push(freeOf(step, x, top, count));
   }
-  const width = KV.prefix + count * cell + 4;
+  const width = prefix + count * cell + 4;
   return svg("svg", { class: "mdv-kvpic", role: "img", width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": kvLabel(step, recorded, after) },
     ...parts);
 }
@@ -91,13 +93,20 @@ function kvToken(node, width) {
   return svg("text", { class: "word", x: width / 2, y: 19, "text-anchor": "middle" }, shown);
 }
 
-function prefixOf(length, top, words) {
+function prefixOf(step, top, words, width) {
+  const { cache_length: length } = step;
+  const bins = rowsSeen(step, SEEN_BINS) || [];
+  const pitch = (width - 6) / (bins.length || 1);
+  const seen = bins.map((share, i) => (share ? svg("rect", { class: "seen", x: i * pitch, y: 1, width: pitch, height: KV.height - 2, "fill-opacity": 0.25 + 0.75 * share }) : null));
   return svg("g", { class: "mdv-kvprefix", transform: `translate(0,${top})` },
     svg("text", { class: "slot", x: 0, y: -6 }, length ? say`slot 0 … ${length - 1}` : say`slot`),
-    svg("rect", { width: KV.prefix - 6, height: KV.height, rx: 4 }),
-    svg("text", { class: "word", x: (KV.prefix - 6) / 2, y: 19, "text-anchor": "middle" }, plural(length, "row")),
-    svg("text", { class: "position", x: KV.prefix - 8, y: KV.height + 14, "text-anchor": "end" }, words));
+    svg("rect", { width: width - 6, height: KV.height, rx: 4 }),
+    ...seen,
+    svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(length, "row")),
+    svg("text", { class: "position", x: width - 8, y: KV.height + 14, "text-anchor": "end" }, words));
 }
+
+const seenWords = (step) => (step.drafter_rows ? " " + say`The drafter saw ${plural(countSeen(step), "committed row")} of ${step.cache_length}, drawn darker; the verification reads all.` : "");
 
 function kvArrow(from, to) {
   const [top, bottom] = [KV.top + KV.height + 18, KV.top + KV.drop - 18];
@@ -135,7 +144,7 @@ function kvCaption({ step, lit }) {
   const lost = step.nodes.length - step.path.length;
   if (lit === null) {
     return say`Above a cell stands its slot in the cache, below it the token’s position in the text.` + " " + (lost
-      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten: the next step writes over them.` : say`${plural(step.path.length, "row")} kept.`);
+      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten: the next step writes over them.` : say`${plural(step.path.length, "row")} kept.`) + seenWords(step);
   }
   const node = step.nodes[lit];
   const peers = step.nodes.filter((other) => other.depth === node.depth && other.id !== lit).map((other) => other.id);

@@ -1,6 +1,7 @@
 // The attention mask as a canvas: which node (row) may see which cached row or node (column).
 
 const LABEL = 12; // pixels, whatever the size of a cell
+const PREFIX_BINS = 27; // of the committed rows, where it is known which of them the drafter saw
 const MASK_FONT = "ui-monospace, 'DejaVu Sans Mono', monospace";
 
 function makeMask(store) {
@@ -73,7 +74,7 @@ function captionOf(scene) {
     if (scene.state.labels === "ids") return say`${token} (node ${i})`;
     return scene.state.labels === "positions" ? say`${token} (position ${step.cache_length + step.nodes[i].depth})` : token;
   };
-  if (!cell && lit === null) return say`A node sees the committed text, itself and its ancestors, never another branch. Hover a cell to read it.`;
+  if (!cell && lit === null) return say`A node sees the committed text, itself and its ancestors, never another branch. Hover a cell to read it.` + seenWords(step);
   const row = cell ? cell.row : lit;
   if (!cell) {
     const line = lineage(recorded.parents, row).reverse().map(name).join(" → ");
@@ -129,6 +130,14 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.fillStyle = ink("prefix-fill");
   pen.fill();
   pen.clip();
+  const seen = rowsSeen(scene.step, PREFIX_BINS) || [];
+  pen.save();
+  pen.fillStyle = ink("accept");
+  seen.forEach((share, i) => {
+    pen.globalAlpha = share && 0.25 + 0.75 * share;
+    if (share) pen.fillRect(x + (i * w) / seen.length, y, w / seen.length, h);
+  });
+  pen.restore();
   pen.strokeStyle = ink("prefix");
   pen.lineWidth = 1;
   pen.beginPath();

@@ -11,7 +11,7 @@ const TIMED_BY = { propose: "propose", layout: "propose", mask: "verify", verify
 const CLOCK_OWNERS = { propose: "propose", verify: "verify", accept: "judge", commit: "keep" };
 
 // Plain decoding guesses nothing: no tree to propose, to lay out or to judge.
-const phasesOf = (step) => (step.nodes.length > 1 ? PHASE_ORDER : ["verify", "keep", "next"]);
+const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "keep", "next"]);
 
 // How far a step has come: the place of the shown phase, or beyond all when the whole step is shown.
 const stageOf = (phase) => (phase ? PHASE_ORDER.indexOf(phase) : PHASE_ORDER.length);
@@ -93,7 +93,7 @@ function proposeWords({ step, steps, index }) {
     return say`The drafter “${say(methodOf(by).title)}” proposes ${plural(step.nodes.length - 1, "token")} after the root ${quoted(step.nodes[0])}: it ${say(methodOf(by).help || phrase("has no heads"))}.`;
   }
   const before = steps[index - 1];
-  const last = before ? quoted(before.nodes[before.path[before.path.length - 1]]) : say`the prompt’s last token`;
+  const last = before ? quoted(pathNodes(before).at(-1)) : say`the prompt’s last token`;
   if (isSequential(step)) {
     return say`The hidden state of the last kept token, ${last}, goes into head 1 together with the root ${quoted(step.nodes[0])}, the base model’s own next token. Of ${plural(heads, "head")}, head k then reads the tokens drafted before it on each path too, so its guesses differ from path to path. q is the head’s own probability on that path.`;
   }

@@ -2,14 +2,17 @@
 
 const STREAMED = ["index", "follow", "revision"]; // what the steps of a live run change
 const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
+const MOST_LAYOUTS = 500; // remembered; a tree without one is laid out here
 const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
 
 function makeStore(draw) {
   const state = {
     trace: null, packed: null, tables: null, run: null, layouts: {}, note: "", failure: "", live: false,
     index: 0, follow: true, node: null, pinned: false, hover: null, cell: null, phase: null, unfolded: false,
+    key: null, bytes: 0, lost: "", // of a run whose steps the server keeps: its name there, about its size, why details are missing
     settings: null, asked: null, made: null, beside: null, putAway: [], labels: "tokens", playing: false, speed: 1, revision: 0,
   };
+  const windows = makeWindows({ state, set, redraw });
   let changed = new Set();
   let drawnAt = -LIVE_MS;
   let timer = null;
@@ -44,12 +47,16 @@ function makeStore(draw) {
     const last = state.trace.steps.length - 1;
     const next = Math.max(0, Math.min(last, index));
     if (next === state.index) return set({ follow: next === last });
-    const nodes = state.trace.steps[next].nodes.length;
-    const keep = state.pinned && state.node < nodes;
+    const keep = state.pinned && state.node < sizeOf(state.trace.steps[next]);
+    windows.moved(next);
     set({ index: next, follow: next === last, hover: null, cell: null, ...(keep ? {} : { node: null, pinned: false }) });
   }
 
-  return { state, set, goto, redraw: () => set({ revision: state.revision + 1 }) };
+  function redraw() {
+    set({ revision: state.revision + 1 });
+  }
+
+  return { state, set, goto, redraw, windows };
 }
 
 // What the drawings need, derived from the state once a frame.
@@ -58,13 +65,15 @@ function sceneOf(state) {
   const made = trace && trace.steps[index];
   if (!made) return { state, trace, step: null };
   const config = settingsOf(trace.config);
+  if (isBrief(made)) return { state, trace, config, steps: trace.steps, step: null, brief: made, index, lit: null };
   const recorded = recordedVerdict(made, cutsOf(trace, index));
   const hypothetical = settleWhatIf(config, state.settings, canReheat(trace, made));
   const ruling = rulingOf(hypothetical || config);
   const step = hypothetical && ruling === "typical" ? reheated(trace, made, heatOf(config), hypothetical.temperature) : made;
   const verdict = hypothetical ? hypotheticalVerdict(step, hypothetical) : recorded;
-  const lit = state.hover ?? state.node;
-  const explained = (state.pinned ? state.node : lit) ?? verdict.path[verdict.path.length - 1];
+  const inTree = (node) => (node !== null && node < step.nodes.length ? node : null); // it may be of the step shown before
+  const lit = inTree(state.hover ?? state.node);
+  const explained = (state.pinned ? inTree(state.node) : lit) ?? verdict.path[verdict.path.length - 1];
   const family = new Set(lit === null ? [] : lineage(recorded.parents, lit));
   const phase = phaseIn(step, state.phase);
   return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, ruling, verdict, lit, family, explained, phase, stage: stageOf(phase) };
@@ -78,7 +87,8 @@ function receive(store, text) {
   if (!text) return;
   const message = JSON.parse(text);
   if (message.kind !== "numbered") return apply(store, message);
-  apply(store, message.message);
+  apply(store, message.message, message.run);
+  store.state.bytes += text.length;
   const confirm = () => {
     clearTimeout(timer);
     cancelAnimationFrame(frame);
@@ -88,19 +98,20 @@ function receive(store, text) {
   const frame = requestAnimationFrame(confirm); // after the store's own, which draws
 }
 
-function apply(store, message) {
-  if (message.kind === "several") return message.messages.forEach((each) => apply(store, each));
+function apply(store, message, key = null) {
+  if (message.kind === "several") return message.messages.forEach((each) => apply(store, each, key));
   const { state } = store;
+  if (Object.keys(state.layouts).length > MOST_LAYOUTS) state.layouts = {}; // a drafter may make a new tree in every step
   Object.assign(state.layouts, message.layouts || {});
   const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null };
   if (message.kind === "trace") {
     const own = message.settings || null; // the page sets its controls to them as well
-    store.set({ ...fresh, trace: unpackedTrace(message.trace), packed: message.trace, note: message.note || "", failure: "", live: false, follow: false, beside: null });
+    store.set({ ...fresh, trace: unpackedTrace(message.trace), packed: message.trace, note: message.note || "", failure: "", live: false, follow: false, beside: null, key: null, bytes: 0, lost: "" });
     store.set({ made: own, settings: own ? { ...state.settings, ...own } : state.settings });
   } else if (message.kind === "begin") {
-    begin(store, fresh, message.trace);
+    begin(store, { ...fresh, key }, message.trace);
   } else if (message.kind === "steps") {
-    if (state.run !== message.run) begin(store, fresh, null);
+    if (state.run !== message.run) begin(store, { ...fresh, key }, null);
     appendSteps(store, message);
   } else if (message.kind === "end" && state.run === message.run) {
     state.packed.output = state.trace.output = message.output;
@@ -116,7 +127,7 @@ const shellOf = (trace) => ({ model: {}, config: {}, prompt: { text: "" }, ...tr
 function begin(store, fresh, head) {
   const trace = shellOf(head);
   const packed = { ...trace, schema_version: PACKED_VERSION, ...emptyTables(), steps: [] };
-  store.set({ ...fresh, trace, packed, tables: emptyTables(), made: store.state.asked, note: "", failure: "", live: true, follow: true, beside: null });
+  store.set({ ...fresh, trace, packed, tables: emptyTables(), made: store.state.asked, note: "", failure: "", live: true, follow: true, beside: null, bytes: 0, lost: "" });
 }
 
 // Steps of a live run, with what they add to its tables.
@@ -127,7 +138,8 @@ function appendSteps(store, message) {
   addTables(state.tables, message);
   for (const name of TABLES) state.packed[name].push(...message[name]);
   for (const step of message.steps) steps.push(unpackedStep(step, steps.length, state.tables));
-  state.packed.steps.push(...message.steps);
+  if (state.packed.steps) state.packed.steps.push(...message.steps);
+  store.windows.grew(message.first);
   if (state.follow && steps.length) {
     store.goto(steps.length - 1);
     store.set({ follow: true });

@@ -1,11 +1,20 @@
 // The text strip: prompt, then every emitted token, marked by who proposed it and grouped by step.
 
+const PAGE_STEPS = 16;
+const PAGE_TOKENS = 100; // of the prompt
+const WHOLE_PAGES = 32; // a longer text is not laid out as a whole: a browser is slow with tens of thousands of tokens
+const PAGES = 8; // of a long text that are
+const TURN = 3; // pages by which the text goes on where a reader scrolls to an end of it
+const EDGE = 48; // pixels from there
+
 function makeStrip(store) {
   const box = html("div", { class: "mdv-strip", "data-role": "text", tabindex: "0", role: "group", "aria-label": say`Text so far` });
   const legend = html("div", { class: "mdv-legend" });
+  const tools = makeTextTools(store);
   const card = html("section", { class: "mdv-card mdv-area-text", "aria-label": say`Text` },
-    cardHead(say`Text`, say`every token, marked by who proposed it`, legend), box);
-  const drawn = { trace: null, groups: [], heads: 0, drafter: "", at: -1, lit: null, prompt: [], sources: [] };
+    cardHead(say`Text`, say`every token, marked by who proposed it`, legend, tools.box), box);
+  const [before, behind] = [-TURN, TURN].map((by) => html("button", { type: "button", class: "mdv-textmore", hidden: true, onclick: () => turn(by) }));
+  const drawn = { trace: null, first: 0, last: -1, pages: new Map(), tokens: new Map(), steps: 0, heads: 0, drafter: "", at: -1, lit: null, sources: [] };
 
   box.addEventListener("click", (event) => {
     const token = event.target.closest("[data-node]");
@@ -13,27 +22,49 @@ function makeStrip(store) {
     store.goto(Number(token.dataset.step));
     store.set({ node: Number(token.dataset.node), pinned: true });
   });
+  box.addEventListener("scroll", () => {
+    if (!before.hidden && box.scrollTop < EDGE) turn(-TURN);
+    else if (!behind.hidden && box.scrollTop + box.clientHeight > box.scrollHeight - EDGE) turn(TURN);
+  });
 
   function restart(trace) {
-    const prompt = html("span", { class: "mdv-prompt" });
-    Object.assign(drawn, { trace, groups: [], heads: -1, drafter: "", at: -1, lit: null, prompt: promptTokens(trace.prompt), sources: [] });
-    prompt.append(...drawn.prompt);
-    if (!drawn.prompt.length) readable(prompt, (trace.prompt && trace.prompt.text) || "");
-    box.replaceChildren(prompt);
+    for (const part of [drawn.pages, drawn.tokens]) part.clear();
+    const pieces = promptPieces(trace.prompt);
+    Object.assign(drawn, { trace, pieces, promptPages: Math.max(1, Math.ceil(pieces.length / PAGE_TOKENS)), first: 0, last: -1, steps: 0,
+      heads: -1, drafter: "", at: -1, lit: null, sources: [] });
+    box.replaceChildren(before, behind);
     box.scrollTop = 0;
   }
 
-  function append(step, position) {
-    const group = html("span", { class: "mdv-step" + (position > drawn.at ? " later" : ""), "data-step": position });
+  const pageCount = () => drawn.promptPages + Math.ceil(drawn.trace.steps.length / PAGE_STEPS);
+  const pageOf = (position) => drawn.promptPages + Math.floor(position / PAGE_STEPS);
+  const groupAt = (position) => (drawn.pages.get(pageOf(position)) || [])[position % PAGE_STEPS];
+
+  // The elements of a page: a piece of the prompt, or a group for each step.
+  function elementsOf(page) {
+    if (page < drawn.promptPages) return [promptPage(page)];
+    const start = (page - drawn.promptPages) * PAGE_STEPS;
+    return drawn.trace.steps.slice(start, start + PAGE_STEPS).map((step, i) => groupOf(step, start + i));
+  }
+
+  function promptPage(page) {
+    const span = html("span", { class: "mdv-prompt" });
+    const start = page * PAGE_TOKENS;
+    drawn.pieces.slice(start, start + PAGE_TOKENS).forEach((piece, i) => {
+      const token = promptToken(piece);
+      drawn.tokens.set(start + i, token);
+      span.append(token);
+    });
+    if (!drawn.pieces.length) readable(span, (drawn.trace.prompt && drawn.trace.prompt.text) || "");
+    return span;
+  }
+
+  function groupOf(step, position) {
+    const { at } = drawn;
+    const group = html("span", { class: "mdv-step" + (position > at ? " later" : position === at ? " current" : ""), "data-step": position });
     const cuts = cutsOf(drawn.trace, position);
-    for (const i of step.path.slice(0, step.emitted.length)) {
-      group.append(tokenSpan(step.nodes[i], position, cuts.get(i)));
-      const { by, head } = step.nodes[i].origin;
-      drawn.heads = Math.max(drawn.heads, head ?? 0);
-      drawn.drafter = by || drawn.drafter;
-    }
-    drawn.groups.push(group);
-    box.append(group);
+    for (const node of emittedNodes(step)) group.append(tokenSpan(node, position, cuts.get(node.id)));
+    return group;
   }
 
   function tokenSpan(node, position, cut) {
@@ -43,6 +74,78 @@ function makeStrip(store) {
     readable(token, node.text, node.token_id);
     if (origin === "head") markToken(token, node.origin.head ?? methodOf(node.origin.by).mark);
     return token;
+  }
+
+  // Lays out the pages from `first` to `last` and takes the others away; those that stay are not touched.
+  function lay(first, last) {
+    for (const [page, elements] of drawn.pages) {
+      if (page >= first && page <= last) continue;
+      for (const element of elements) element.remove();
+      drawn.pages.delete(page);
+      if (page < drawn.promptPages) for (let i = page * PAGE_TOKENS; i < (page + 1) * PAGE_TOKENS; i++) drawn.tokens.delete(i);
+    }
+    let next = behind;
+    for (let page = last; page >= first; page--) {
+      const known = drawn.pages.get(page);
+      const elements = known || elementsOf(page);
+      if (!known) {
+        drawn.pages.set(page, elements);
+        next.before(...elements);
+      }
+      next = elements[0] || next;
+    }
+    Object.assign(drawn, { first, last });
+  }
+
+  // The steps that have come since, on the last page that is laid out and on new ones.
+  function grow() {
+    const { steps } = drawn.trace;
+    for (; drawn.steps < steps.length; drawn.steps++) {
+      const step = steps[drawn.steps];
+      for (const { origin } of emittedNodes(step)) {
+        drawn.heads = Math.max(drawn.heads, origin.head ?? 0);
+        drawn.drafter = origin.by || drawn.drafter;
+      }
+      const page = drawn.pages.get(pageOf(drawn.steps));
+      if (!page || page.length !== drawn.steps % PAGE_STEPS) continue;
+      page.push(groupOf(step, drawn.steps));
+      behind.before(page.at(-1));
+    }
+  }
+
+  // Which pages to lay out for a step: all of them where they are few, else those around it.
+  function around(position) {
+    const count = pageCount();
+    if (count <= WHOLE_PAGES) return [0, count - 1];
+    const page = pageOf(position);
+    const [top, end] = [page - drawn.first, drawn.last - page];
+    const roomy = (top > 1 || (top >= 0 && drawn.first === 0)) && (end > 1 || (end >= 0 && drawn.last === count - 1));
+    if (roomy && drawn.last - drawn.first === PAGES - 1) return [drawn.first, drawn.last];
+    const first = Math.max(0, Math.min(count - PAGES, page - PAGES / 2));
+    return [first, first + PAGES - 1];
+  }
+
+  // The text goes on; what is in sight stays where it is.
+  function turn(by) {
+    const first = Math.max(0, Math.min(pageCount() - PAGES, drawn.first + by));
+    if (first === drawn.first) return;
+    const staying = drawn.pages.get(by < 0 ? drawn.first : drawn.last)[0];
+    const place = staying.offsetTop - box.scrollTop;
+    lay(first, first + PAGES - 1);
+    tellMore();
+    box.scrollTop = staying.offsetTop - place;
+  }
+
+  function tellMore() {
+    const { tokens } = sumsOf(drawn.trace);
+    const prompt = drawn.pieces.length;
+    const tokensBefore = (page) => (page <= drawn.promptPages ? Math.min(prompt, page * PAGE_TOKENS)
+      : prompt + tokens[Math.min(drawn.trace.steps.length, (page - drawn.promptPages) * PAGE_STEPS)]);
+    const counts = [tokensBefore(drawn.first), prompt + tokens[tokens.length - 1] - tokensBefore(drawn.last + 1)];
+    before.hidden = drawn.first === 0;
+    behind.hidden = drawn.last >= pageCount() - 1;
+    before.textContent = say`${plural(counts[0], "token")} before`;
+    behind.textContent = say`${plural(counts[1], "token")} more`;
   }
 
   function drawLegend() {
@@ -58,46 +161,54 @@ function makeStrip(store) {
 
   function draw(scene, changed, afterwards) {
     const { trace, index, lit } = scene;
-    if (trace !== drawn.trace) restart(trace);
+    const fresh = trace !== drawn.trace;
+    if (fresh) restart(trace);
     const { heads, drafter } = drawn;
-    while (drawn.groups.length < trace.steps.length) append(trace.steps[drawn.groups.length], drawn.groups.length);
+    grow();
     if (heads !== drawn.heads || drafter !== drawn.drafter) drawLegend();
+    const moved = fresh || index !== drawn.at;
+    if (moved || pageCount() <= WHOLE_PAGES) lay(...around(index));
     markUpTo(index);
+    tellMore();
+    tools.draw(trace, pageCount() > WHOLE_PAGES);
     if (drawn.lit) drawn.lit.classList.remove("lit");
     drawn.lit = null;
-    const current = drawn.groups[index];
+    const current = groupAt(index);
     if (!current) return;
     const chosen = lit === null ? null : current.querySelector(`[data-node="${lit}"]`);
     if (chosen) (drawn.lit = chosen).classList.add("lit");
     markSources(scene);
-    if (changed.has("index") || changed.has("trace") || changed.has("revision")) afterwards.push(() => showGroup(current));
+    if (moved || changed.has("trace") || changed.has("revision")) afterwards.push(() => showGroup(current));
   }
 
   // The tokens that the guess in question, and those it hangs on, were copied from.
   function markSources(scene) {
     for (const token of drawn.sources) token.classList.remove("source");
-    drawn.sources = sourcesOf(scene.step, scene.explained).map(tokenAt).filter(Boolean);
+    drawn.sources = scene.step ? sourcesOf(scene.step, scene.explained).map(tokenAt).filter(Boolean) : [];
     for (const token of drawn.sources) token.classList.add("source");
   }
 
+  // The element of a token of the text, where it is laid out.
   function tokenAt(place) {
     const { prompt } = drawn.trace;
-    let left = place - ((prompt && prompt.token_ids) || []).length;
-    if (left < 0) return drawn.prompt[place];
-    for (const { children } of drawn.groups) {
-      if (left < children.length) return children[left];
-      left -= children.length;
-    }
-    return undefined;
+    const left = place - ((prompt && prompt.token_ids) || []).length;
+    if (left < 0) return drawn.tokens.get(place);
+    const { tokens } = sumsOf(drawn.trace);
+    const position = placeIn(tokens, left);
+    const group = groupAt(position);
+    return group && group.children[left - tokens[position]];
   }
 
-  // Only what lies between the step shown before and this one changes.
+  // Only what lies between the step shown before and this one changes, where it is laid out.
   function markUpTo(index) {
-    const { at, groups } = drawn;
-    const [from, to] = [Math.min(at, index), Math.max(at, index)];
-    for (let i = Math.max(0, from); i <= to && i < groups.length; i++) {
-      groups[i].classList.toggle("later", i > index);
-      groups[i].classList.toggle("current", i === index);
+    const { at, first, last, promptPages } = drawn;
+    const from = Math.max(0, Math.min(at, index), (first - promptPages) * PAGE_STEPS);
+    const to = Math.min(Math.max(at, index), (last + 1 - promptPages) * PAGE_STEPS - 1);
+    for (let i = from; i <= to; i++) {
+      const group = groupAt(i);
+      if (!group) continue;
+      group.classList.toggle("later", i > index);
+      group.classList.toggle("current", i === index);
     }
     drawn.at = index;
   }
@@ -114,16 +225,17 @@ function makeStrip(store) {
   return { card, draw };
 }
 
-// A prompt's tokens, each in an element of its own; none where the trace does not say what each of them is.
-function promptTokens(prompt) {
+// A prompt's tokens as texts; none where the trace does not say what each of them is.
+function promptPieces(prompt) {
   const { text = "", texts = [] } = prompt || {};
-  if (!texts.length || texts.join("") !== text) return [];
-  return texts.map((piece) => {
-    const token = html("span");
-    readable(token, piece);
-    if (!token.childNodes.length) token.append(piece); // blanks between words
-    return token;
-  });
+  return texts.length && texts.join("") === text ? texts : [];
+}
+
+function promptToken(piece) {
+  const token = html("span");
+  readable(token, piece);
+  if (!token.childNodes.length) token.append(piece); // blanks between words
+  return token;
 }
 
 // Places in the text where the tokens stand that a node and its ancestors were copied from.

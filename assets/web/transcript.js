@@ -75,7 +75,8 @@ function row({ role, pieces, read, figures }) {
 function write(words, pieces) {
   for (const { text, drafted } of pieces) {
     // What a reply begins with parts it from the question before, which its own box does here.
-    const shown = words.textContent ? text : text.trimStart();
+    const shown = words.begun ? text : text.trimStart();
+    words.begun ||= shown !== "";
     words.append(drafted ? html("span", { class: "talk-drafted" }, shown) : shown);
   }
 }

@@ -2,7 +2,9 @@
 
 const STEP_MS = 900; // at speed 1
 const PHASE_MS = 2400; // there is a sentence to read
+const AWAITING_MS = 50; // between two looks whether a step's details have come
 const THUMB = 18; // width of the scrubber's thumb in view.css
+const LEAST_PITCH = 2.2; // pixels from one bar to the next
 const ICONS = {
   first: "M3 3h2v10H3zM13 3v10L6 8z", prev: "M11 3v10L4 8z", play: "M4 2.5v11L13.5 8z",
   pause: "M4 3h3v10H4zM9 3h3v10H9z", next: "M5 3v10l7-5z", last: "M11 3h2v10h-2zM3 3v10l7-5z",
@@ -25,7 +27,7 @@ function makeTransport(store, phases) {
   const counter = html("span", { class: "mdv-counter", "data-role": "counter" });
   const summary = html("p", { class: "mdv-summary", role: "status", "aria-live": "polite", "data-role": "summary" });
   const reason = html("p", { class: "mdv-failure", role: "alert", hidden: true, "data-role": "failure" });
-  const scrub = html("div", { class: "mdv-scrub", title: say`Height = tokens kept by the step` }, ticks, range);
+  const scrub = html("div", { class: "mdv-scrub" }, ticks, range);
   const card = html("section", { class: "mdv-card mdv-area-transport", "aria-label": say`Steps` },
     html("div", { class: "mdv-row" }, html("div", { class: "mdv-controls" }, ...buttons), scrub, counter, speed), summary, reason);
   let timer = null;
@@ -33,7 +35,7 @@ function makeTransport(store, phases) {
 
   range.addEventListener("input", () => jump(Number(range.value)));
   speed.addEventListener("change", () => store.set({ speed: Number(speed.value) }));
-  const room = widthKept(scrub, () => latest && latest.step && paintTicks(latest));
+  const room = widthKept(scrub, () => latest && (latest.step || latest.brief) && paintTicks(latest));
 
   function jump(index) {
     store.set({ playing: false });
@@ -49,6 +51,10 @@ function makeTransport(store, phases) {
   function advance() {
     timer = null;
     if (!state.playing || !state.trace || !card.isConnected) return;
+    if (isBrief(state.trace.steps[state.index]) && !state.lost) {
+      timer = setTimeout(advance, AWAITING_MS); // for its tree
+      return;
+    }
     if (state.phase) phases.move(1);
     else if (state.index < lastIndex()) store.goto(state.index + 1);
     if (atEnd()) store.set({ playing: false });
@@ -63,6 +69,7 @@ function makeTransport(store, phases) {
     latest = scene;
     const total = scene.trace.steps.length;
     const { playing, index, live, follow } = scene.state;
+    const shown = scene.step || scene.brief;
     if (playing && timer === null) timer = setTimeout(advance, pace());
     if (!playing && timer !== null) timer = void clearTimeout(timer) ?? null;
     play.replaceChildren(icon(ICONS[playing ? "pause" : "play"]));
@@ -70,17 +77,18 @@ function makeTransport(store, phases) {
     range.max = Math.max(0, total - 1);
     range.value = index;
     range.disabled = total < 2;
+    counter.classList.toggle("is-long", total > 999);
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
     // A reader of the screen hears single moves, not every step of a running film.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
     const { failure } = scene.state;
-    if (scene.step) summary.textContent = summarise(scene);
+    if (shown) summary.textContent = summarise(scene);
     else summary.textContent = live ? say`Waiting for the first step …` : failure ? say`No step was made.` : say`This run has no steps.`;
     reason.textContent = LANGUAGE.tell(failure);
     reason.hidden = !failure;
     for (const button of buttons) button.disabled = total === 0;
-    if (scene.step) {
-      range.setAttribute("aria-valuetext", say`step ${index + 1} of ${total}, ${plural(scene.step.emitted.length, "token")} kept`);
+    if (shown) {
+      range.setAttribute("aria-valuetext", say`step ${index + 1} of ${total}, ${plural(shown.emitted.length, "token")} kept`);
       paintTicks(scene);
     } else {
       range.removeAttribute("aria-valuetext");
@@ -96,18 +104,23 @@ function makeTransport(store, phases) {
     Object.assign(ticks.style, { width: width + "px", height: height + "px" });
     const pen = ticks.getContext("2d");
     pen.scale(ratio, ratio);
-    const most = Math.max(2, ...steps.map((step) => step.emitted.length));
-    const pitch = (width - THUMB) / Math.max(1, steps.length - 1);
+    const { tokens, most } = sumsOf({ steps });
+    // Of a long run a bar stands for several steps and is as high as their mean.
+    const together = Math.max(1, Math.ceil(steps.length / Math.max(1, Math.floor((width - THUMB) / LEAST_PITCH))));
+    const pitch = ((width - THUMB) * together) / Math.max(1, steps.length - 1);
     const bar = Math.max(1.5, Math.min(14, pitch * 0.66));
-    steps.forEach((step, i) => {
-      const tall = Math.max(3, (step.emitted.length / most) * (height - 4));
-      const x = steps.length === 1 ? width / 2 : THUMB / 2 + i * pitch;
-      const name = i === index ? "select" : i < index ? "accept" : "tick";
+    scrub.title = together === 1 ? say`Height = tokens kept by the step` : say`Height = mean of the tokens kept by ${together} steps`;
+    for (let i = 0; i < steps.length; i += together) {
+      const end = Math.min(steps.length, i + together);
+      const mean = (tokens[end] - tokens[i]) / (end - i);
+      const tall = Math.max(3, (mean / Math.max(2, most)) * (height - 4));
+      const x = steps.length === 1 ? width / 2 : THUMB / 2 + (i / together) * pitch;
+      const name = i <= index && index < end ? "select" : i < index ? "accept" : "tick";
       pen.fillStyle = ink(name);
       pen.beginPath();
       pen.roundRect(x - bar / 2, height - tall, bar, tall, Math.min(2, bar / 3));
       pen.fill();
-    });
+    }
   }
 
   return { card, draw, jump, toggle, lastIndex };

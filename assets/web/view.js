@@ -60,6 +60,9 @@ function buildParts(host, store, uid, { lecture, whole }) {
   const former = html("p", { class: "mdv-former", role: "status" });
   const grid = html("div", { class: "mdv-grid" }, strip.card, transport.card, phases.card, banner.card,
     tree.card, inspector.card, mask.card, kv.card, counters.card, worth.card);
+  // Stands for tree, mask and reason of a step whose details are not here.
+  const away = html("p", { class: "mdv-away", role: "status", hidden: true });
+  tree.card.querySelector("header").after(away);
   const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, grid);
   if (lecture) {
     const help = makeHelp(root);
@@ -68,6 +71,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   }
   let scene = null;
   let ink = null; // colours of the theme for the canvases
+  let missed = new Set(); // changes since the last step that was drawn with its details
   let left = new Set(); // changes that mask, cache and reason have not drawn
   let rested = { at: -MOST_REST_MS, cost: 0 }; // when that was drawn, and how long it took
   let waiting = false;
@@ -88,14 +92,19 @@ function buildParts(host, store, uid, { lecture, whole }) {
     if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
-    root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step);
-    root.classList.toggle("is-hypothetical", Boolean(scene.hypothetical));
+    root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step && !scene.brief);
+    if (!scene.brief) root.classList.toggle("is-hypothetical", Boolean(scene.hypothetical));
     root.classList.toggle("is-live", scene.state.live);
     former.textContent = formerWords(scene.state);
     root.classList.toggle("is-former", former.textContent !== "");
-    root.dataset.step = scene.step ? scene.index : "";
-    root.dataset.phase = scene.phase || "whole";
+    root.dataset.step = scene.step || scene.brief ? scene.index : "";
+    if (!scene.brief) root.dataset.phase = scene.phase || "whole";
+    tellAway();
     if (!scene.trace) return;
+    store.windows.look(scene.index);
+    if (scene.brief) return drawBrief(changed);
+    for (const name of missed) changed.add(name);
+    missed = new Set();
     const lightOnly = [...changed].every((name) => POINTING.includes(name));
     if (!lightOnly) {
       drawBadges(badges, scene);
@@ -112,6 +121,24 @@ function buildParts(host, store, uid, { lecture, whole }) {
     for (const act of afterwards) act();
   }
 
+  // Text and counters at once; everything else stays until the details have come.
+  function drawBrief(changed) {
+    for (const name of changed) missed.add(name);
+    drawBadges(badges, scene);
+    transport.draw(scene);
+    counters.draw(scene);
+    const afterwards = [];
+    strip.draw(scene, changed, afterwards);
+    for (const act of afterwards) act();
+  }
+
+  function tellAway() {
+    const { lost } = scene.state;
+    root.dataset.details = !scene.brief ? "here" : lost ? "lost" : "away";
+    away.hidden = !scene.brief;
+    if (scene.brief) away.textContent = lost || say`The details of step ${scene.index + 1} are on their way …`;
+  }
+
   const mayWait = ({ live, follow }, changed) => live && follow && [...changed].every((name) => STREAMED.includes(name));
 
   function restSoon() {
@@ -120,7 +147,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     const pause = Math.min(MOST_REST_MS, rested.cost / REST_SHARE);
     setTimeout(() => requestAnimationFrame(() => {
       waiting = false;
-      if (!left.size || !root.isConnected) return; // drawn meanwhile
+      if (!left.size || !root.isConnected || scene.brief) return; // drawn meanwhile, or with the details that are on their way
       const afterwards = [];
       drawRest(afterwards);
       for (const act of afterwards) act();

@@ -10,9 +10,10 @@ from medusa_core.replay.methods import drafter_colours, methods_script
 
 WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SCRIPTS = (
-    "language", "dom", "text", "unpack", "judge", "heat", "settings", "explain", "phases", "store", "links",
-    "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip", "bar_curve", "alternatives", "inspector",
-    "phase_panel", "transport", "worth", "counters", "keyboard", "lecture", "help", "view",
+    "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
+    "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
+    "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
+    "lecture", "help", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
     "share/menu",
 )  # fmt: skip

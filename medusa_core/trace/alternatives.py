@@ -123,3 +123,12 @@ def _in_chains(heats: set[float]) -> list[float]:
             chains.append(each)
             each /= 2
     return chains
+
+
+def significant_all(values: torch.Tensor, digits: int) -> list[float]:
+    """As `packed.significant`, for many values above or below 0."""
+    values = values.double().cpu()
+    power = (digits - 1 - values.abs().clamp(min=1e-300).log10().floor()).clamp(max=300)
+    scale = torch.pow(10.0, power.abs())
+    shifted = torch.where(power >= 0, (values * scale).round() / scale, (values / scale).round() * scale)
+    return shifted.tolist()

@@ -20,9 +20,15 @@ from medusa_core.acceptance.verdict import Verdict, alive_nodes
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters import drafter_settings
-from medusa_core.engine import Engine, EngineInfo
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.trace.alternatives import TEMPERATURES, Answers, answers, recorded_rows
+from medusa_core.trace.alternatives import (
+    TEMPERATURES,
+    Answers,
+    answers,
+    recorded_rows,
+    significant_all,
+)
 from medusa_core.trace.format import ModelTrace
 from medusa_core.trace.packed import (
     HIGHEST,
@@ -31,18 +37,20 @@ from medusa_core.trace.packed import (
     Record,
     Tables,
     by_parent,
-    compact,
     packed,
+    seen_rows,
     significant,
     unpacked,
 )
 from medusa_core.trace.penalised import Penalised, PenalisedChoices
+from medusa_core.trace.run_record import RunRecord
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.tree import Topology
 
 # Steps whose numbers are computed together, which costs less than one by one, and the logits kept for them.
 TOGETHER = 16
 MOST_LOGITS = 1 << 23
+MOST_SHAPES = 1000  # remembered, with the end of the path: a drafter may make a new tree in every step
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,7 @@ class _Kept:
     finished: bool
     ms: PhaseTimes
     logits: torch.Tensor
+    drafter_rows: Sequence[tuple[int, int]] | None
     penalised: list[Penalised]
 
 
@@ -91,13 +100,12 @@ class TraceBuilder:
         self._texts: dict[int, int] = {}  # places of tokens
         self._tables = Tables()
         self._kept: list[_Kept] = []
-        self._steps: list[Record] = []
-        self._told = 0  # steps that `news` has given
+        self._news: list[Record] | None = None  # steps for a reader that follows, which it was not given yet
         self._summary = engine.summary(config)
         self._penalised = PenalisedChoices(prompt, config.penalty_window)
         tree = engine.fixed_tree(config)
         self._header: Record = {
-            "model": _model_record(engine.info),
+            "model": {name: getattr(engine.info, name) for name in ModelTrace.model_fields},
             "config": {
                 "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
                 "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
@@ -119,6 +127,7 @@ class TraceBuilder:
             },
             "temperatures": list(TEMPERATURES),
         }
+        self.record = RunRecord(self._header, self._tables)
 
     @property
     def text(self) -> str:
@@ -126,7 +135,8 @@ class TraceBuilder:
         return self._summary.text
 
     def begin(self) -> Record:
-        """The record of a trace without steps and output, for a reader that follows a live run."""
+        """The record of a trace without steps and output, for a reader that follows a live run by `news`."""
+        self._news = []
         return {"schema_version": UNPACKED_VERSION, **self._header, "steps": []}
 
     def add(self, step: Step) -> None:
@@ -147,6 +157,7 @@ class TraceBuilder:
                 finished=step.finish_reason is not None,
                 ms=step.ms,
                 logits=logits,
+                drafter_rows=step.tree.drafter_rows,
                 penalised=self._penalised.of(step, logits, rows.nodes, rows.index),
             )
         )
@@ -154,15 +165,20 @@ class TraceBuilder:
             self._compute()
 
     def news(self) -> Record:
-        """Steps and entries of the tables since the last call, in the compact form."""
+        """Steps and entries of the tables since `begin` or the last call, in the compact form."""
         self._compute()
-        told, self._told = self._told, len(self._steps)
-        return {**self._tables.grown(), "steps": self._steps[told:]}
+        steps, self._news = self._news or [], []
+        return {**self._tables.grown(), "steps": steps}
+
+    def ended(self) -> RunRecord:
+        """The whole run. One that was broken off finishes as "cancelled"."""
+        self._compute()
+        self.record.output = self.output()
+        return self.record
 
     def packed(self) -> Record:
-        """The whole RunTrace in the compact form. A run that was broken off finishes as "cancelled"."""
-        self._compute()
-        return compact(self._header, self._tables.whole(), self._steps, self.output())
+        """The whole RunTrace in the compact form."""
+        return self.ended().packed()
 
     def finish(self) -> Record:
         """The whole RunTrace as a dictionary."""
@@ -188,6 +204,8 @@ class TraceBuilder:
             places = {node: place for place, node in enumerate(nodes)}
             index = torch.tensor(nodes, device=step.logits.device)
             found = _Rows(nodes, index, [places[parent] for parent in shape.parents[1:]])
+            if len(self._rows) >= MOST_SHAPES:
+                self._rows.clear()
             self._rows[shape.number, path[-1]] = found
         return found
 
@@ -209,7 +227,10 @@ class TraceBuilder:
         found = answers(torch.cat([step.logits for step in kept]), self._config.temperature, *whole[:2])
         node_p = torch.empty_like(found.node_p).scatter_(0, whole[2].to(found.node_p.device), found.node_p)
         numbers = _Numbers(found, node_p, torch.cat([step.draft_logp for step in kept]).exp())
-        self._steps += [self._record(step, numbers) for step in kept]
+        records = [self._record(step, numbers) for step in kept]
+        self.record.steps.add(records)
+        if self._news is not None:
+            self._news += records
 
     def _record(self, step: _Kept, numbers: _Numbers) -> Record:
         shape, verdict, ms = step.shape, step.verdict, step.ms
@@ -241,6 +262,7 @@ class TraceBuilder:
                 "tokens": [self._token(token) for token in after["tokens"]],
                 **self._penalised_record(step),
             },
+            **seen_rows(step.drafter_rows),
         }
 
     def _penalised_record(self, step: _Kept) -> Record:
@@ -258,8 +280,8 @@ class _Numbers:
 
     def __init__(self, found: Answers, node_p: torch.Tensor, draft_p: torch.Tensor) -> None:
         """``node_p`` of all nodes but the roots, ``draft_p`` of all nodes."""
-        self._draft_p, self._p = iter(_significant(draft_p, 6)), iter(_significant(node_p, 6))
-        self._entropy = iter(_significant(found.own_entropy, 6))
+        self._draft_p, self._p = iter(significant_all(draft_p, 6)), iter(significant_all(node_p, 6))
+        self._entropy = iter(significant_all(found.own_entropy, 6))
         heights = -found.p.log().clamp(min=-HIGHEST / PARTS)
         columns = {"tokens": found.tokens}
         for name, values in (("heights", heights), ("log_z", found.log_z), ("entropy", found.entropy)):
@@ -280,15 +302,6 @@ class _Numbers:
             [None, *(entropy[judge] for judge in rows.judges)],
             {"nodes": rows.nodes, **after},
         )
-
-
-def _significant(values: torch.Tensor, digits: int) -> list[float]:
-    """As `significant`, for many values above or below 0."""
-    values = values.double().cpu()
-    power = (digits - 1 - values.abs().clamp(min=1e-300).log10().floor()).clamp(max=300)
-    scale = torch.pow(10.0, power.abs())
-    shifted = torch.where(power >= 0, (values * scale).round() / scale, (values / scale).round() * scale)
-    return shifted.tolist()
 
 
 def _reasons(parents: Sequence[int], verdict: Verdict) -> list[str]:
@@ -322,10 +335,6 @@ def write_trace(trace: Record, path: Path) -> None:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
-
-
-def _model_record(info: EngineInfo) -> Record:
-    return {name: getattr(info, name) for name in ModelTrace.model_fields}
 
 
 def _logits_settings(config: GenerationConfig) -> Record:

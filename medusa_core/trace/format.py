@@ -141,6 +141,21 @@ class StepTrace(Record):
     emitted: list[Count]
     bonus: BonusTrace | None
     ms: MillisecondsTrace
+    # For a drafter that reads a part of the target's cache: the rows that at least one of its layers saw, as
+    # rising ranges [start, end). Missing where it reads all rows or none.
+    drafter_rows: list[list[Count]] | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _rows_are_ranges(self) -> StepTrace:
+        at = 0
+        for each in self.drafter_rows or ():
+            if len(each) != 2 or not at <= each[0] < each[1] <= self.cache_length:
+                raise ValueError(
+                    f"drafter_rows of step {self.index} has {each} behind row {at}: ranges [start, end) rise "
+                    f"and end within the {self.cache_length} cached rows"
+                )
+            at = each[1]
+        return self
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> StepTrace:

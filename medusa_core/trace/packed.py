@@ -9,6 +9,7 @@ shapes   {"parents", "origins"} of each tree, -1 for the root's parent, origins 
 reasons  the reasons why nodes were kept or not
 steps    {"length": cache_length, "shape", "tokens": [N], "draft_p": [N], "p": [N], "entropy", "threshold",
          "passes": "110…", "reasons": [N], "path", "emitted": how many, "bonus": token or null, "ms", "after"}
+         and "drafter_rows" as in the records, where a step has them
 after    of a step: the recorded "nodes" and, one behind the other, the model's likeliest "tokens", their
          "heights" −ln p, "log_z" and "entropy", these three in ten-thousandths; "penalised", only where
          there is one, [row, token, copies] of each place where the penalty put another token first
@@ -33,6 +34,7 @@ ORIGIN = ("by", "head", "rank", "label", "note", "back")  # the last one is left
 PARTS = 10_000  # of one, in the numbers of "after"
 HIGHEST = 80 * PARTS  # of −ln p: a smaller p is as good as 0
 SMALLEST = math.exp(-HIGHEST / PARTS)
+ENTRY_BYTES, NUMBER_BYTES = 300, 20  # about what a table takes for an entry, and for each part of its key
 MOST_CHARACTERS = 2_000  # of a token's text: a small file must not become a huge record
 
 Record = dict[str, Any]
@@ -45,6 +47,7 @@ class Tables:
         self._places: dict[str, dict[Any, int]] = {name: {} for name in TABLES}
         self._entries: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._told = dict.fromkeys(TABLES, 0)
+        self.size = 0  # about what they take
 
     def place(self, table: str, key: Any, entry: Any) -> int:
         """The place of what ``key`` stands for, in ``table``; ``entry`` is how the file holds it."""
@@ -52,6 +55,7 @@ class Tables:
         if (found := places.get(key)) is None:
             found = places[key] = len(places)
             self._entries[table].append(entry)
+            self.size += ENTRY_BYTES + NUMBER_BYTES * (len(key) if isinstance(key, tuple) else 1)
         return found
 
     def token(self, token: int, text: str) -> int:
@@ -118,7 +122,13 @@ def packed_step(step: Record, tables: Tables) -> Record:
             "entropy": [round(value * PARTS) for row in after for value in row["entropy"]],
             **_packed_penalised(after, tables),
         },
+        **seen_rows(step.get("drafter_rows")),
     }
+
+
+def seen_rows(ranges: Sequence[Sequence[int]] | None) -> Record:
+    """The field of a step for the cache rows that its drafter saw; none where nothing was said of them."""
+    return {} if ranges is None else {"drafter_rows": [list(each) for each in ranges]}
 
 
 def _packed_penalised(after: Sequence[Record], tables: Tables) -> Record:
@@ -205,6 +215,7 @@ def _unpacked_step(index: int, step: Record, tables: Record) -> Record:
         "emitted": [nodes[node]["token_id"] for node in path[: _place(step["emitted"])]],
         "bonus": None if bonus is None else dict(zip(TOKEN, tokens[_place(bonus)], strict=True)),
         "ms": dict(zip(PHASES, step["ms"], strict=True)),
+        **seen_rows(step.get("drafter_rows")),
     }
 
 

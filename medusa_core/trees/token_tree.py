@@ -22,7 +22,9 @@ class TokenTree:
 
     tokens [N] on the device · parents, depths and origins as host lists · mask bool [N, N] on the device ·
     draft_logp [N] on the device, the drafter's log-probability of each token, 0 for the root ·
-    draft_probs [N, V] for a drafter that samples: the distribution a node's children were drawn from.
+    draft_probs [N, V] for a drafter that samples: the distribution a node's children were drawn from ·
+    drafter_rows, for a drafter that reads a part of the target's cache: which rows at least one of its layers
+    saw, as rising ranges [start, end).
     """
 
     tokens: torch.Tensor
@@ -32,6 +34,7 @@ class TokenTree:
     mask: torch.Tensor
     draft_logp: torch.Tensor
     draft_probs: torch.Tensor | None = None
+    drafter_rows: Sequence[tuple[int, int]] | None = None
 
     @classmethod
     def from_lists(

@@ -216,7 +216,7 @@ def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, o
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices([[0], [1]])
     )
     name = session.add_engine("my <b>heads</b>", engine)
-    with Page(session.channel) as demo:
+    with Page(session.channel, session.kept_runs) as demo:
         selection = gr.State(Selection())
         take = gr.Button("take", elem_id="take")
         decode.build(session, selection, [])

@@ -58,6 +58,7 @@ def test_what_differs_between_siblings_comes_back(engine):
 def test_news_are_the_steps_in_their_order_each_once(engine):
     config = GenerationConfig.of(tree="cartesian-4x2x2", max_new_tokens=40)
     builder, told = TraceBuilder(engine, config, tiny.PROMPT), []
+    builder.begin()
     for number, step in enumerate(engine.stream(tiny.PROMPT, config)):
         builder.add(step)
         if number % 3 == 2:

@@ -10,8 +10,6 @@ browser's painting of it. The first picture is that of the app as it is shipped,
 
 from __future__ import annotations
 
-import copy
-import itertools
 import json
 import shutil
 import sys
@@ -24,6 +22,7 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from long_trace import repeated  # noqa: E402
 from page_messages import step_messages  # noqa: E402
 
 from medusa_core.config import LoadConfig  # noqa: E402
@@ -111,12 +110,7 @@ FIRST_PICTURE = """() => {
 def long_trace() -> dict:
     """The recorded run with the largest tree, its steps repeated."""
     trace = max((each.trace for each in recordings()), key=lambda trace: len(trace["steps"][0]["nodes"]))
-    steps, length = [], trace["steps"][0]["cache_length"]
-    full = [step for step in trace["steps"] if step["bonus"]]
-    for index, step in enumerate(itertools.islice(itertools.cycle(full), STEPS)):
-        steps.append({**copy.deepcopy(step), "index": index, "cache_length": length})
-        length += len(step["path"])
-    return {**trace, "steps": steps}
+    return repeated(trace, STEPS)
 
 
 def percentile(times: list[float], share: float) -> float:

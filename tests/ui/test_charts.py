@@ -39,14 +39,14 @@ def test_accepted_lengths_add_up_to_the_tokens(trace):
 
 
 def test_phases_add_up_to_the_total(trace):
-    columns = charts.phase_columns(trace["steps"])
+    columns = charts.phase_columns([step["ms"] for step in trace["steps"]])
     for i, step in enumerate(trace["steps"]):
         assert sum(column[i] for column in columns.values()) == pytest.approx(step["ms"]["total"])
     assert all(value >= 0 for column in columns.values() for value in column)
 
 
 def test_missing_phases_count_as_nothing():
-    columns = charts.phase_columns([{"ms": {"verify": 3.0, "total": 5.0}}])
+    columns = charts.phase_columns([{"verify": 3.0, "total": 5.0}])
     assert columns == {"propose": [0.0], "verify": [3.0], "accept": [0.0], "commit": [0.0], "other": [2.0]}
 
 
@@ -91,3 +91,19 @@ def test_rows_are_called_heads_only_where_the_drafter_has_some(trace):
             node["origin"]["head"] = None
     by_depth, by_rank = charts.all_charts(trace)[2:]
     assert list(by_depth.data[0].x) == list(by_rank.data[0].y) == ["depth 1", "depth 2", "depth 3"]
+
+
+def test_charts_of_thousands_of_steps_are_drawn_by_bins(trace):
+    steps = [{**step, "index": i} for i, step in enumerate(trace["steps"] * (9000 // len(trace["steps"])))]
+    long = {**trace, "steps": steps}
+    root, drafts, mean = charts.accepted_lengths(long).data
+    together = -(-len(steps) // 400)
+    assert len(root.y) == len(drafts.y) == -(-len(steps) // together) <= 400
+    assert mean.y[0] == pytest.approx(charts.accepted_lengths(trace).data[2].y[0])
+    kept = [len(step["emitted"]) - 1 for step in steps[:together]]
+    assert drafts.y[0] == pytest.approx(sum(kept) / together)
+    assert drafts.x[0] == pytest.approx((1 + together) / 2)
+    figures = charts.all_charts(long)
+    for figure in figures[:2]:
+        assert f"each bar is the mean of {together} steps" in figure.layout.xaxis.title.text
+    assert sum(len(figure.to_json()) for figure in figures) < 200_000

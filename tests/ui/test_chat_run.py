@@ -23,7 +23,7 @@ from medusa_core.target.model import Target
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import MOST_TURNS, ChatState, Turn
 from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import MAX_PROMPT_CHARACTERS
+from ui.records.settings import LONGEST_RUN, MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag
 from ui.runs.chat import NOT_SENT, chat_notice
 from ui.serving.engine_cache import MOST_ENGINES
@@ -216,7 +216,7 @@ def long_talk(count, characters=1):
         ("hij", {"system": "be nice"}, "has no system prompt"),
         ("hij", {"turns": long_talk(MOST_TURNS).turns}, f"the page keeps {MOST_TURNS}"),
         ("hij", {"turns": long_talk(20, 10_000).turns}, "has 100003 characters, the page keeps 100000"),
-        ("hij", {"settings": {"max_new_tokens": 4096}}, "4096 new tokens asked for"),
+        ("hij", {"settings": {"max_new_tokens": LONGEST_RUN + 1}}, f"{LONGEST_RUN + 1} new tokens asked for"),
         ("hij", {"settings": {"heads": YOURS}}, "no heads of yours"),
     ],
 )  # fmt: skip

@@ -7,48 +7,62 @@ import json
 import random
 
 import pytest
+from trace_factory import make_trace
 
 from medusa_core.errors import MedusaError
+from medusa_core.trace.packed import Tables, packed_step
+from medusa_core.trace.run_record import RunRecord
 from ui.serving.kept_runs import KeptRuns, RunSlot
 
 
-def trace(seed=0, numbers=5000):
-    """A record of about the same packed size whatever the seed."""
+def record(seed=0, tokens=400):
+    """A finished run of about the same packed size whatever the seed."""
     draw = random.Random(seed)
-    return {"seed": seed, "steps": [draw.random() for _ in range(numbers)], "text": "ein Übel \ud800 <b>"}
+    made = make_trace([f"word{draw.random()}" for _ in range(tokens)], seed=seed)
+    tables = Tables()
+    found = RunRecord({name: made[name] for name in ("model", "config", "prompt")}, tables)
+    found.steps.add([packed_step(step, tables) for step in made["steps"]])
+    found.output = made["output"]
+    return found
+
+
+def is_of(trace, run):
+    return trace["output"] == run.output and trace["steps"] == run.trace(after=False)["steps"]
 
 
 def test_a_page_has_its_newest_run_and_no_older_one():
     runs, slot = KeptRuns(), RunSlot()
     assert runs.trace(slot) is None
-    runs.keep(slot, trace(1))
-    size = runs.bytes
-    for seed in range(2, 30):
-        runs.keep(slot, trace(seed))
-    assert runs.trace(slot) == trace(29)
-    assert size * 0.9 < runs.bytes < size * 1.1
+    runs.keep(slot, record(1))
+    size = runs.size
+    for seed in range(2, 6):
+        runs.keep(slot, record(seed))
+    assert is_of(runs.trace(slot), record(5))
+    assert size * 0.9 < runs.size < size * 1.1
     runs.drop(slot)
-    assert runs.bytes == 0
+    assert runs.size == 0
     assert runs.trace(slot) is None
 
 
 def test_all_pages_stay_within_the_bytes_and_the_one_used_longest_ago_is_told():
-    runs = KeptRuns(most_bytes=250_000)
-    slots = [RunSlot() for _ in range(40)]
-    for number, slot in enumerate(slots):
-        runs.keep(slot, trace(number))
-        assert runs.trace(slots[0]) == trace(0)  # used again and again
-        assert runs.bytes <= 250_000
-    assert runs.bytes > 100_000
-    assert runs.trace(slots[-1]) == trace(39)
+    records = [record(seed) for seed in range(8)]
+    most = 5 * records[0].size
+    runs = KeptRuns(most)
+    slots = [RunSlot() for _ in records]
+    for slot, run in zip(slots, records, strict=True):
+        runs.keep(slot, run)
+        assert is_of(runs.trace(slots[0]), records[0])  # used again and again
+        assert runs.size <= most
+    assert runs.size > most / 2
+    assert is_of(runs.trace(slots[-1]), records[-1])
     with pytest.raises(MedusaError, match="gave the memory of this run to others"):
         runs.trace(slots[1])
 
 
 def test_a_run_larger_than_all_memory_is_not_kept():
     runs, slot = KeptRuns(most_bytes=1000), RunSlot()
-    runs.keep(slot, trace())
-    assert runs.bytes == 0
+    runs.keep(slot, record())
+    assert runs.size == 0
     with pytest.raises(MedusaError, match="Run it again"):
         runs.trace(slot)
 
@@ -56,8 +70,38 @@ def test_a_run_larger_than_all_memory_is_not_kept():
 def test_a_page_that_goes_takes_its_run_along():
     runs, slots = KeptRuns(), [RunSlot() for _ in range(5)]
     for number, slot in enumerate(slots):
-        runs.keep(slot, trace(number))
+        runs.keep(slot, record(number), f"key of page {number}")
     del slots[1:], slot
     gc.collect()
-    assert runs.bytes < 2 * len(json.dumps(trace(0)))
-    assert runs.trace(slots[0]) == trace(0)
+    assert runs.size < 2 * record().size
+    assert is_of(runs.trace(slots[0]), record())
+    assert runs.window("key of page 0", 0)
+    with pytest.raises(MedusaError, match="no longer has the details"):
+        runs.window("key of page 1", 0)
+
+
+def test_a_run_that_grows_is_brought_within_the_bytes():
+    first, growing = record(1), record(2)
+    runs, slots = KeptRuns(first.size + growing.size + 1000), [RunSlot(), RunSlot()]
+    runs.keep(slots[0], first)
+    runs.keep(slots[1], growing, "the second page")
+    assert all(runs.trace(slot) for slot in slots)
+    assert runs.trace(slots[0])  # which was used last, but the other one is being made
+    growing.steps.add([{"p": [random.random() for _ in range(1000)]}])
+    runs.grown(slots[1])
+    with pytest.raises(MedusaError, match="gave the memory"):
+        runs.trace(slots[0])
+    assert runs.window("the second page", 0)
+
+
+def test_a_new_run_of_a_page_takes_the_key_of_the_one_before_away():
+    runs, slot = KeptRuns(), RunSlot()
+    runs.keep(slot, record(1), "the first run")
+    runs.drop(slot)
+    for key in ("the first run", "of nobody"):
+        with pytest.raises(MedusaError, match="run it again"):
+            runs.window(key, 0)
+    runs.keep(slot, record(2), "the second run")
+    with pytest.raises(MedusaError, match="no such steps"):
+        runs.window("the second run", 99)
+    assert json.loads(b"".join(runs.texts("the second run")))["output"] == record(2).output

@@ -85,12 +85,12 @@ def test_the_longest_run_leaves_little_behind(site, run):
     press_run(site, "long", run)
     holder = site.page.app.state_holder.session_data
     shared = size_of(holder["open"].config_values) if "open" in holder else 0
-    kept = site.session.kept_runs.bytes
+    kept = site.session.kept_runs.size
     messages, _ = press_run(site, "long", run, **LONGEST)
     sent = sum(len(json.dumps(message)) for message in messages)
     assert sent > 50_000  # it was a long one
     assert size_of(holder["long"].config_values) < shared + MOST_OF_A_PAGE / 2
-    assert 0 < site.session.kept_runs.bytes - kept < MOST_OF_A_PAGE / 2
+    assert 0 < site.session.kept_runs.size - kept < MOST_OF_A_PAGE / 2
     assert len(words_shown(holder["long"])) < 1000  # and not the whole run
 
 
@@ -109,7 +109,7 @@ def test_a_visitor_whose_run_was_dropped_for_others_is_told(site, run, monkeypat
     logs = [message["log"] for message in charts if message["msg"] == "log"]
     assert logs == [GONE]
     assert charts[-1]["success"]
-    assert site.session.kept_runs.bytes <= 100
+    assert site.session.kept_runs.size <= 100
 
 
 def test_a_run_that_failed_leaves_no_charts_of_the_one_before(site, run):
@@ -124,8 +124,8 @@ def test_a_run_that_failed_leaves_no_charts_of_the_one_before(site, run):
 
 def test_a_page_that_is_put_away_takes_its_run_along(site, run):
     press_run(site, "leaving", run)
-    kept = site.session.kept_runs.bytes
+    kept = site.session.kept_runs.size
     state = ref(site.page.app.state_holder.session_data.pop("leaving"))
     gc.collect()
     assert state() is None
-    assert site.session.kept_runs.bytes < kept
+    assert site.session.kept_runs.size < kept

@@ -34,7 +34,7 @@ WRONG = [
     ({"temperature": True}, "not a number"),
     ({"temperature": 2.5}, "temperature is 2.5"),
     ({"temperature": -1}, "temperature is -1"),
-    ({"max_new_tokens": 513}, "the page allows 512"),
+    ({"max_new_tokens": 20_001}, "the page allows 20000"),
     ({"max_new_tokens": 1.5}, "not a whole number"),
     ({"max_new_tokens": 0}, "max_new_tokens is 0"),
     ({"seed": -1}, "seed is -1"),

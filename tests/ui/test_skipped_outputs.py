@@ -10,6 +10,7 @@ import pytest
 from gradio.state_holder import SessionState
 
 from ui.components.text_line import TextLine
+from ui.serving.kept_runs import KeptRuns
 from ui.serving.page import Page
 from ui.serving.page_channel import PageChannel
 
@@ -25,7 +26,7 @@ VALUES = {
 
 @pytest.fixture
 def page():
-    with Page(PageChannel()) as page:
+    with Page(PageChannel(), KeptRuns()) as page:
         outputs = [TextLine(), TextLine(), gr.Textbox(), gr.State()]
         gr.Button().click(lambda: None, None, outputs)
     return page

@@ -14,7 +14,7 @@ from medusa_core.drafters import method, method_names
 from medusa_core.options import option_defaults, option_kinds
 from ui.components.events import QUIET
 from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET, MOST_NODES, PAGE_HIGHEST, RunSettings
+from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, PAGE_HIGHEST, RunSettings
 
 LABELS = {
     "temperature": "Temperature",
@@ -77,10 +77,12 @@ def build_controls(
     rules: Sequence[str],
     selection: gr.State,
     start: Mapping[str, Any] | None = None,
+    most_tokens: int = MOST_TOKENS,
 ) -> Controls:
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
 
-    `start` has values to begin with, by name; the others begin with the engine's defaults.
+    `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
+    those of one run.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -88,7 +90,7 @@ def build_controls(
     begin = {name: start.get(name, default) for name, default in known.items()}
     with gr.Column(elem_classes="settings-column"):
         temperature, epsilon, delta, max_new_tokens = (
-            slider(name, begin[name], elem_classes=mark(name))
+            slider(name, begin[name], most_tokens, elem_classes=mark(name))
             for name in ("temperature", "epsilon", "delta", "max_new_tokens")
         )
     with gr.Column(elem_classes="settings-column"):
@@ -195,13 +197,13 @@ def mark(name: str) -> str:
     return f"setting-{name}"
 
 
-def slider(name: str, value: float, **kwargs: Any) -> gr.Slider:
+def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: Any) -> gr.Slider:
     """A slider for one numeric field of the configuration."""
     field = FIELDS[name]
     high = field.metadata["high"]
     return gr.Slider(
         field.metadata["low"],
-        PAGE_HIGHEST.get(name, high),
+        most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
         value=value,
         step=field.metadata["step"],
         label=LABELS.get(name, name.replace("_", " ").capitalize()),

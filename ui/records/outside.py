@@ -19,7 +19,7 @@ from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
 from medusa_core.options import differing_defaults, option_defaults
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
 
 MOST_LINK_CHARACTERS = 12_000  # of what a link carries: a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *OF_A_RUN)
@@ -58,7 +58,7 @@ def settings_from_outside(values: Mapping[str, Any], selection: Selection | None
     if not 2 <= given["budget"] <= MOST_NODES:
         raise MedusaError(f"budget is {given['budget']}: choose 2 to {MOST_NODES} nodes")
     settings = RunSettings.of({**given, "selection": selection or Selection()})
-    make_config(settings)
+    make_config(settings, LONGEST_RUN)  # what runs with them may allow less
     return settings
 
 

@@ -18,7 +18,8 @@ from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
 MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
-MOST_TOKENS = 512  # of a run in the page: several visitors share one engine
+MOST_TOKENS = 512  # of a run that is made several times, or where visitors share one engine
+LONGEST_RUN = 20_000  # of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW}
 OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p")
 BY_BUDGET = "node budget"
@@ -51,15 +52,17 @@ class RunSettings:
         return cls(**{name: value for name, value in values.items() if name in own}, options=options)
 
 
-def make_config(settings: RunSettings) -> GenerationConfig:
-    """The engine's settings from the page's. Raises MedusaError for values outside their range."""
+def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
+    """The engine's settings from the page's. Raises MedusaError for values outside their range.
+
+    ``most`` are the new tokens that the page allows for such a run.
+    """
     made_here = settings.tree in (BY_BUDGET, YOURS)
     if not made_here and settings.tree not in (AUTO, DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
         raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
     tokens = int(settings.max_new_tokens)
-    if tokens > MOST_TOKENS:
-        raise MedusaError(f"{tokens} new tokens asked for, the page allows {MOST_TOKENS}: lower the number")
+    check_tokens(tokens, most)
     # A slider hands a whole number over as a float.
     options = {
         name: type(default)(settings.options[name])
@@ -79,6 +82,14 @@ def make_config(settings: RunSettings) -> GenerationConfig:
     )
     check_options(config)
     return config
+
+
+def check_tokens(tokens: float, most: float) -> None:
+    """Raises MedusaError for a run of more new tokens than the page allows."""
+    if tokens > most:
+        raise MedusaError(
+            f"{int(tokens)} new tokens asked for, the page allows {int(most)}: lower the number"
+        )
 
 
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from medusa_core.trace.run_record import RunRecord
 
 T = TypeVar("T")
 
@@ -80,12 +83,17 @@ def with_flag_of_run(work: Callable[..., Iterator[T]]) -> Callable[..., Iterator
 
 @dataclass(frozen=True)
 class Update:
-    """One change of the page. None leaves that part as it is; `trace` comes once, with a finished run."""
+    """One change of the page. None leaves that part as it is.
+
+    `trace` comes once, with a finished run; `run_record` at the begin of a run of the linked view, whose
+    steps are added to it, and at its end.
+    """
 
     message: str | None = None
     status: str | None = None
     badge: str | None = None
     trace: dict[str, Any] | None = None
+    run_record: RunRecord | None = field(default=None, compare=False)
     problem: bool = False
 
     def joins(self, later: Update) -> bool:
@@ -100,6 +108,7 @@ class Update:
             status=newest([*(update.status for update in earlier), self.status]),
             badge=newest([*(update.badge for update in earlier), self.badge]),
             trace=newest([*(update.trace for update in earlier), self.trace]),
+            run_record=newest([*(update.run_record for update in earlier), self.run_record]),
         )
 
 

@@ -15,7 +15,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from ui.components.transcript import message_grow, message_show
 from ui.records.conversation import ChatState, Turn, check_message
-from ui.records.settings import RunSettings, make_config
+from ui.records.settings import LONGEST_RUN, RunSettings, make_config
 from ui.records.updates import StopFlag, Update, newest, several
 from ui.records.words import Words, amount, joined
 from ui.runs.decode import ViewRequest, shown_steps
@@ -69,7 +69,7 @@ class ChatRequest(ViewRequest):
     def most_tokens(self) -> float:
         """Raises MedusaError for a message or settings beyond the page's limits."""
         check_message(self.text, self.state)
-        return make_config(self.settings).max_new_tokens
+        return make_config(self.settings, LONGEST_RUN).max_new_tokens
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """The reply; the last update has its trace and the new conversation."""

@@ -16,7 +16,7 @@ from ui.components.decode_view import (
     message_end,
     message_steps,
 )
-from ui.records.settings import RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs.ready import SettingsRequest, ready
@@ -33,6 +33,10 @@ SLOWED = 0.2  # the share of a run's time from which on its status says that sho
 class ViewRequest(SettingsRequest):
     """A request whose run is shown in the linked view."""
 
+    def longest_run(self) -> float:
+        """Tokens that are asked for."""
+        return self.settings.max_new_tokens
+
     def broken_off(self, update: Update) -> Update:
         """The view ends with the last words; a trace without steps takes an earlier run's charts away."""
         return replace(update, message=message_broken(update.status or ""), trace={"steps": []})
@@ -48,7 +52,7 @@ class DecodeRequest(ViewRequest):
     def most_tokens(self) -> float:
         """Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
-        return make_config(self.settings).max_new_tokens
+        return make_config(self.settings, LONGEST_RUN).max_new_tokens
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """A begin, a step each and an end message; the last update has the trace."""
@@ -75,7 +79,7 @@ def shown_steps(
     tokens, computed, shown = 0, 0.0, 0.0
     started = told = perf_counter()
     builder = TraceBuilder(engine, config, ids)
-    yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…")
+    yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…", run_record=builder.record)
     with closing(steps):
         for step in steps:
             arrived = perf_counter()
@@ -93,9 +97,11 @@ def shown_steps(
             shown += perf_counter() - arrived
             if flag.stopped:
                 break
-    trace = builder.finish()
+    record = builder.ended()
+    trace = record.trace()
     words = summary(trace, perf_counter() - started, shown)
-    yield Update(message_end(number + 1, run, trace, _beside(engine, config)), words, trace=trace)
+    end = message_end(number + 1, run, trace, _beside(engine, config))
+    yield Update(end, words, trace=trace, run_record=record)
 
 
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:

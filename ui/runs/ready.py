@@ -11,7 +11,7 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import BY_BUDGET, RunSettings, make_config, own_tree
+from ui.records.settings import BY_BUDGET, LONGEST_RUN, RunSettings, make_config, own_tree
 from ui.records.updates import Update
 from ui.records.words import Words
 from ui.serving.engines import Engines
@@ -36,7 +36,7 @@ def ready(
     engines: Engines, settings: RunSettings
 ) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
     """What the visitor should know while the model loads is yielded. Raises MedusaError."""
-    config = make_config(settings)
+    config = make_config(settings, LONGEST_RUN)  # whether so many are allowed was asked before the run
     engine = yield from engines.ready(settings.selection, settings.heads)
     if config.method not in engine.methods():
         title = method(config.method).title

@@ -1,22 +1,27 @@
-"""The finished runs of the open pages: the newest one of each, and all of them within so many bytes.
+"""The runs of the open pages: the newest one of each, and all of them within so many bytes.
 
-Runs are kept packed, since the dictionaries of a long one take many times the room of their text. The page
-that was not used for longest loses its run first, and a page that has gone takes its own along.
+A run is kept from its first step on, its steps compressed by windows, so that its page needs to hold the
+details of a few windows only and asks for the others. The page that was not used for longest loses its run
+first, and a page that has gone takes its own along.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-import zlib
 from collections import OrderedDict, deque
-from typing import Any
-from weakref import ref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary, ref
 
 from medusa_core.errors import MedusaError
+from ui.records.words import Words
+
+if TYPE_CHECKING:
+    from medusa_core.trace.run_record import RunRecord
 
 MOST_BYTES = 2**28
 GONE = "The charts are not drawn: the server gave the memory of this run to others. Run it again for them."
+GONE_STEPS = Words("The server no longer has the details of this run: run it again for them.")
 
 
 class RunSlot:
@@ -27,53 +32,105 @@ class RunSlot:
 
 
 class KeptRuns:
-    """Traces by the slot of their page. For any thread."""
+    """Runs by the slot of their page, and by the key that its browser alone knows. For any thread."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
-        self._runs: OrderedDict[ref[RunSlot], bytes] = OrderedDict()  # the last used at the end
+        self._runs: OrderedDict[ref[RunSlot], RunRecord] = OrderedDict()  # the last used at the end
+        self._slots: WeakValueDictionary[str, RunSlot] = (
+            WeakValueDictionary()
+        )  # by the key of their newest run
         self._gone: deque[ref[RunSlot]] = deque()  # only noted by the collector, which may come at any point
-        self._bytes = 0
         self._lock = threading.Lock()
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """What the runs take."""
         with self._lock:
             self._forget_closed_pages()
-            return self._bytes
+            return self._size()
 
-    def keep(self, slot: RunSlot, trace: dict[str, Any]) -> None:
-        """Keep a page's run in place of its last one, at the cost of pages that were not used for longest."""
-        packed = zlib.compress(json.dumps(trace, ensure_ascii=False).encode("utf-8", "surrogatepass"), 1)
+    def keep(self, slot: RunSlot, record: RunRecord, key: str = "") -> None:
+        """Keep a page's run in place of its last one, at the cost of pages that were not used for longest.
+
+        ``key`` is by what the page's browser may ask for its steps.
+        """
         with self._lock:
             self._forget_closed_pages()
             self._forget(ref(slot))
             slot.filled = True
-            self._runs[ref(slot, self._gone.append)] = packed
-            self._bytes += len(packed)
-            while self._bytes > self._most:
-                self._forget(next(iter(self._runs)))
+            self._runs[ref(slot, self._gone.append)] = record
+            if key:
+                self._forget_keys(slot)
+                self._slots[key] = slot
+            self._make_room()
+
+    def grown(self, slot: RunSlot) -> None:
+        """A page's run has more steps: bring all runs within the bytes again."""
+        with self._lock:
+            self._forget_closed_pages()
+            if ref(slot) in self._runs:
+                self._runs.move_to_end(ref(slot))
+            self._make_room()
 
     def drop(self, slot: RunSlot) -> None:
         """Forget a page's run: its next one begins."""
         with self._lock:
             slot.filled = False
+            self._forget_keys(slot)
             self._forget(ref(slot))
 
     def trace(self, slot: RunSlot) -> dict[str, Any] | None:
-        """The page's run, None where it has none. Raises MedusaError when others needed its memory."""
-        with self._lock:
-            packed = self._runs.get(ref(slot))
-            if packed is not None:
-                self._runs.move_to_end(ref(slot))
-        if packed is None and slot.filled:
+        """The page's run, None where it has none; one that came to no end has no steps.
+
+        Without what the model says after each node. Raises MedusaError when others needed its memory.
+        """
+        record = self._used(slot)
+        if record is None and slot.filled:
             raise MedusaError(GONE)
-        return None if packed is None else json.loads(zlib.decompress(packed))
+        if record is None:
+            return None
+        return {"steps": []} if record.output is None else record.trace(after=False)
+
+    def window(self, key: str, number: int) -> bytes:
+        """A window of the run that a browser names by its key. Raises MedusaError where there is none."""
+        try:
+            return self._of_browser(key).steps.window(number)
+        except IndexError as error:
+            raise MedusaError(Words("The run has no such steps: look at another one.")) from error
+
+    def texts(self, key: str) -> Iterator[bytes]:
+        """The whole run that a browser names by its key, as JSON in pieces. Raises as `window` does."""
+        return self._of_browser(key).texts()
+
+    def _of_browser(self, key: str) -> RunRecord:
+        slot = self._slots.get(key)
+        record = None if slot is None else self._used(slot)
+        if record is None:
+            raise MedusaError(GONE_STEPS)
+        return record
+
+    def _used(self, slot: RunSlot) -> RunRecord | None:
+        with self._lock:
+            record = self._runs.get(ref(slot))
+            if record is not None:
+                self._runs.move_to_end(ref(slot))
+        return record
+
+    def _size(self) -> int:
+        return sum(record.size for record in self._runs.values())
+
+    def _make_room(self) -> None:
+        while self._size() > self._most:
+            self._forget(next(iter(self._runs)))
 
     def _forget_closed_pages(self) -> None:
         while self._gone:
             self._forget(self._gone.popleft())
 
+    def _forget_keys(self, slot: RunSlot) -> None:
+        for key in [key for key, other in self._slots.items() if other is slot]:
+            del self._slots[key]
+
     def _forget(self, slot: ref[RunSlot]) -> None:
-        self._bytes -= len(self._runs.pop(slot, b""))
+        self._runs.pop(slot, None)

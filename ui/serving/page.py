@@ -11,8 +11,10 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from ui.serving.kept_runs import KeptRuns
 from ui.serving.page_channel import PageChannel, PageChannelRoutes
 from ui.serving.replay_shell import ReplayShellRoute
+from ui.serving.run_routes import RunRoutes
 
 SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is
 MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
@@ -22,11 +24,12 @@ LOOK_SECONDS = 0.01
 
 
 class Page(gr.Blocks):
-    """Blocks whose server also answers the channel between browser and runs, however it is launched."""
+    """Blocks whose server also answers what browsers ask of their runs, however it is launched."""
 
-    def __init__(self, channel: PageChannel, **kwargs: Any) -> None:
+    def __init__(self, channel: PageChannel, runs: KeptRuns, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._channel = channel
+        self._runs = runs
 
     def queue(self, *args: Any, **kwargs: Any) -> Page:
         """As gradio's own, with fewer of the events that are over kept in its records, and calmer."""
@@ -39,7 +42,11 @@ class Page(gr.Blocks):
     def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
         """As gradio's own; the channel stands behind the middleware that is asked for."""
         asked = app_kwargs or {}
-        own = (Middleware(PageChannelRoutes, channel=self._channel), Middleware(ReplayShellRoute))
+        own = (
+            Middleware(PageChannelRoutes, channel=self._channel),
+            Middleware(RunRoutes, runs=self._runs),
+            Middleware(ReplayShellRoute),
+        )
         layers = [*asked.get("middleware", ()), *own]
         return super().launch(*args, app_kwargs={**asked, "middleware": layers}, **kwargs)
 

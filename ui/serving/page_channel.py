@@ -94,13 +94,13 @@ class PageChannelRoutes:
         elif scope["method"] != "POST":
             await Response(status_code=405)(scope, receive, send)
         else:
-            body = await _body(receive)
+            body = await body_of(receive)
             status = 413 if body is None else self._channel.hear(scope["path"], body)
             await Response(status_code=status)(scope, receive, send)
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body, None for one that is too long."""
+async def body_of(receive: Receive) -> bytes | None:
+    """The whole body of a request of a few bytes, None for one that is too long."""
     parts = b""
     while True:
         message = await receive()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from medusa_core.errors import MedusaError
+from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 
 SPACE = "SPACE_ID"  # set by Hugging Face in every Space
 ZERO_GPU = "SPACES_ZERO_GPU"  # set to true where a Space borrows its GPU from run to run
@@ -44,12 +45,16 @@ class AllowedModel:
 
 @dataclass(frozen=True)
 class Policy:
-    """``offers``: the models visitors may choose; ``run_seconds``: the longest run, None for no end."""
+    """``offers``: the models visitors may choose; ``run_seconds``: the longest run, None for no end.
+
+    ``most_tokens`` are the new tokens of a run in the linked view.
+    """
 
     public: bool = False
     offers: tuple[AllowedModel, ...] = ()
     training: bool = True
     run_seconds: float | None = None
+    most_tokens: int = LONGEST_RUN
 
     @property
     def free_choice(self) -> bool:
@@ -113,6 +118,7 @@ def policy_of(
         offers=tuple(dict.fromkeys(AllowedModel.parse(text) for text in listed if text.strip())),
         training=(not public or allowed) and not borrows_gpu(environment),
         run_seconds=PUBLIC_RUN_SECONDS if public else None,
+        most_tokens=MOST_TOKENS if public else LONGEST_RUN,
     )
 
 

@@ -27,6 +27,7 @@ MCP = ("/gradio_api/mcp", "/gradio_api/mcp/http", "/gradio_api/mcp/schema")
 _POSTED = frozenset({
     JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset",
     "/medusa/stop", "/medusa/drawn",  # the page's own channel beside gradio
+    "/medusa/steps", "/medusa/trace",  # of the page's own run
 })  # fmt: skip
 _READ = frozenset({
     "/medusa/replay",  # the page's own, as the channel

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
 from ui.records.selection import Selection
+from ui.records.settings import check_tokens
 from ui.records.updates import StopFlag, Update
 from ui.serving.deadline import TimeLimit
 from ui.serving.engine_thread import EngineThread
@@ -39,6 +40,10 @@ class Request(ABC):
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
         return math.inf
 
+    def longest_run(self) -> float:
+        """Tokens of its longest single run, where it has no limit of its own; the page's policy limits it."""
+        return 0
+
     @abstractmethod
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """The work, on the thread and in the process that computes. Raises MedusaError."""
@@ -52,11 +57,19 @@ class Runner:
     """The engine's thread, the lock of the runs, and the lender of GPUs where there is one."""
 
     def __init__(
-        self, engines: Engines, most_seconds: float | None, gpu: Callable[..., Any] | None = None
+        self,
+        engines: Engines,
+        most_seconds: float | None,
+        gpu: Callable[..., Any] | None = None,
+        most_tokens: float = math.inf,
     ) -> None:
-        """`most_seconds` end a run; `gpu` is what `ui.serving.zero_gpu.claim` gave."""
+        """`most_seconds` end a run; `gpu` is what `ui.serving.zero_gpu.claim` gave.
+
+        A run that wants more than `most_tokens` is refused.
+        """
         self._engines = engines
         self._most_seconds = most_seconds
+        self._most_tokens = most_tokens
         self._thread = EngineThread()
         self._running = threading.Lock()
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
@@ -88,6 +101,7 @@ class Runner:
         """What the request yields, its errors as updates; ``receipts`` set the pace where there are any."""
         shown = _Shown(request)
         try:
+            check_tokens(request.longest_run(), self._most_tokens)
             tokens = request.most_tokens()
             loaded = self._engines.at_hand(request.selection) is not None
             with (

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.trace.packed import packed
 from ui.records.lanes import SecondLane
 from ui.records.outside import outside_defaults, outside_kinds, require_prompt, settings_from_outside
 from ui.records.settings import RunSettings
@@ -39,8 +38,8 @@ def build(session: Session) -> None:
         return _figures(_finished(session, DecodeRequest(prompt, settings), page, Update).trace)
 
     def trace(prompt: Any, settings: RunSettings, page: str) -> Answer:
-        whole = _finished(session, DecodeRequest(prompt, settings), page, Update).trace
-        return packed(whole) if whole else {}
+        record = _finished(session, DecodeRequest(prompt, settings), page, Update).run_record
+        return record.packed() if record else {}
 
     def compare(prompt: Any, settings: RunSettings, page: str, against: Any, repetitions: Any) -> Answer:
         if type(repetitions) is not int or not 1 <= repetitions <= MOST_REPETITIONS:

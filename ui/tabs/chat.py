@@ -26,7 +26,6 @@ from ui.tabs.run_bar import (
     RunBar,
     connect_run,
     drawn_run,
-    keep_trace,
     message_of,
     run_buttons,
     say_when_too_long,
@@ -129,7 +128,6 @@ def _replies(
     request = ChatRequest(text, replace(state, system=system or ""), controls.settings(values))
     with drawn_run(session, request, flag, slot) as updates:
         for update in updates:
-            keep_trace(session, slot, update)
             status, badge = shown(update)
             words = box = gr.skip()
             # A conversation that was put away meanwhile gets no more words; its run ends in the view.

@@ -30,7 +30,6 @@ from ui.tabs.run_bar import (
     SIDE_WIDTH,
     connect_run,
     drawn_run,
-    keep_trace,
     kept_trace,
     message_of,
     run_bar,
@@ -61,7 +60,9 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> g
             with gr.Column(elem_classes=["mode", "when-chat"]):
                 chat = ChatPanel.build(session)
             with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
-                controls = build_controls(session.tree_choices(), session.rule_names(), selection, start)
+                controls = build_controls(
+                    session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
+                )
         with gr.Column(elem_classes="stage"):
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id=VIEW)
             charts = ChartPanel.build()
@@ -75,7 +76,6 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> g
     def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
         with drawn_run(session, request, flag, slot) as updates:
             for update in updates:
-                keep_trace(session, slot, update)
                 yield *shown(update), message_of(update)
         yield gr.skip(), gr.skip(), message_rest()
 

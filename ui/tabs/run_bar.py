@@ -132,16 +132,23 @@ def connect_run(
 def drawn_run(
     session: Session, request: Request, flag: StopFlag, slot: RunSlot
 ) -> Iterator[Iterator[Update]]:
-    """Within it the updates of a run for the linked view, which come no faster than it draws them."""
-    session.kept_runs.drop(slot)
+    """Within it the updates of a run for the linked view, which come no faster than it draws them.
+
+    The run is kept for its page, whose browser asks for its steps by the key that it confirms messages with.
+    """
+    runs = session.kept_runs
+    runs.drop(slot)
     with session.channel.receipts() as receipts, closing(session.run(request, flag, receipts)) as updates:
-        yield updates
 
+        def kept() -> Iterator[Update]:
+            for update in updates:
+                if update.run_record is not None:
+                    runs.keep(slot, update.run_record, receipts.key)
+                else:
+                    runs.grown(slot)
+                yield update
 
-def keep_trace(session: Session, slot: RunSlot, update: Update) -> None:
-    """A finished run is kept for its page."""
-    if update.trace is not None:
-        session.kept_runs.keep(slot, update.trace)
+        yield kept()
 
 
 def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:

@@ -68,7 +68,7 @@ function makeOwnRun({ onRun, onRecorded }) {
 
   function take(state, name) {
     const complete = state && state.trace && state.trace.output && !state.live;
-    const why = complete ? onRun({ ...state, name }) : "unfit_short";
+    const why = complete && isWindowed(state) ? "unfit_long" : complete ? onRun({ ...state, name }) : "unfit_short";
     said.textContent = why ? plainText(words.unfit, { why: words[why] }) : "";
   }
 

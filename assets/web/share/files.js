@@ -18,8 +18,8 @@ function stepsAsCsv({ steps }) {
   const phases = Object.keys((steps[0] || {}).ms || {});
   const head = ["index", "nodes", "accepted_guesses", "tokens", "token_ids", "emitted_text", "cache_length", ...phases.map((name) => name + "_ms")];
   const rows = steps.map((step) => {
-    const text = step.path.slice(0, step.emitted.length).map((i) => step.nodes[i].text).join("");
-    return [step.index, step.nodes.length, step.path.length - 1, step.emitted.length, step.emitted.join(" "), JSON.stringify(text),
+    const text = emittedNodes(step).map((node) => node.text).join("");
+    return [step.index, sizeOf(step), step.path.length - 1, step.emitted.length, step.emitted.join(" "), JSON.stringify(text),
       step.cache_length, ...phases.map((name) => step.ms[name])];
   });
   const field = (value) => `"${String(value).replaceAll('"', '""')}"`;

@@ -1,6 +1,7 @@
 // The film of a run: some of its steps, phase by phase, as an animated GIF. Made in the browser; nothing is sent.
 
 const MOST_FILM_BYTES = 4_000_000;
+const MOST_FILM_STEPS = 256; // whose details are fetched; a film of that many steps is larger by far
 
 // Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` hears of each frame, `signal`
 // (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step where the film has
@@ -63,15 +64,18 @@ function filmControls(view, report) {
 
   async function make() {
     if (work) return;
-    const steps = [...state.trace.steps]; // a run that still goes on grows meanwhile
-    const inside = (text, least) => Math.max(least, Math.min(steps.length, Math.round(Number(text)) || least));
+    const { trace } = state;
+    const total = trace.steps.length;
+    const inside = (text, least) => Math.max(least, Math.min(total, Math.round(Number(text)) || least));
     const first = inside(from.value, 1);
-    const last = inside(to.value, first);
+    const last = Math.min(inside(to.value, first), first + MOST_FILM_STEPS - 1);
     work = new AbortController();
     under.hidden = false;
     report(say`Making the film …`);
     try {
-      const film = await makeFilm(root, { trace: { ...state.trace, steps }, layouts: state.layouts }, first - 1, last - 1, tell, work.signal);
+      const steps = trace.steps.slice(0, last); // a run that still goes on grows meanwhile
+      steps.splice(first - 1, last, ...(await view.store.windows.detailed(first - 1, last - 1)));
+      const film = await makeFilm(root, { trace: { ...trace, steps }, layouts: state.layouts }, first - 1, last - 1, tell, work.signal);
       const name = `medusa-steps-${first}-${film.last + 1}.gif`;
       saveFile(name, film.blob);
       const cut = film.last + 1 < last ? " " + say`It ends at step ${film.last + 1}: a film may have about ${megabytes(MOST_FILM_BYTES)} MB.` : "";

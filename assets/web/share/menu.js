@@ -2,6 +2,7 @@
 // a server has: `shell()`, a replay file without a run, `linkTo(settings)`, and `open(text)` for a trace from a file.
 
 const MOST_TRACE_BYTES = 6_000_000; // as ui/records/uploaded_trace.py
+const SAY_SIZE = 1_000_000; // bytes of a trace from which on its button says how large it is
 const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/replay/page.py
 
 function mountShare(view, page = {}) {
@@ -9,6 +10,8 @@ function mountShare(view, page = {}) {
   view.onBuild(() => { menu = makeShareMenu(view, page); });
   return { say: (words) => menu.say(words), close: () => menu.close() };
 }
+
+const bytesOf = ({ bytes }) => bytes || 0; // about those of the trace: what has come of the run
 
 function makeShareMenu(view, page) {
   const { root, state } = view;
@@ -21,14 +24,14 @@ function makeShareMenu(view, page) {
   const film = filmControls(view, tell);
   const groups = [
     [say`Keep the run`, [
-      page.shell && button("html", say`Replay as one HTML file`, "run", saveReplay),
-      button("json", say`Trace (JSON)`, "run", () => save("medusa-run.json", "application/json", JSON.stringify(state.packed))),
+      page.shell && button("html", say`Replay as one HTML file`, "whole", saveReplay),
+      button("json", say`Trace (JSON)`, "run", saveTrace),
       button("csv", say`Steps (CSV)`, "step", () => save("medusa-steps.csv", "text/csv;charset=utf-8", stepsAsCsv(state.trace))),
       page.open && button("open", say`Open a trace …`, "", () => chooser.click()),
     ]],
     [say`Pictures of this step`, [
-      button("tree-svg", say`Tree (SVG)`, "step", () => picture("tree", "svg")), button("tree-png", say`Tree (PNG)`, "step", () => picture("tree", "png")),
-      button("mask-svg", say`Mask (SVG)`, "step", () => picture("mask", "svg")), button("mask-png", say`Mask (PNG)`, "step", () => picture("mask", "png")),
+      button("tree-svg", say`Tree (SVG)`, "detail", () => picture("tree", "svg")), button("tree-png", say`Tree (PNG)`, "detail", () => picture("tree", "png")),
+      button("mask-svg", say`Mask (SVG)`, "detail", () => picture("mask", "svg")), button("mask-png", say`Mask (PNG)`, "detail", () => picture("mask", "png")),
     ]],
     [say`Film of these steps`, [button("film", say`Film (GIF)`, "step", film.make), film.range, film.under]],
     [say`Make it again`, [
@@ -59,10 +62,13 @@ function makeShareMenu(view, page) {
   function refresh() {
     film.refresh();
     const { trace, live } = state;
-    const there = { "": true, step: Boolean(trace && trace.steps.length), run: Boolean(trace && trace.output && !live), made: Boolean(state.made) };
+    const tooLong = trace && !state.packed.steps; // the details of its steps are not here
+    buttons.find((each) => each.dataset.share === "json").textContent = bytesOf(state) > SAY_SIZE ? say`Trace (JSON, about ${megabytes(bytesOf(state))} MB)` : say`Trace (JSON)`;
+    const there = { whole: Boolean(trace && trace.output && !live && !tooLong), detail: Boolean(trace && trace.steps[state.index] && !isBrief(trace.steps[state.index])), "": true, step: Boolean(trace && trace.steps.length), run: Boolean(trace && trace.output && !live), made: Boolean(state.made) };
     for (const each of buttons) {
       each.disabled = !there[each.needs];
-      each.title = each.disabled && each.needs === "run" ? say`once a run has come to its end` : "";
+      const long = each.needs === "whole" && tooLong;
+      each.title = !each.disabled ? "" : long ? say`this run is too long for one page: save its trace` : ["run", "whole"].includes(each.needs) ? say`once a run has come to its end` : "";
     }
     if (menu.open && menu.isConnected) requestAnimationFrame(refresh);
   }
@@ -75,6 +81,21 @@ function makeShareMenu(view, page) {
   function save(name, type, text) {
     saveFile(name, new Blob([text], { type }));
     tell(say`Saved as ${name}.`);
+  }
+
+  // A long run's trace comes from the server as it is saved; another one goes out step by step, so that no second
+  // copy of it is made as one text.
+  async function saveTrace() {
+    const { packed, key } = state;
+    if (!packed.steps) {
+      tell(say`Fetching about ${megabytes(bytesOf(state))} MB …`);
+      saveFile("medusa-run.json", await ofServer(window.medusaChannel.trace(key)));
+      return tell(say`Saved as ${"medusa-run.json"}.`);
+    }
+    const [before, behind] = JSON.stringify({ ...packed, steps: [] }).split('"steps":[]');
+    const steps = packed.steps.map((step, i) => (i ? "," : "") + JSON.stringify(step));
+    saveFile("medusa-run.json", new Blob([before, '"steps":[', ...steps, "]", behind], { type: "application/json" }));
+    tell(say`Saved as ${"medusa-run.json"}.`);
   }
 
   async function saveReplay() {

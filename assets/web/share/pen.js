@@ -1,7 +1,7 @@
 // A canvas context that writes SVG: what paints the mask on the screen paints it for a file.
 
 const ANCHORS = { left: "start", center: "middle", right: "end" };
-const PEN = { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, font: "10px sans-serif", textAlign: "left", textBaseline: "alphabetic" };
+const PEN = { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, font: "10px sans-serif", textAlign: "left", textBaseline: "alphabetic" };
 
 function svgPen() {
   const picture = svg("g", {});
@@ -16,7 +16,7 @@ function svgPen() {
     const node = svg(tag, { ...attributes, transform: place.join(" ") || null, "clip-path": clipped }, ...children);
     picture.append(node);
   }
-  const filled = () => ({ fill: pen.fillStyle });
+  const filled = () => ({ fill: pen.fillStyle, "fill-opacity": pen.globalAlpha === 1 ? null : pen.globalAlpha });
   const stroked = () => ({ fill: "none", stroke: pen.strokeStyle, "stroke-width": pen.lineWidth });
 
   pen.save = () => saved.push({ ...pen, place: [...place], clipped });

@@ -1,0 +1,122 @@
+// The details of a long run's steps: those of a few windows are kept here, and the others fetched from the server
+// (ui/serving/run_routes.py) when a reader comes to them. A run without a server keeps everything.
+
+const WINDOW = 128; // steps, as medusa_core/trace/run_record.py
+const MOST_WINDOWS = 6; // kept: around the shown step, the newest, and those that were looked at last
+const AHEAD = 24; // steps before the border of a window from which on its neighbour is fetched
+const PAUSE_MS = 60; // between two requests: of those of a hasty scrubber the last one counts
+
+const windowOf = (index) => Math.floor(index / WINDOW);
+
+// Whether a run has more steps than are kept in detail.
+const isWindowed = ({ key, trace }) => Boolean(key && trace && trace.steps.length > MOST_WINDOWS * WINDOW);
+
+const NO_ANSWER = phrase("The server does not answer, so the details are not here: look at another step to ask again.");
+
+// What the server keeps of a run; an error's words are those it sent, for the reader.
+const ofServer = (work) => work.catch((error) => { throw new Error(LANGUAGE.tell(error.message || NO_ANSWER)); });
+
+function makeWindows(store) {
+  const { state } = store;
+  let kept = { trace: null, order: [] }; // windows with details, the last used one at the end
+  let asked = null; // {number, trace, life}: the request that is under way
+  let failed = null; // the window that could not be had; it is not asked for again until the reader comes back to it
+  let lastAsked = -PAUSE_MS;
+
+  function use(number) {
+    if (kept.trace !== state.trace) kept = { trace: state.trace, order: [] };
+    kept.order = [...kept.order.filter((each) => each !== number), number];
+  }
+
+  // Steps `from` and behind have come.
+  function grew(from) {
+    for (let number = windowOf(from); number <= windowOf(state.trace.steps.length - 1); number++) use(number);
+    dropOthers();
+  }
+
+  function moved(index) {
+    if (!state.key) return;
+    const number = windowOf(index);
+    if (failed !== number) failed = null;
+    if (!isBrief(state.trace.steps[index])) use(number);
+  }
+
+  function dropOthers() {
+    if (!isWindowed(state)) return;
+    const { steps } = state.trace;
+    const needed = new Set([state.index, state.index - AHEAD, state.index + AHEAD, steps.length - 1].map(windowOf));
+    const spare = kept.order.filter((number) => !needed.has(number)).slice(0, Math.max(0, kept.order.length - MOST_WINDOWS));
+    for (const number of spare) {
+      const end = Math.min(steps.length, (number + 1) * WINDOW);
+      for (let i = number * WINDOW; i < end; i++) steps[i] = briefOf(steps[i]);
+    }
+    kept.order = kept.order.filter((number) => !spare.includes(number));
+    state.packed.steps = null; // the server has the whole
+  }
+
+  // Fetch what the shown step needs; with nothing to do, its neighbours before they are needed.
+  function look(index) {
+    if (!isWindowed(state)) return;
+    const { steps } = state.trace;
+    const places = [index, index + AHEAD, index - AHEAD].filter((place) => steps[place]);
+    const missing = places.find((place) => isBrief(steps[place]));
+    if (missing === undefined || (missing !== index && asked)) return;
+    want(windowOf(missing));
+  }
+
+  function want(number) {
+    if (number === failed || (asked && asked.number === number && asked.trace === state.trace)) return;
+    if (asked) asked.life.abort();
+    asked = { number, trace: state.trace, key: state.key, life: new AbortController() };
+    const wait = Math.max(0, lastAsked + PAUSE_MS - performance.now());
+    lastAsked = performance.now() + wait;
+    const request = asked;
+    setTimeout(() => load(request), wait);
+  }
+
+  async function load(request) {
+    if (request !== asked) return;
+    let found = null;
+    try {
+      found = await ofServer(window.medusaChannel.steps(request.key, request.number, request.life.signal));
+    } catch (error) {
+      if (request !== asked) return;
+      [asked, failed] = [null, request.number];
+      store.set({ lost: error.message });
+      return store.redraw();
+    }
+    if (request !== asked) return;
+    asked = null;
+    if (request.trace !== state.trace) return;
+    put(request.number, found);
+    store.set({ lost: "" });
+    store.redraw();
+  }
+
+  function put(number, found) {
+    const { steps } = state.trace;
+    found.slice(0, Math.max(0, steps.length - number * WINDOW)).forEach((step, i) => {
+      const index = number * WINDOW + i;
+      if (isBrief(steps[index])) steps[index] = unpackedStep(step, index, state.tables);
+    });
+    use(number);
+    dropOthers();
+  }
+
+  // Steps with their details, for what reads several; the view keeps none of them that it does not hold already.
+  async function detailed(first, last) {
+    const { trace, key, tables } = state;
+    const steps = trace.steps.slice(first, last + 1);
+    for (let number = windowOf(first); number <= windowOf(last); number++) {
+      if (!steps.some((step) => isBrief(step) && windowOf(step.index) === number)) continue;
+      const found = await ofServer(window.medusaChannel.steps(key, number));
+      found.forEach((step, i) => {
+        const place = number * WINDOW + i - first;
+        if (steps[place] && isBrief(steps[place])) steps[place] = unpackedStep(step, place + first, tables);
+      });
+    }
+    return steps;
+  }
+
+  return { grew, moved, look, detailed };
+}
