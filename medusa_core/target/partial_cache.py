@@ -39,11 +39,20 @@ class PartialCache:
         self._windows = [window if kind == SLIDING else None for kind in target.layer_kinds]
         self._cache: TreeCache | None = None
         self._selected = self._taken = 0  # rows of the text: at the last selection, and copied by now
+        self._held = torch.empty(0, 0, dtype=torch.long)  # [L·G, B]: which rows those of each head are
 
     @property
     def nbytes(self) -> int:
         """Bytes that its rows take, none while the text fits."""
         return 0 if self._cache is None else self._cache.nbytes
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The rows of the text that at least one head of one layer has, as rising ranges [start, end)."""
+        seen = torch.zeros(self._taken + 2, dtype=torch.int8)
+        seen[self._held.flatten() + 1] = 1
+        edges = seen.diff().nonzero()[:, 0].tolist()
+        return list(zip(edges[::2], edges[1::2], strict=True))
 
     def forget(self, length: int) -> None:
         """The rows of the text from ``length`` on are no longer what they were."""
@@ -72,6 +81,7 @@ class PartialCache:
     def _select(self, cache: TreeCache, full: TreeCache, queries: torch.Tensor) -> None:
         heads = self._target.config.num_attention_heads
         by_layer = queries.view(len(full.tree_layers), heads, -1)
+        held: list[torch.Tensor] = []
         for own, its, query, window in zip(
             cache.tree_layers, full.tree_layers, by_layer, self._windows, strict=True
         ):
@@ -83,13 +93,19 @@ class PartialCache:
                     f"the layers of {self._target.config.model_type} have heads of several sizes, so its "
                     "rows cannot be weighed: use another --method"
                 )
-            own.take(its, most_important(query.to(keys.device), keys, self.budget, self.sinks, window), 0)
+            rows = most_important(query.to(keys.device), keys, self.budget, self.sinks, window)
+            own.take(its, rows, 0)
+            held.append(rows.cpu())
         cache.truncate(0)
         cache.commit(range(self.budget))
         self._selected = full.length
+        self._held = torch.cat(held)
 
     def _follow(self, cache: TreeCache, full: TreeCache, new: int) -> None:
         """Let the rows that came after the last selection, ``new`` by now, replace the last ones."""
+        start = self.budget - new
+        came = torch.arange(self._taken, full.length)
+        self._held[:, start : start + len(came)] = came
         for own, its in zip(cache.tree_layers, full.tree_layers, strict=True):
             if its.is_initialized:
                 rows = torch.arange(self._taken, full.length, device=its.keys.device)

@@ -13,7 +13,8 @@ def union(trees: Sequence[TokenTree]) -> TokenTree:
     """The tree of all paths of ``trees``, which share their root token.
 
     The nodes of the first come first, in their order; of a node that several trees have, origin and
-    log-probability are the first's. Distributions that children were drawn from are not kept.
+    log-probability are the first's, and so are the rows that a drafter saw. Distributions that children were
+    drawn from are not kept.
     """
     known: dict[tuple[int, int], int] = {}  # (parent, token) → node
     tokens: list[int] = []
@@ -43,4 +44,5 @@ def union(trees: Sequence[TokenTree]) -> TokenTree:
         origins=[trees[which].origins[node] for which, node in kept],
         mask=ancestor_mask(parents).to(device),
         draft_logp=logp[rows],
+        drafter_rows=next((tree.drafter_rows for tree in trees if tree.drafter_rows is not None), None),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import tiny
 import torch
@@ -56,12 +58,12 @@ def read(target, cache, tokens):
     return target.prefill(tokens, cache, QUERIES)[1][-1]
 
 
-def held(partial, full):
-    """Which rows of the text each head of the first layer has, by their keys."""
-    rows = full.tree_layers[0].keys[0]
+def held(partial, full, layer=0):
+    """Which rows of the text each head of a layer has, by their keys."""
+    rows = full.tree_layers[layer].keys[0]
     return [
         {int((text[: full.length] - key).abs().sum(dim=1).argmin()) for key in keys}
-        for keys, text in zip(partial.tree_layers[0].keys[0, :, : partial.length], rows, strict=True)
+        for keys, text in zip(partial.tree_layers[layer].keys[0, :, : partial.length], rows, strict=True)
     ]
 
 
@@ -86,6 +88,9 @@ def test_new_rows_replace_the_least_important_until_they_no_longer_fit(target, f
         new = length - selected
         assert held(over, full) == [{*row[: BUDGET - new], *range(selected, length)} for row in ranked]
         assert (over.length, over.position) == (BUDGET, length)
+        said = {row for start, end in partial.ranges for row in range(start, end)}
+        assert said == set().union(*held(over, full, 0), *held(over, full, 1))
+        assert all(end < start for (_, end), (start, _) in pairwise(partial.ranges))
         bytes_seen.add(partial.nbytes)
     assert len(bytes_seen) == 1
 

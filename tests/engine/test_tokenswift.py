@@ -140,6 +140,19 @@ def test_the_model_s_own_guesses_say_how_much_of_the_text_they_have_seen(swift):
     assert max(said["the whole text in sight"]) <= BUDGET < min(said[f"{BUDGET} rows of the text in sight"])
 
 
+@pytest.mark.parametrize("ngrams", [0, 3])
+def test_each_step_says_which_rows_its_draft_saw(swift, ngrams):
+    steps = swift_run(swift, max_new_tokens=60, draft_ngrams=ngrams)
+    for step in steps[:-1]:
+        ranges = step.tree.drafter_rows
+        if step.cache_length <= BUDGET:
+            assert ranges is None
+        else:
+            assert ranges[0][0] == 0  # the sinks
+            assert ranges[-1][1] <= step.cache_length
+            assert BUDGET <= sum(end - start for start, end in ranges) <= step.cache_length
+
+
 def test_a_draft_that_sees_the_whole_context_reads_no_queries(swift):
     config = GenerationConfig.of(method="tokenswift", draft_budget=swift.target.context)
     drafter = make_drafter(swift.target, swift.drafts, config)

@@ -126,13 +126,13 @@ class TokenSwiftDrafter:
         return self._partial.over(self._full, self._queries)
 
     def _told(self, tree: TokenTree, over: TreeCache) -> TokenTree:
-        """The tree with words for the rows that the model's own guesses have seen, where those are a part."""
+        """The tree with the rows that the model's own guesses have seen, where those are a part."""
         if over is self._full:
             return tree
         seen = f"{over.length} rows of the text in sight"
         levels = zip(tree.origins, tree.depths, strict=True)
         own = [_guess(1, origin.rank or 0, seen) if depth == 1 else origin for origin, depth in levels]
-        return replace(tree, origins=own)
+        return replace(tree, origins=own, drafter_rows=self._partial.ranges)
 
     def _with_ngrams(self, tree: TokenTree, first: int, depth: int) -> TokenTree:
         """The tree and the most frequent n-grams that begin with ``first``, the model's best guess."""
