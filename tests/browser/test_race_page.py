@@ -38,6 +38,7 @@ def entries(page) -> list[str]:
     return page.locator(".race-entry").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shipped_address, open_page):
     words = page.locator(".race-recorded").inner_text()
     assert words.startswith("Recorded, not measured here: embedded")

@@ -134,6 +134,7 @@ def test_measuring_fills_the_charts_and_finds_the_best_size(trees_tab):
     assert record["latency"][0]["nodes"] == 1
 
 
+@pytest.mark.slow
 def test_stop_ends_a_measurement(trees_tab, session, monkeypatch):
     counted_steps = latency._counted_steps
 

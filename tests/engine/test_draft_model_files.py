@@ -64,7 +64,8 @@ def test_the_estimate_counts_its_weights_and_its_cache(engine_folder, saved, dty
     assert estimate.cache - alone.cache == cache.nbytes
     assert alone.heads == 0
     assert estimate.total > alone.total + estimate.heads + cache.nbytes  # and a margin
-    assert any(one.flags == "--heads none" for one in estimate.alternatives)
+    if dtype == "float32":  # in bfloat16 kernels take more than all of a tiny model
+        assert any(one.flags == "--heads none" for one in estimate.alternatives)
 
 
 def test_who_asks_for_other_weights_is_told_what_is_there(engine_folder, saved):
