@@ -155,6 +155,11 @@ def read_pickled(file: Path, what: str = "heads") -> State:
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
+    for name, tensor in state.items():
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise MedusaError(
+                f"{name} in {file} is no plain tensor: save it as a dense one, with its numbers"
+            )
     return state
 
 

@@ -21,12 +21,14 @@ from typing import Any
 from medusa_core.errors import MedusaError, reason_of, shortened
 from medusa_core.files import read_bytes
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.longrun.totals import Totals
+from medusa_core.longrun.totals import MOST, Totals
 from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.run_folder import read_record, replace_file, write_record
 
 RUN, TOKENS, STEPS, RESULT, TEXT = "run.json", "tokens.jsonl", "steps.jsonl", "result.json", "text.txt"
 FORMAT = 1
+REASONS = ("eos", "stop", "length", "context")  # for which a run ends
+MEMORY = ("estimated", "measured")  # bytes
 _OTHER = "choose another --save"
 _CUT = f"delete that line and those after it, or {_OTHER}"
 
@@ -55,6 +57,9 @@ class RunFolder:
         found = read_record(file, _OTHER)
         if found.get("format") != FORMAT or found.get("segment") != SEGMENT:
             raise MedusaError(f"{file} is of another version of this program: {_OTHER}")
+        for part in ("model", "settings", "surroundings"):
+            if not isinstance(found.get(part), dict):
+                raise MedusaError(f"{file} is damaged (no {part}): {_OTHER}")
         return found
 
     def begin(self, about: Mapping[str, Any]) -> None:
@@ -79,9 +84,11 @@ class RunFolder:
                 f"delete {RESULT}, or {_OTHER}"
             )
         marks = self._read_steps()
+        if result is not None:
+            self._require_whole(result, marks)
         if result is not None and (result.get("finish_reason") != "length" or len(tokens) == budget):
             self.tokens, self.result = tokens, result
-            self.totals = marks[-1] if marks else Totals()
+            self.totals = marks[-1]
             return
         whole = [mark for mark in marks if mark.tokens % SEGMENT == 0 and mark.tokens <= len(tokens)]
         self.totals = whole[-1] if whole else Totals()
@@ -89,6 +96,18 @@ class RunFolder:
         (self.folder / RESULT).unlink(missing_ok=True)
         self._cut(STEPS, len(whole))
         self._cut(TOKENS, self._lines_of(len(self.tokens)))
+
+    def _require_whole(self, result: dict[str, Any], marks: Sequence[Totals]) -> None:
+        """Raise MedusaError unless ``result`` is what a run writes at its end, and so are its last sums."""
+        memory = result.get("memory")
+        sizes = [memory.get(name) for name in MEMORY] if isinstance(memory, dict) else []
+        counted = len(sizes) == len(MEMORY) and all(type(size) is int and 0 < size <= MOST for size in sizes)
+        if not counted or result.get("finish_reason") not in REASONS:
+            raise MedusaError(f"{self.folder / RESULT} is damaged: delete it, or {_OTHER}")
+        if not marks or marks[-1].tokens != result["new_tokens"]:
+            raise MedusaError(
+                f"{self.folder / STEPS} does not reach the end of the run: delete {RESULT}, or {_OTHER}"
+            )
 
     def append(self, tokens: Sequence[int]) -> None:
         """Add the tokens of a step."""

@@ -13,6 +13,7 @@ from medusa_core.acceptance import rule_settings
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
 
 _SAMPLED = 64  # numbers of each tensor that are looked at
@@ -56,11 +57,16 @@ def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
 
 
 def with_tree_of(config: GenerationConfig, settings: Mapping[str, Any]) -> GenerationConfig:
-    """The same run on the tree that was chosen when it began: step times may choose another one today."""
+    """The same run on the tree that was chosen when it began: step times may choose another one today.
+
+    Raises MedusaError when what stands there is no tree.
+    """
     tree = settings.get(TREE)
     if not isinstance(tree, list) or config.options.get(TREE, "auto") != "auto":
         return config
-    return config.changed(tree=Topology(tuple(tuple(choice) for choice in tree)))
+    if not tree:
+        raise MedusaError("the tree that the run began with is missing: choose another --save")
+    return config.changed(tree=Topology.from_choices(tree))
 
 
 def fingerprint(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

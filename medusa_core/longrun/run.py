@@ -32,7 +32,7 @@ class SavedRun:
         self._engine, self._prompt, self._files = engine, list(prompt), files
         begun = files.begun()
         if begun is not None:
-            config = with_tree_of(config, begun.get("settings") or {})
+            config = with_tree_of(config, begun["settings"])
         self.config = config
         about = json.loads(json.dumps(identity(engine, prompt, config)))
         self.memory: RunMemory = run_memory(engine, len(prompt), config)
@@ -41,12 +41,14 @@ class SavedRun:
             files.begin(about | {"surroundings": surroundings(engine)})
         else:
             _require_same(about, begun, files.folder)
-            self.notes += _other_surroundings(surroundings(engine), begun.get("surroundings") or {})
+            self.notes += _other_surroundings(surroundings(engine), begun["surroundings"])
             files.resume(config.max_new_tokens)
             if files.result is None:
                 self.memory.require()
         self.known = len(files.tokens)
         self.totals = files.totals.copy()
+        if files.result is not None:  # a kill may have come before the text was written
+            files.write_text(self.text)
 
     @property
     def result(self) -> dict[str, Any] | None:

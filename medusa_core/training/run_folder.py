@@ -102,7 +102,9 @@ def cut_lines(file: Path, count: str, last: int, way_out: str) -> bytes:
 def replace_file(file: Path, content: bytes) -> None:
     """Write a file; the old one stays until the new one is whole."""
     partial = file.with_name(f"{file.name}.partial")
-    partial.write_bytes(content)
+    partial.unlink(missing_ok=True)  # a link or a pipe in its place is not written through
+    with open(partial, "xb") as new:
+        new.write(content)
     partial.replace(file)
 
 

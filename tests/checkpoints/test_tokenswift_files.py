@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenswift_heads import HEADS, random_tokenswift
 
+from medusa_core.checkpoints.files import read_pickled
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import owner_of
 from medusa_core.drafters.tokenswift.files import save_heads
@@ -170,3 +171,16 @@ def test_a_pickle_with_code_is_not_run(base, folder, tmp_path):
     said = refusal(base, folder)
     assert "was not run" in said or "nothing in it was run" in said
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"model.medusa_layers.0.linear.weight": torch.eye(4).to_sparse()}, "no plain tensor"),
+        ({"model.medusa_layers.0.linear.weight": torch.empty(4, 4, device="meta")}, "no plain tensor"),
+    ],
+)
+def test_a_pickle_of_other_tensors_is_refused(tmp_path, state, words):
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    with pytest.raises(MedusaError, match=words):
+        read_pickled(tmp_path / "pytorch_model.bin")

@@ -120,7 +120,28 @@ def spoil(file, number, line):
     file.write_text("\n".join(lines) + "\n")
 
 
+def change(file, **values):
+    """Give fields of a JSON file other values, or take those away that are None."""
+    record = json.loads(file.read_text()) | values
+    file.write_text(json.dumps({name: value for name, value in record.items() if value is not None}))
+
+
+def huge_sum(files):
+    record = json.loads((files / "steps.jsonl").read_text().splitlines()[-1])
+    record["sums"]["steps"] = 10**400
+    spoil(files / "steps.jsonl", -1, json.dumps(record))
+
+
 DAMAGE = {
+    "no reason": lambda files: change(files / "result.json", finish_reason=None),
+    "no memory": lambda files: change(files / "result.json", memory=None),
+    "memory of nothing": lambda files: change(
+        files / "result.json", memory={"estimated": 0, "measured": float("nan")}
+    ),
+    "settings": lambda files: change(files / "run.json", settings=[1]),
+    "surroundings": lambda files: change(files / "run.json", surroundings="torch"),
+    "a huge sum": huge_sum,
+    "sums gone": lambda files: (files / "steps.jsonl").unlink(),
     "no JSON": lambda files: spoil(files / "tokens.jsonl", 2, "{"),
     "a gap": lambda files: spoil(files / "tokens.jsonl", 2, '{"at":1,"tokens":[3]}'),
     "no token": lambda files: spoil(files / "tokens.jsonl", 0, '{"at":0,"tokens":[99]}'),
@@ -140,6 +161,20 @@ def test_a_damaged_folder_is_named_with_the_way_out(generate, tmp_path, damage):
     assert code == 2
     assert str(tmp_path / "run") in err
     assert "choose another --save" in err or "empty or new folder" in err
+
+
+def test_a_text_that_is_gone_is_written_again_and_no_link_is_written_through(generate, tmp_path):
+    generate(tokens=40)
+    text, victim = tmp_path / "run" / "text.txt", tmp_path / "victim"
+    written = text.read_bytes()
+    text.unlink()
+    victim.write_text("mine")
+    (tmp_path / "run" / "text.txt.partial").symlink_to(victim)
+    code, _, err = generate(tokens=40)
+    assert code == 0, err
+    assert text.read_bytes() == written
+    assert not text.is_symlink()
+    assert victim.read_text() == "mine"
 
 
 def test_a_second_process_and_flags_that_do_not_fit_are_refused(generate, tmp_path):

@@ -44,7 +44,8 @@ def read_state(folder: Path) -> State:
     """The heads' tensors and no others, under their public names. Raises MedusaError for damaged files."""
     state = read_tensors(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))
     if not state and (pickled := folder / PICKLED_NAME).is_file():
-        state = {name: tensor for name, tensor in read_pickled(pickled).items() if name.startswith(PREFIX)}
+        held = read_pickled(pickled)
+        state = {name: tensor for name, tensor in held.items() if str(name).startswith(PREFIX)}
     if not state and not any(folder.glob("*.safetensors")):
         raise MedusaError(f"{folder} has no {WEIGHTS_NAME}: fetch or save the heads again")
     return state
