@@ -3,9 +3,11 @@
 const PAGE_STEPS = 16;
 const PAGE_TOKENS = 100; // of the prompt
 const WHOLE_PAGES = 32; // a longer text is not laid out as a whole: a browser is slow with tens of thousands of tokens
-const PAGES = 8; // of a long text that are
+const PAGES = 8; // of a long text that are, more where a step has few tokens
+const LEAST_TOKENS = 320; // laid out, so that they fill more than the box
 const TURN = 3; // pages by which the text goes on where a reader scrolls to an end of it
 const EDGE = 48; // pixels from there
+const READING_MS = 1000; // behind a wheel, a finger or a key, scrolling is a reader's
 
 function makeStrip(store) {
   const box = html("div", { class: "mdv-strip", "data-role": "text", tabindex: "0", role: "group", "aria-label": say`Text so far` });
@@ -22,7 +24,13 @@ function makeStrip(store) {
     store.goto(Number(token.dataset.step));
     store.set({ node: Number(token.dataset.node), pinned: true });
   });
+  // Showing the current step scrolls too, and must not turn the pages away from it.
+  let read = -Infinity;
+  const reads = () => (read = performance.now());
+  for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) box.addEventListener(kind, reads, { passive: true });
   box.addEventListener("scroll", () => {
+    if (performance.now() - read > READING_MS) return;
+    reads(); // a flick goes on for a while
     if (!before.hidden && box.scrollTop < EDGE) turn(-TURN);
     else if (!behind.hidden && box.scrollTop + box.clientHeight > box.scrollHeight - EDGE) turn(TURN);
   });
@@ -113,25 +121,32 @@ function makeStrip(store) {
     }
   }
 
+  function pagesAtOnce() {
+    const { tokens } = sumsOf(drawn.trace);
+    const each = tokens[tokens.length - 1] / drawn.trace.steps.length;
+    return Math.min(WHOLE_PAGES, Math.max(PAGES, Math.ceil(LEAST_TOKENS / PAGE_STEPS / each)));
+  }
+
   // Which pages to lay out for a step: all of them where they are few, else those around it.
   function around(position) {
     const count = pageCount();
     if (count <= WHOLE_PAGES) return [0, count - 1];
-    const page = pageOf(position);
+    const [page, pages] = [pageOf(position), pagesAtOnce()];
     const [top, end] = [page - drawn.first, drawn.last - page];
     const roomy = (top > 1 || (top >= 0 && drawn.first === 0)) && (end > 1 || (end >= 0 && drawn.last === count - 1));
-    if (roomy && drawn.last - drawn.first === PAGES - 1) return [drawn.first, drawn.last];
-    const first = Math.max(0, Math.min(count - PAGES, page - PAGES / 2));
-    return [first, first + PAGES - 1];
+    if (roomy && drawn.last - drawn.first === pages - 1) return [drawn.first, drawn.last];
+    const first = Math.max(0, Math.min(count - pages, page - Math.floor(pages / 2)));
+    return [first, first + pages - 1];
   }
 
   // The text goes on; what is in sight stays where it is.
   function turn(by) {
-    const first = Math.max(0, Math.min(pageCount() - PAGES, drawn.first + by));
+    const pages = pagesAtOnce();
+    const first = Math.max(0, Math.min(pageCount() - pages, drawn.first + by));
     if (first === drawn.first) return;
     const staying = drawn.pages.get(by < 0 ? drawn.first : drawn.last)[0];
     const place = staying.offsetTop - box.scrollTop;
-    lay(first, first + PAGES - 1);
+    lay(first, first + pages - 1);
     tellMore();
     box.scrollTop = staying.offsetTop - place;
   }

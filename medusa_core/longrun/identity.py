@@ -28,7 +28,7 @@ def identity(engine: Engine, prompt: Sequence[int], config: GenerationConfig) ->
             "drafter": _drafter(engine, config),
             "dtype": engine.info.dtype,
             "device": torch.device(engine.info.device).type,
-            "context": engine.info.extended or f"context {engine.target.context}",
+            "context": (engine.info.extended or f"{engine.target.context:,}").removeprefix("context "),
         },
         "settings": settings_of(engine, config),
         "prompt": list(prompt),

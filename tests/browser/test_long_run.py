@@ -180,6 +180,26 @@ def test_a_page_of_the_text_is_laid_out_and_all_of_it_is_found_and_copied(page, 
     assert page.locator(".mdv-found").inner_text() == "not in the text"
 
 
+def test_the_step_on_screen_stays_in_the_text_where_steps_have_one_token(empty_page, trace):
+    """Few tokens fill little of the box: showing one must not scroll the others in and it out."""
+    alone = [{**step, "path": [0], "emitted": step["emitted"][:1]} for step in trace["steps"]]
+    short = {**trace, "steps": alone}
+    empty_page.set_viewport_size({"width": 520, "height": 700})
+    mounted(empty_page, messages("live", short, together=100), kept(short))
+    for index in (700, 40, STEPS - 1, 300):
+        goto(empty_page, index)
+        for _ in range(4):  # scroll events come with the frames behind it
+            empty_page.evaluate(FRAME)
+        assert empty_page.locator(".mdv-step.current").get_attribute("data-step") == str(index)
+        inside = empty_page.locator(".mdv-step.current").evaluate(
+            """(step) => {
+              const [own, box] = [step, step.closest(".mdv-strip")].map((e) => e.getBoundingClientRect());
+              return own.top >= box.top - 1 && own.bottom <= box.bottom + 1;
+            }"""
+        )
+        assert inside, index
+
+
 def pathed(step):
     return [step["nodes"][node] for node in step["path"][: len(step["emitted"])]]
 

@@ -90,7 +90,7 @@ def test_ctrl_c_ends_with_what_is_on_disk_and_the_command_goes_on(generate, tmp_
     [
         (["--temperature", "0.5"], "other settings (temperature 0.0, now 0.5)"),
         (["--method", "none"], "began with"),
-        (["--context", "800"], "another model (context context 900"),
+        (["--context", "800"], "another model (context 900"),
         (["--tree", "cartesian-2"], "other settings (tree "),
     ],
 )
