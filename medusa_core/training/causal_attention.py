@@ -1,23 +1,26 @@
-"""Causal attention for training on a CPU, in blocks of queries.
+"""Causal attention for training on a CPU: torch's kernel forward, blocks of queries backward.
 
-torch's fused CPU kernel repeats keys for every query head and slows down on long windows; scores of a whole
-window take memory by the square of its length. Here a block of queries of all heads that share a key-value
-head is one matrix, multiplied with the keys up to its end only, and the backward pass computes the
-probabilities again instead of keeping them (as FlashAttention does, Dao et al. 2022, section 3.1).
+Backward, torch's kernel repeats keys for every query head and shares little of the work between cores. Here a
+block of queries of all heads that share a key-value head is one matrix, multiplied with the keys up to its
+end only; every thread takes blocks of its own, since their products are too small to be divided; and the
+probabilities are computed again instead of kept (as FlashAttention does, Dao et al. 2022, section 3.1).
 
 B windows · H query heads · G key-value heads · T tokens · D numbers a head
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 NAME = "causal_blocks"
-BLOCK = 256  # queries; their scores on some hundred keys stay in a core's cache
+BLOCK = 128  # queries; their scores on some hundred keys stay in a core's cache
 
 
 def register() -> str:
@@ -57,14 +60,10 @@ def causal_attention(
     ``query`` [B, H, T, D]; ``key`` and ``value`` [B, G, T, D] with H a multiple of G. A custom operator,
     so that a compiler takes it as one node instead of unrolling the blocks.
     """
-    result = torch.empty_like(query)
-    for of_query, of_key in _groups(query, key):
-        queries, keys, values = query[of_query] * scale, key[of_key], value[of_key]
-        for block in _blocks(query.shape[2]):
-            rows = _rows(queries, block)
-            weighted = _probabilities(rows, keys, block) @ values[: block.stop]
-            result[of_query][:, block] = weighted.view(len(queries), -1, query.shape[-1])
-    return result
+    shared = query.shape[1] // key.shape[1]
+    keys, values = (x.unsqueeze(2).expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (key, value))
+    result = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale)
+    return result.contiguous()
 
 
 @torch.library.custom_op("medusa_core::causal_attention_backward", mutates_args=())
@@ -72,49 +71,83 @@ def causal_attention_backward(
     grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of query [B, H, T, D], key and value [B, G, T, D]."""
+    shares = _shares(query, key, torch.get_num_threads())
     of_queries = torch.empty_like(query)
-    # Every block adds to them: in float32, else late blocks of a long window are rounded away.
-    of_keys, of_values = (torch.zeros_like(x, dtype=torch.float32) for x in (key, value))
-    for of_query, of_key in _groups(query, key):
-        queries, keys, values, grads = query[of_query] * scale, key[of_key], value[of_key], grad[of_query]
-        for block in _blocks(query.shape[2]):
-            seen = slice(0, block.stop)
-            rows, grad_rows = _rows(queries, block), _rows(grads, block)
-            share = _probabilities(rows, keys, block)
-            of_values[of_key][seen] += share.T @ grad_rows
-            of_share = grad_rows @ values[seen].T
-            of_scores = torch._softmax_backward_data(of_share, share, -1, share.dtype)
-            of_keys[of_key][seen] += of_scores.T @ rows
-            of_rows = (of_scores @ keys[seen]).mul_(scale)
-            of_queries[of_query][:, block] = of_rows.view(len(queries), -1, query.shape[-1])
-    return of_queries, of_keys.to(key.dtype), of_values.to(value.dtype)
+    # Every block adds to them, so each thread has its own; in float32, else late blocks of a long window are
+    # rounded away.
+    of_keys, of_values = (key.new_zeros(len(shares), *key.shape, dtype=torch.float32) for _ in range(2))
+
+    backward = _Backward(grad, query, key, value, scale, of_queries)
+
+    def work(number: int) -> None:
+        for block in shares[number]:
+            backward.add(block, of_keys[number], of_values[number])
+
+    if len(shares) == 1:
+        work(0)
+    else:
+        with ThreadPoolExecutor(len(shares), initializer=torch.set_num_threads, initargs=(1,)) as threads:
+            list(threads.map(work, range(len(shares))))
+    return of_queries, of_keys.sum(0).to(key.dtype), of_values.sum(0).to(value.dtype)
 
 
-def _groups(query: torch.Tensor, key: torch.Tensor) -> list[tuple[tuple[int, slice], tuple[int, int]]]:
-    """Where the query heads of each window that share a key-value head lie, and that head."""
-    shared = query.shape[1] // key.shape[1]
-    return [
-        ((window, slice(head * shared, (head + 1) * shared)), (window, head))
-        for window in range(len(query))
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Queries ``start`` to ``stop`` of one window, of all heads that share one key-value head."""
+
+    window: int
+    heads: slice
+    key_head: int
+    start: int
+    stop: int
+
+
+def _shares(query: torch.Tensor, key: torch.Tensor, threads: int) -> list[list[_Block]]:
+    """The blocks of all windows and heads, divided so that threads have about the same number of scores."""
+    windows, heads, tokens = query.shape[:3]
+    shared = heads // key.shape[1]
+    blocks = [
+        _Block(window, slice(head * shared, (head + 1) * shared), head, start, min(start + BLOCK, tokens))
+        for start in reversed(range(0, tokens, BLOCK))
+        for window in range(windows)
         for head in range(key.shape[1])
     ]
+    # Longest first and in turn: every thread gets about as many keys as any other.
+    return [blocks[number::threads] for number in range(min(threads, len(blocks)))]
 
 
-def _blocks(tokens: int) -> list[slice]:
-    return [slice(start, min(start + BLOCK, tokens)) for start in range(0, tokens, BLOCK)]
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """What every block reads, and ``of_queries``, where each writes rows of its own."""
+
+    grad: torch.Tensor
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float
+    of_queries: torch.Tensor
+
+    def add(self, block: _Block, of_keys: torch.Tensor, of_values: torch.Tensor) -> None:
+        """Write the gradients of one block's queries; add to those of the keys and values it sees."""
+        at = (block.window, block.heads, slice(block.start, block.stop))
+        seen = (block.window, block.key_head, slice(0, block.stop))
+        keys, width = self.key[seen], self.query.shape[-1]
+        rows = (self.query[at] * self.scale).reshape(-1, width)
+        grads = self.grad[at].reshape(-1, width)
+        share = _probabilities(rows, keys, block)
+        of_share = grads @ self.value[seen].T
+        of_scores = torch._softmax_backward_data(of_share, share, -1, share.dtype)
+        of_values[seen] += share.T @ grads
+        of_keys[seen] += of_scores.T @ rows
+        self.of_queries[at] = (of_scores @ keys).mul_(self.scale).view_as(self.query[at])
 
 
-def _rows(heads: torch.Tensor, block: slice) -> torch.Tensor:
-    """The block's tokens of all heads as one matrix: [H/G · block, D] of [H/G, T, D]."""
-    return heads[:, block].reshape(-1, heads.shape[-1])
-
-
-def _probabilities(rows: torch.Tensor, keys: torch.Tensor, block: slice) -> torch.Tensor:
-    """[H/G · block, keys up to the block's end]; keys behind a row's own token have none."""
+def _probabilities(rows: torch.Tensor, keys: torch.Tensor, block: _Block) -> torch.Tensor:
+    """[H/G · queries, keys up to the block's end]; keys behind a row's own token have none."""
     size = block.stop - block.start
-    scores = rows @ keys[: block.stop].T
+    scores = rows @ keys.T
     later = torch.full((size, size), float("-inf"), dtype=scores.dtype).triu(1)
-    scores.view(-1, size, block.stop)[..., block] += later
+    scores.view(-1, size, block.stop)[..., block.start :] += later
     return torch.softmax(scores, -1)
 
 

@@ -40,7 +40,7 @@ from medusa_core.training.phases import PhasedText, load_phases
 from medusa_core.training.run_folder import replace_file
 from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
 
-PLAIN_ATTENTION = 512  # longest window for which the CPU is faster with it
+PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 

@@ -47,3 +47,20 @@ def test_bfloat16_under_autocast_stays_close():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = model(tokens).logits
     assert (rounded - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_threads_share_the_backward_pass():
+    sizes = ((2, 6, 2 * BLOCK + 5, 8), (2, 2, 2 * BLOCK + 5, 8), (2, 2, 2 * BLOCK + 5, 8))
+    inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
+    result = causal_attention(*inputs, 0.3)
+    grad = torch.randn_like(result)
+    threads, grads = torch.get_num_threads(), []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            grads.append(torch.autograd.grad(result, inputs, grad, retain_graph=True))
+            assert torch.get_num_threads() == count
+        finally:
+            torch.set_num_threads(threads)
+    for alone, shared in zip(*grads, strict=True):
+        torch.testing.assert_close(alone, shared, rtol=1e-5, atol=1e-5)
