@@ -15,6 +15,7 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
+from medusa_core.replay.view import web_script
 from medusa_core.target.model import Target
 from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css, page_head
@@ -177,6 +178,15 @@ def empty_page(chromium, shared_pages) -> Iterator[Any]:
     page.set_viewport_size({"width": 1440, "height": 1000})
     yield page
     shared_pages.give_back(page)
+
+
+@pytest.fixture
+def view(empty_page) -> Any:
+    """A page with one linked view in it and nothing else; `window.view` takes messages."""
+    empty_page.set_content("<div id='host'></div>")
+    empty_page.add_script_tag(content=web_script())
+    empty_page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
+    return empty_page
 
 
 @pytest.fixture

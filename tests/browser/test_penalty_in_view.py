@@ -6,7 +6,6 @@ import pytest
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.text.distinct import distinct_n
 from medusa_core.trace.builder import TraceBuilder
 from ui.components.decode_view import message_trace
@@ -21,14 +20,6 @@ def record(engine, config):
     for step in engine.stream(tiny.PROMPT, config):
         builder.add(step)
     return builder
-
-
-@pytest.fixture
-def view(empty_page):
-    empty_page.set_content("<div id='host'></div>")
-    empty_page.add_script_tag(content=web_script())
-    empty_page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    return empty_page
 
 
 def show(page, trace):

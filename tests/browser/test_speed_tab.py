@@ -38,7 +38,7 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     page.get_by_role("tab", name="Speed", exact=True).click()
     says(page, "#speed-where", "Recorded, not measured here")
     page.wait_for_selector(BARS)
-    assert page.locator(LIMIT).count() == 0  # nobody measured it there
+    assert page.locator(LIMIT).count() == 0  # a recording knows no limits of its machine
     press(page, "step")
     says(page, "#speed-status", "Measured.")
     says(page, "#speed-words", "On this machine a plain step takes")

@@ -10,7 +10,6 @@ from page_messages import step_messages
 from view_trace import make_trace
 
 from medusa_core.replay.colours import DARK, LIGHT, PHASES
-from medusa_core.replay.view import web_script
 from ui.components.decode_view import (
     message_begin,
     message_broken,
@@ -21,16 +20,6 @@ from ui.components.decode_view import (
 pytestmark = pytest.mark.browser
 
 SENTENCE = "the prompt has 9 tokens, the context holds 8: shorten the prompt"
-
-
-@pytest.fixture
-def view(empty_page):
-    """A page with one view in it and nothing else; `window.view` takes messages."""
-    page = empty_page
-    page.set_content("<div id='host'></div>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    return page
 
 
 def tell(page, *messages: str) -> None:

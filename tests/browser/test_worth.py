@@ -6,18 +6,9 @@ import pytest
 from page_messages import step_messages
 from view_trace import make_trace
 
-from medusa_core.replay.view import web_script
 from ui.components.decode_view import message_begin, message_end, message_trace
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def view(empty_page):
-    empty_page.set_content("<div id='host'></div>")
-    empty_page.add_script_tag(content=web_script())
-    empty_page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    return empty_page
 
 
 def ended(view, beside, **config):

@@ -186,7 +186,7 @@ def test_a_second_process_and_flags_that_do_not_fit_are_refused(generate, tmp_pa
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_loses_nothing(engine_folder, tmp_path):
-    """kill -9, three times, and the text of a run that nobody stopped."""
+    """Killed three times and started again, a run has the text of one that went through."""
     words = [sys.executable, "-m", "medusa_core", "generate", "abc", "--model", str(engine_folder), *FLAGS]
     words += ["--max-new-tokens", "800", "--temperature", "0.8", "--save"]
     subprocess.run([*words, str(tmp_path / "whole")], cwd=ROOT, check=True, capture_output=True)

@@ -12,7 +12,7 @@ import gradio as gr
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.record import ExperimentRecord, read_record
+from medusa_core.experiments.record import read_record
 from medusa_core.experiments.spec_bench import ALL
 from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
@@ -20,10 +20,11 @@ from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
+from ui.records.origin import origin_words
 from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
 from ui.records.updates import StopFlag
-from ui.records.words import Words, amount, joined, sentences
+from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
 from ui.session import Session
@@ -134,7 +135,7 @@ def recorded_methods(assets: Path) -> Shown:
         rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
         cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
         rows.append(cells | {"who drafts": method(row.series).title})
-    return Shown(sentences(conclusion(speeds), _origin(record)), speeds, rows)
+    return Shown(sentences(conclusion(speeds), origin_words(record)), speeds, rows)
 
 
 def conclusion(speeds: Sequence[MethodSpeed]) -> str:
@@ -157,15 +158,6 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
         "{0} keeps most tokens a step, {1}, yet {2} is faster with {3}: its step takes {4} ms, not {5}.",
         most.name, f"{most.tokens_per_step:.2f}", fastest.name, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
-    )  # fmt: skip
-
-
-def _origin(record: ExperimentRecord) -> str:
-    model, machine = record.model, record.machine
-    threads = amount(machine.threads, "thread")
-    return Words(
-        "Recorded, not measured here: {0} in {1} on {2}, {3}.",
-        model.name, model.dtype, joined(", ", [machine.processor, threads]), record.date,
     )  # fmt: skip
 
 

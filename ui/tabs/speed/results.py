@@ -11,7 +11,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, Row, read_record
 from medusa_core.experiments.spec_bench import ALL
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
-from ui.records.words import Words, amount, joined, sentences
+from ui.records.origin import origin_words
+from ui.records.words import Words, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 from ui.tabs.speed.words import busy_words, limit_words, table_rows, what_limits, where_words
 
@@ -91,7 +92,7 @@ def stored_results(assets: Path) -> Results:
             found,
             steps=tuple(times),
             rows=tuple(_cells(name, row) for name, row in rows.items()),
-            step_origin=sentences(_origin(steps), unlimited),
+            step_origin=sentences(origin_words(steps), unlimited),
         )
     if trees is not None:
         points = [
@@ -99,7 +100,7 @@ def stored_results(assets: Path) -> Results:
             for row in trees.rows
             if row.series in STORED_TREES
         ]
-        found = replace(found, stored={NODES: tuple(points)}, sweep_origin={NODES: _origin(trees)})
+        found = replace(found, stored={NODES: tuple(points)}, sweep_origin={NODES: origin_words(trees)})
     return found
 
 
@@ -108,15 +109,6 @@ def _read(file: Path) -> ExperimentRecord | None:
         return read_record(file)
     except MedusaError:  # the tab then says that nothing was measured
         return None
-
-
-def _origin(record: ExperimentRecord) -> Words:
-    model, machine = record.model, record.machine
-    threads = amount(machine.threads, "thread")
-    return Words(
-        "Recorded, not measured here: {0} in {1} on {2}, {3}.",
-        model.name, model.dtype, joined(", ", [machine.processor, threads]), record.date,
-    )  # fmt: skip
 
 
 def _step(name: str, figures: Mapping[str, Any]) -> StepTime:
