@@ -38,8 +38,8 @@ class NamedSettings(Record):
 class ConfigTrace(Record):
     """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step.
 
-    What is done to the logits is left out where it is the default, so that files of runs without it are as
-    they were before there was any.
+    What is done to the logits, and going on after the end of the text, are left out where they are the
+    default, so that files of runs without them are as they were before there was any.
     """
 
     drafter: NamedSettings
@@ -50,6 +50,7 @@ class ConfigTrace(Record):
     min_p: Share = _unless_default("min_p")
     seed: Count
     max_new_tokens: Count
+    ignore_eos: bool = _unless_default("ignore_eos")
     tree: list[list[Count]] | None
 
     @model_validator(mode="after")

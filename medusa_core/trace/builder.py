@@ -110,7 +110,7 @@ class TraceBuilder:
                 "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
                 "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
                 "temperature": config.temperature,
-                **_logits_settings(config),
+                **_unusual_settings(config),
                 "seed": config.seed,
                 "max_new_tokens": config.max_new_tokens,
                 "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
@@ -337,9 +337,9 @@ def write_trace(trace: Record, path: Path) -> None:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
 
 
-def _logits_settings(config: GenerationConfig) -> Record:
-    """What is done to the logits, where it is not the default."""
-    names = ("penalty", "penalty_window", "min_p")
+def _unusual_settings(config: GenerationConfig) -> Record:
+    """Settings that a trace holds only where they are not the default."""
+    names = ("penalty", "penalty_window", "min_p", "ignore_eos")
     values = {name: getattr(config, name) for name in names}
     return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
 

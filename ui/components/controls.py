@@ -26,6 +26,7 @@ LABELS = {
     "penalty": "Penalty",
     "penalty_window": "Penalty window",
     "min_p": "min-p",
+    "ignore_eos": "Go on after the end of the text",
     "draft_top_k": "Drafts: guesses considered",
     "draft_depth": "Drafts: depth",
     "draft_nodes": "Drafts: nodes",
@@ -52,6 +53,7 @@ class Controls:
     penalty: gr.Slider
     penalty_window: gr.Slider
     min_p: gr.Slider
+    ignore_eos: gr.Checkbox
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
@@ -93,6 +95,10 @@ def build_controls(
             slider(name, begin[name], most_tokens, elem_classes=mark(name))
             for name in ("temperature", "epsilon", "delta", "max_new_tokens")
         )
+        ignore_eos = gr.Checkbox(
+            begin["ignore_eos"], label=LABELS["ignore_eos"], info="until the tokens are used up",
+            elem_classes=mark("ignore_eos"),
+        )  # fmt: skip
     with gr.Column(elem_classes="settings-column"):
         acceptance = gr.Radio(
             list(rules),
@@ -151,7 +157,7 @@ def build_controls(
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        penalty, window, min_p, selection, options,
+        penalty, window, min_p, ignore_eos, selection, options,
     )  # fmt: skip
 
 

@@ -41,8 +41,13 @@ def outside_kinds() -> dict[str, Any]:
     }
 
 
-def settings_from_outside(values: Mapping[str, Any], selection: Selection | None = None) -> RunSettings:
-    """Settings of a run; what is not given has its default. Raises MedusaError."""
+def settings_from_outside(
+    values: Mapping[str, Any], selection: Selection | None = None, most_tokens: int = LONGEST_RUN
+) -> RunSettings:
+    """Settings of a run; what is not given has its default. Raises MedusaError.
+
+    ``most_tokens`` are the new tokens that the page allows for one run.
+    """
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
         if name not in defaults:
@@ -58,7 +63,7 @@ def settings_from_outside(values: Mapping[str, Any], selection: Selection | None
     if not 2 <= given["budget"] <= MOST_NODES:
         raise MedusaError(f"budget is {given['budget']}: choose 2 to {MOST_NODES} nodes")
     settings = RunSettings.of({**given, "selection": selection or Selection()})
-    make_config(settings, LONGEST_RUN)  # what runs with them may allow less
+    make_config(settings, most_tokens)
     return settings
 
 

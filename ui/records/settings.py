@@ -21,7 +21,7 @@ MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # of a run that is made several times, or where visitors share one engine
 LONGEST_RUN = 20_000  # of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW}
-OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p")
+OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p", "ignore_eos")
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # of a tree by budget, the root included
 
@@ -42,6 +42,7 @@ class RunSettings:
     penalty: float = GenerationConfig.penalty
     penalty_window: float = GenerationConfig.penalty_window
     min_p: float = GenerationConfig.min_p
+    ignore_eos: bool = GenerationConfig.ignore_eos
     options: Mapping[str, Any] = field(default_factory=dict)  # of the rule and the drafter, by name
 
     @classmethod
@@ -78,6 +79,7 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
         penalty=float(settings.penalty),
         penalty_window=int(settings.penalty_window),
         min_p=float(settings.min_p),
+        ignore_eos=settings.ignore_eos,
         **options | {"tree": DEFAULT if made_here else settings.tree},
     )
     check_options(config)

@@ -52,16 +52,25 @@ def build(session: Session) -> None:
             runs[name]["tokens_per_second_of_runs"] = [round(speed, 2) for speed in speeds]
         return {"runs": runs, "outputs": measured.verdict}
 
-    _endpoint("decode", decode, "Continue a text: its tokens, steps and rates.")
-    _endpoint("trace", trace, "Continue a text: the whole trace, with the tree and the reasons of each step.")
+    _endpoint(session, "decode", decode, "Continue a text: its tokens, steps and rates.")
     _endpoint(
-        "compare", compare, "Time two methods on one text, and say whether their outputs are equal.",
+        session,
+        "trace",
+        trace,
+        "Continue a text: the whole trace, with the tree and the reasons of each step.",
+    )
+    _endpoint(
+        session, "compare", compare, "Time two methods on one text, and say whether their outputs are equal.",
         {"against": PLAIN_METHOD, "repetitions": 1},
     )  # fmt: skip
 
 
 def _endpoint(
-    name: str, act: Callable[..., Answer], description: str, extra: dict[str, Any] | None = None
+    session: Session,
+    name: str,
+    act: Callable[..., Answer],
+    description: str,
+    extra: dict[str, Any] | None = None,
 ) -> None:
     """`act(prompt, settings, page, *extra)` under a name, its parameters being the settings of a run."""
     defaults, extra = outside_defaults(), extra or {}
@@ -71,7 +80,8 @@ def _endpoint(
         settings, rest = given[: len(defaults)], given[len(defaults) :]
         try:
             require_prompt(prompt)
-            own = settings_from_outside(dict(zip(defaults, settings, strict=True)))
+            named = dict(zip(defaults, settings, strict=True))
+            own = settings_from_outside(named, most_tokens=session.policy.most_tokens)
             return act(prompt, own, request.session_hash or "", *rest)
         except MedusaError as error:
             raise gr.Error(str(error), print_exception=False) from error
