@@ -2,7 +2,7 @@
 
 run.json     settings, model and prompt, written once
 tokens.jsonl one line a step: {"at", "tokens"}, appended as a whole and handed to the system at once
-steps.jsonl  one line a segment: the tokens so far, speed, α, memory and the sums to go on from
+steps.jsonl  one line a segment: the tokens so far and their hash, speed, α, memory, the sums to go on from
 result.json  what came of it, when it has ended
 text.txt     the text, when the run ends or is stopped
 
@@ -13,8 +13,10 @@ segment are decoded again, to the same ones (``segments``).
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ class RunFolder:
         self.folder = folder
         self._vocabulary = vocabulary
         self.tokens: list[int] = []  # whole segments, to go on from; of a run that has ended all
+        self._hash = sha256()  # of them
         self.totals = Totals()  # of them
         self.result: dict[str, Any] | None = None
 
@@ -83,7 +86,7 @@ class RunFolder:
                 f"{self.folder} holds {len(tokens)} tokens, its {RESULT} says {result.get('new_tokens')}: "
                 f"delete {RESULT}, or {_OTHER}"
             )
-        marks = self._read_steps()
+        marks = self._read_steps(tokens)
         if result is not None:
             self._require_whole(result, marks)
         if result is not None and (result.get("finish_reason") != "length" or len(tokens) == budget):
@@ -93,6 +96,7 @@ class RunFolder:
         whole = [mark for mark in marks if mark.tokens % SEGMENT == 0 and mark.tokens <= len(tokens)]
         self.totals = whole[-1] if whole else Totals()
         self.tokens = tokens[: self.totals.tokens]
+        self._hash.update(_bytes_of(self.tokens))
         (self.folder / RESULT).unlink(missing_ok=True)
         self._cut(STEPS, len(whole))
         self._cut(TOKENS, self._lines_of(len(self.tokens)))
@@ -114,10 +118,12 @@ class RunFolder:
         if tokens:
             self._write_line(TOKENS, {"at": len(self.tokens), "tokens": list(tokens)})
             self.tokens += tokens
+            self._hash.update(_bytes_of(tokens))
 
     def mark(self, record: Mapping[str, Any], totals: Totals) -> None:
         """Add the line of a segment, from whose end the run may go on."""
-        self._write_line(STEPS, {"tokens": totals.tokens, **record, "sums": totals.sums()})
+        head = {"tokens": totals.tokens, "sha256": self._hash.hexdigest()}
+        self._write_line(STEPS, {**head, **record, "sums": totals.sums()})
 
     def finish(self, record: dict[str, Any]) -> None:
         """Write what came of the run."""
@@ -140,8 +146,10 @@ class RunFolder:
             tokens += new or []
         return tokens
 
-    def _read_steps(self) -> list[Totals]:
+    def _read_steps(self, tokens: Sequence[int]) -> list[Totals]:
+        """The sums at the end of each segment, whose tokens must be the ones that were written."""
         marks: list[Totals] = []
+        hashed = sha256()
         for number, record in self._lines(STEPS):
             try:
                 mark = Totals.of(record["sums"])
@@ -149,6 +157,9 @@ class RunFolder:
                 raise self._damaged(STEPS, number, reason_of(error)) from error
             if mark.tokens != record.get("tokens") or (marks and mark.tokens <= marks[-1].tokens):
                 raise self._damaged(STEPS, number, "does not go on after the line before it")
+            hashed.update(_bytes_of(tokens[marks[-1].tokens if marks else 0 : mark.tokens]))
+            if mark.tokens <= len(tokens) and record.get("sha256") != hashed.hexdigest():
+                raise self._damaged(STEPS, number, f"{TOKENS} holds other tokens")
             marks.append(mark)
         return marks
 
@@ -181,6 +192,10 @@ class RunFolder:
 
     def _damaged(self, name: str, number: int, why: str) -> MedusaError:
         return MedusaError(f"line {number} of {self.folder / name} is damaged ({why}): {_CUT}")
+
+
+def _bytes_of(tokens: Sequence[int]) -> bytes:
+    return array("q", tokens).tobytes()
 
 
 @contextmanager

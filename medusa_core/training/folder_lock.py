@@ -27,11 +27,17 @@ _BYTE = 2**30  # behind the text: on Windows a locked byte cannot be read
 
 @contextmanager
 def locked_folder(folder: Path, way_out: str = "choose another --out") -> Iterator[None]:
-    """Make the folder and hold its lock. Raises MedusaError when another process holds it, or OSError."""
+    """Make the folder and hold its lock.
+
+    Raises MedusaError when another process holds it or the lock is a link, which could lead anywhere; or
+    OSError.
+    """
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":  # accelerate's and torch's numbering
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / LOCK_NAME).is_symlink():
+        raise MedusaError(f"{folder / LOCK_NAME} is a link, it would be written through: delete it")
     with open(folder / LOCK_NAME, "a+", encoding="utf-8") as file:
         try:
             _lock(file)

@@ -132,6 +132,12 @@ def huge_sum(files):
     spoil(files / "steps.jsonl", -1, json.dumps(record))
 
 
+def other_token(files):
+    record = json.loads((files / "tokens.jsonl").read_text().splitlines()[3])
+    record["tokens"][0] = (record["tokens"][0] + 1) % 4
+    spoil(files / "tokens.jsonl", 3, json.dumps(record))
+
+
 DAMAGE = {
     "no reason": lambda files: change(files / "result.json", finish_reason=None),
     "no memory": lambda files: change(files / "result.json", memory=None),
@@ -145,6 +151,7 @@ DAMAGE = {
     "no JSON": lambda files: spoil(files / "tokens.jsonl", 2, "{"),
     "a gap": lambda files: spoil(files / "tokens.jsonl", 2, '{"at":1,"tokens":[3]}'),
     "no token": lambda files: spoil(files / "tokens.jsonl", 0, '{"at":0,"tokens":[99]}'),
+    "another token": other_token,
     "a word": lambda files: spoil(files / "steps.jsonl", 1, '"abc"'),
     "no sums": lambda files: spoil(files / "steps.jsonl", 1, '{"tokens":32,"sums":{"tokens":32}}'),
     "result": lambda files: (files / "result.json").write_text('{"new_tokens":3}'),

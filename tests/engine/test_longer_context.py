@@ -230,3 +230,8 @@ def test_what_cannot_be_extended_is_refused_in_a_sentence(case):
 def test_a_context_within_the_trained_one_is_refused(engine_folder):
     with pytest.raises(MedusaError, match="--context is 90, the model takes 96 as it is"):
         load_engine(LoadConfig(str(engine_folder), device="cpu", context=90))
+
+
+def test_a_window_without_a_context_is_refused():
+    with pytest.raises(MedusaError, match="--extend window counts for nothing without --context"):
+        LoadConfig(extend="window")

@@ -143,3 +143,13 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
     with locked_folder(tmp_path):
         pass
     assert "cannot be locked (Operation not supported): start no second process" in caplog.text
+
+
+def test_a_lock_that_is_a_link_is_not_written_through(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK_NAME).symlink_to(victim)
+    with pytest.raises(MedusaError, match="is a link, it would be written through: delete it"):
+        locked_folder(tmp_path / "run").__enter__()
+    assert victim.read_text() == "mine"
