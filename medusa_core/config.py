@@ -139,8 +139,6 @@ class LoadConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.extend == "window" and not self.context:
-            raise MedusaError("--extend window counts for nothing without --context: give --context N too")
 
 
 def pick_settings(kind: type[Settings], options: Mapping[str, Any]) -> Settings:

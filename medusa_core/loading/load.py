@@ -134,6 +134,11 @@ def _load(config: LoadConfig, report: _ProgressReporter, spare_cores: int) -> En
 def _longer(sources: Sources, config: LoadConfig) -> LongerContext | None:
     """The context beyond the model's own that is asked for. Raises MedusaError where it cannot be had."""
     if not config.context:
+        if config.extend != LoadConfig.extend:
+            logging.getLogger(__name__).warning(
+                "warning: --extend %s counts for nothing without --context: give --context N too",
+                config.extend,
+            )
         return None
     base = read_base_config(sources.base, trust_remote_code=config.trust_remote_code)
     return longer_context(base.get_text_config(decoder=True), config.context, config.extend)
