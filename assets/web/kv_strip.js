@@ -56,13 +56,13 @@ function kvPicture(scene, room, stage) {
   const height = KV.top + KV.height + 20 + (after ? KV.drop : 0);
   const x = (slot) => prefix + slot * cell;
   const places = new Map(step.path.map((node, place) => [node, place]));
-  const parts = [prefixOf(step, KV.top, say`position →`, prefix)];
+  const parts = [prefixOf(scene, KV.top, say`position →`, prefix)];
   step.nodes.forEach((node, i) => parts.push(kvCell(scene, node, x(i), KV.top, cell, { place: i, position: true,
     kind: after ? (places.has(i) ? "kept" : "lost") : "new" })));
   if (after) {
     const top = KV.top + KV.drop;
     for (const [node, place] of places) if (node !== place) parts.push(kvArrow(x(node) + cell / 2, x(place) + cell / 2));
-    parts.push(prefixOf(step, top, say`stays`, prefix));
+    parts.push(prefixOf(scene, top, say`stays`, prefix));
     for (const [node, place] of places) {
       const group = kvCell(scene, step.nodes[node], x(place), top, cell, { place, position: false, kind: "kept after" });
       group.style.setProperty("--dx", `${x(node) - x(place)}px`);
@@ -93,16 +93,18 @@ function kvToken(node, width) {
   return svg("text", { class: "word", x: width / 2, y: 19, "text-anchor": "middle" }, shown);
 }
 
-function prefixOf(step, top, words, width) {
+function prefixOf(scene, top, words, width) {
+  const { step } = scene;
   const { cache_length: length } = step;
+  const window = attentionWindow(scene);
   const bins = rowsSeen(step, SEEN_BINS) || [];
   const pitch = (width - 6) / (bins.length || 1);
   const seen = bins.map((share, i) => (share ? svg("rect", { class: "seen", x: i * pitch, y: 1, width: pitch, height: KV.height - 2, "fill-opacity": 0.25 + 0.75 * share }) : null));
   return svg("g", { class: "mdv-kvprefix", transform: `translate(0,${top})` },
-    svg("text", { class: "slot", x: 0, y: -6 }, length ? say`slot 0 … ${length - 1}` : say`slot`),
+    svg("text", { class: "slot", x: 0, y: -6 }, length ? say`slot ${window ? length - window : 0} … ${length - 1}` : say`slot`),
     svg("rect", { width: width - 6, height: KV.height, rx: 4 }),
     ...seen,
-    svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(length, "row")),
+    svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(window ?? length, "row")),
     svg("text", { class: "position", x: width - 8, y: KV.height + 14, "text-anchor": "end" }, words));
 }
 
@@ -139,12 +141,13 @@ function lightKv(picture, { step, lit }) {
   }
 }
 
-function kvCaption({ step, lit }) {
+function kvCaption(scene) {
+  const { step, lit } = scene;
   const base = step.cache_length;
   const lost = step.nodes.length - step.path.length;
   if (lit === null) {
     return say`Above a cell stands its slot in the cache, below it the token’s position in the text.` + " " + (lost
-      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten: the next step writes over them.` : say`${plural(step.path.length, "row")} kept.`) + seenWords(step);
+      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten: the next step writes over them.` : say`${plural(step.path.length, "row")} kept.`) + seenWords(step) + windowWords(scene);
   }
   const node = step.nodes[lit];
   const peers = step.nodes.filter((other) => other.depth === node.depth && other.id !== lit).map((other) => other.id);

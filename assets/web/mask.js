@@ -59,7 +59,7 @@ function makeMask(store) {
     paint(scene, crowded || [...changed].some((name) => !POINTING.includes(name)));
     caption.textContent = captionOf(scene);
     canvas.setAttribute("aria-label", say`${plural(scene.step.nodes.length, "row")}: the root and ${plural(scene.step.nodes.length - 1, "guess", "guesses")}.` + " "
-      + say`Every row sees the ${plural(scene.step.cache_length, "committed row")}, itself and its ancestors in the tree.`);
+      + say`Every row sees the ${committedWords(scene)}, itself and its ancestors in the tree.`);
     if (table.open) writeTable(table, scene);
   }
 
@@ -74,12 +74,13 @@ function captionOf(scene) {
     if (scene.state.labels === "ids") return say`${token} (node ${i})`;
     return scene.state.labels === "positions" ? say`${token} (position ${step.cache_length + step.nodes[i].depth})` : token;
   };
-  if (!cell && lit === null) return say`A node sees the committed text, itself and its ancestors, never another branch. Hover a cell to read it.` + seenWords(step);
+  if (!cell && lit === null) return say`A node sees the committed text, itself and its ancestors, never another branch. Hover a cell to read it.` + seenWords(step) + windowWords(scene);
   const row = cell ? cell.row : lit;
   if (!cell) {
     const line = lineage(recorded.parents, row).reverse().map(name).join(" → ");
     return say`Row ${name(row)} sees the prefix and ${line} (itself).`;
   }
+  if (cell.column < 0 && attentionWindow(scene)) return say`Row ${name(row)} may see the committed prefix as far back as the window of ${attentionWindow(scene)} positions reaches.`;
   if (cell.column < 0) return say`Row ${name(row)} may see all ${plural(step.cache_length, "row")} of the committed prefix.`;
   if (cell.column === row) return say`Row ${name(row)} may see itself.`;
   const ancestor = lineage(recorded.parents, row).includes(cell.column);
@@ -149,7 +150,7 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.font = `11px ${MASK_FONT}`;
   pen.save();
   pen.fillText(say`prefix`, x + w / 2, y - 20);
-  pen.fillText(plural(scene.step.cache_length, "row"), x + w / 2, y - 7);
+  pen.fillText(plural(attentionWindow(scene) ?? scene.step.cache_length, "row"), x + w / 2, y - 7);
   pen.restore();
 }
 
@@ -239,8 +240,9 @@ function paintPointer(pen, scene, plan, ink) {
 }
 
 // The same picture for readers who cannot see it.
-function writeTable(table, { step, recorded }) {
+function writeTable(table, scene) {
+  const { step, recorded } = scene;
   const name = (i) => `${i} ${visible(step.nodes[i].text, step.nodes[i].token_id)}`;
-  const rows = step.nodes.map((_, i) => html("li", {}, say`${name(i)} sees: prefix (${plural(step.cache_length, "row")}), ${lineage(recorded.parents, i).reverse().map(name).join(", ")}`));
+  const rows = step.nodes.map((_, i) => html("li", {}, say`${name(i)} sees: prefix (${plural(attentionWindow(scene) ?? step.cache_length, "row")}), ${lineage(recorded.parents, i).reverse().map(name).join(", ")}`));
   table.querySelector("ul").replaceChildren(...rows);
 }

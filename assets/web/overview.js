@@ -52,6 +52,20 @@ function rowsSeen({ cache_length: length, drafter_rows: ranges }, most) {
   return shares;
 }
 
+// How many positions every layer sees where committed rows lie before them, else null.
+function attentionWindow({ trace, step }) {
+  const { window } = trace.model || {};
+  return window && step.cache_length >= window ? window : null;
+}
+
+// The committed rows in sight, for a sentence.
+function committedWords(scene) {
+  const [rows, window] = [plural(scene.step.cache_length, "committed row"), attentionWindow(scene)];
+  return window ? say`last ${window} of ${rows}` : rows;
+}
+
+const windowWords = (scene) => (attentionWindow(scene) ? " " + say`Every layer sees the last ${attentionWindow(scene)} positions alone, not the rows before them.` : "");
+
 const countSeen = ({ drafter_rows: ranges }) => ranges.reduce((sum, [start, end]) => sum + end - start, 0);
 
 // The text of all steps, without the prompt.

@@ -72,7 +72,7 @@ const PHASE_WORDS = {
     const example = shared ? " " + say`Nodes ${listed(shared.nodes)} all stand at position ${shared.position}, since each would be the ${ordinal(shared.depth)} token after the root; yet each has a slot of its own.` : "";
     return say`The tree becomes one row of ${step.nodes.length} tokens. A node’s position is ${step.cache_length} + its depth, its cache slot ${step.cache_length} + its number.${example}`;
   },
-  mask: ({ step }) => say`Each node may look at the ${plural(step.cache_length, "committed row")}, at its own ancestors and at itself.` + " "
+  mask: (scene) => say`Each node may look at the ${committedWords(scene)}, at its own ancestors and at itself.` + " "
     + say`A node of another branch is hidden: with it in sight, the model would read a text that no path of the tree spells.`,
   verify: ({ step }) => (step.nodes.length > 1
     ? say`One forward of the base model reads all ${step.nodes.length} rows at once. After every node it says how likely each next token is: from that comes each guess’s p, read at its parent.`

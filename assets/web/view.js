@@ -205,6 +205,7 @@ function drawBadges(box, { state, trace }) {
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
   if (model.name) words.push(["", [model.name, model.dtype, model.device].filter(Boolean).join(" · ")]);
+  if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
   if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
   if (config.acceptance) words.push(["", ruleName(config)]);

@@ -105,7 +105,7 @@ class TraceBuilder:
         self._penalised = PenalisedChoices(prompt, config.penalty_window)
         tree = engine.fixed_tree(config)
         self._header: Record = {
-            "model": {name: getattr(engine.info, name) for name in ModelTrace.model_fields},
+            "model": _model_record(engine),
             "config": {
                 "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
                 "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
@@ -335,6 +335,17 @@ def write_trace(trace: Record, path: Path) -> None:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
+
+
+def _model_record(engine: Engine) -> Record:
+    """A ModelTrace: what is loaded, and how far it sees where that is unusual."""
+    required = [name for name, field in ModelTrace.model_fields.items() if field.is_required()]
+    longer, window = engine.target.longer, engine.target.masks.only_window
+    return {
+        **{name: getattr(engine.info, name) for name in required},
+        **({"context": longer.length, "extend": longer.how} if longer is not None else {}),
+        **({"window": window} if window is not None else {}),
+    }
 
 
 def _unusual_settings(config: GenerationConfig) -> Record:

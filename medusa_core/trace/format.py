@@ -27,7 +27,11 @@ _Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # which the guard 
 
 
 class ModelTrace(Record):
-    """What was loaded."""
+    """What was loaded.
+
+    ``context`` positions, by ``extend``, where that is more than the model was trained with; ``window``: how
+    many positions every layer sees, where that is not all of them.
+    """
 
     name: str
     base: str
@@ -35,6 +39,9 @@ class ModelTrace(Record):
     dtype: str
     device: str
     parameters: Count
+    context: Count | None = Field(default=None, exclude_if=lambda value: value is None)
+    extend: Literal["yarn", "window"] | None = Field(default=None, exclude_if=lambda value: value is None)
+    window: Count | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class PromptTrace(Record):

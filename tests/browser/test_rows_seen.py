@@ -52,3 +52,24 @@ def test_a_long_context_is_drawn_by_bins_and_said(view):
     assert words in view.locator("[data-role=mask-caption]").inner_text()
     sent = view.evaluate("view.state.trace.steps[1].drafter_rows.length")
     assert sent == len(trace["steps"][1]["drafter_rows"])
+
+
+def test_a_window_is_said_where_rows_lie_before_it(view):
+    trace = make_trace(3)
+    trace["model"] |= {"context": 24_000, "extend": "window", "window": 1024}
+    trace["steps"][2]["cache_length"] += LENGTH
+    length = trace["steps"][2]["cache_length"]
+    view.evaluate("(text) => view.receive(text)", message_trace(1, "window", trace))
+    view.locator(".mdv-area-kv").scroll_into_view_if_needed()
+    assert "last 1024" not in view.locator("[data-role=mask-caption]").inner_text()
+    view.evaluate("view.store.goto(2)")
+    view.wait_for_function(
+        f"document.querySelector('.mdv-kvprefix').textContent.includes('slot {length - 1024} … ')"
+    )
+    assert "1024 rows" in view.locator(".mdv-kvprefix").first.text_content()
+    for caption in ("mask", "kv"):
+        words = view.locator(f"[data-role={caption}-caption]").inner_text()
+        assert "Every layer sees the last 1024 positions alone" in words
+    assert "context 24000 in a window of 1024" in view.locator(".mdv").first.inner_text()
+    command = view.evaluate("(trace) => asCommand(recipeOf(trace))", trace)
+    assert "--context=24000 --extend=window" in command

@@ -16,7 +16,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from medusa_core.config import LoadConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine
@@ -31,6 +31,8 @@ from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
 from medusa_core.target.static_forward import StaticForward
+from medusa_core.trace.builder import TraceBuilder
+from medusa_core.trace.format import RunTrace
 
 TRAINED = 32
 TEXT = tiny.random_tokens(150, seed=3)
@@ -235,3 +237,19 @@ def test_a_context_within_the_trained_one_is_refused(engine_folder):
 def test_a_window_without_a_context_is_told_to_count_for_nothing(engine_folder, caplog):
     load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu", extend="window"))
     assert "--extend window counts for nothing without --context: give --context N too" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("longer", "told"),
+    [
+        (WINDOWED, {"context": 4096, "extend": WINDOW, "window": TRAINED}),
+        (None, {}),
+    ],
+)
+def test_a_trace_says_how_far_the_model_sees(pair, longer, told):
+    engine = engine_of(pair[0], longer)
+    builder = TraceBuilder(engine, GenerationConfig(), tiny.PROMPT)
+    found = RunTrace.model_validate(builder.finish()).model_dump()["model"]
+    assert {name: found[name] for name in ("context", "extend", "window") if name in found} == told
+    mistral = TraceBuilder(engine_of(pair[1], None), GenerationConfig(), tiny.PROMPT).finish()["model"]
+    assert (mistral["window"], "context" in mistral) == (TRAINED, False)

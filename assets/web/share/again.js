@@ -37,6 +37,7 @@ function recipeOf(trace, typed) {
   const load = {};
   if (model.base !== "embedded") Object.assign(load, { model: model.base, heads: model.heads ?? "none" });
   else if (model.heads !== "embedded") load.heads = model.heads ?? "none";
+  if (Number.isInteger(model.context) && ["yarn", "window"].includes(model.extend)) Object.assign(load, { context: model.context, extend: model.extend });
   if (["float32", "bfloat16", "float16"].includes(model.dtype)) load.dtype = model.dtype;
   if (["cpu", "cuda", "mps"].includes(model.device)) load.device = model.device;
   return { load, settings, tree: named ? null : config.tree, ids: prompt.token_ids, typed: typed ?? null, text: prompt.text };
