@@ -101,7 +101,7 @@ function prefixOf(scene, top, words, width) {
   const pitch = (width - 6) / (bins.length || 1);
   const seen = bins.map((share, i) => (share ? svg("rect", { class: "seen", x: i * pitch, y: 1, width: pitch, height: KV.height - 2, "fill-opacity": 0.25 + 0.75 * share }) : null));
   return svg("g", { class: "mdv-kvprefix", transform: `translate(0,${top})` },
-    svg("text", { class: "slot", x: 0, y: -6 }, length ? say`slot ${window ? length - window : 0} … ${length - 1}` : say`slot`),
+    svg("text", { class: "slot", x: 0, y: -6 }, window ? `${length - window} … ${length - 1}` : length ? say`slot 0 … ${length - 1}` : say`slot`),
     svg("rect", { width: width - 6, height: KV.height, rx: 4 }),
     ...seen,
     svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(window ?? length, "row")),
