@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from medusa_core.acceptance import rule_settings
 from medusa_core.acceptance.verdict import Verdict, alive_nodes
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
-from medusa_core.drafters import drafter_settings
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.trace.alternatives import (
-    TEMPERATURES,
     Answers,
     answers,
     recorded_rows,
     significant_all,
 )
-from medusa_core.trace.format import ModelTrace
+from medusa_core.trace.header import header_of
 from medusa_core.trace.packed import (
     HIGHEST,
     PARTS,
@@ -45,7 +41,6 @@ from medusa_core.trace.packed import (
 from medusa_core.trace.penalised import Penalised, PenalisedChoices
 from medusa_core.trace.run_record import RunRecord
 from medusa_core.trees.origin import Origin
-from medusa_core.trees.tree import Topology
 
 # Steps whose numbers are computed together, which costs less than one by one, and the logits kept for them.
 TOGETHER = 16
@@ -103,30 +98,7 @@ class TraceBuilder:
         self._news: list[Record] | None = None  # steps for a reader that follows, which it was not given yet
         self._summary = engine.summary(config)
         self._penalised = PenalisedChoices(prompt, config.penalty_window)
-        tree = engine.fixed_tree(config)
-        self._header: Record = {
-            "model": _model_record(engine),
-            "config": {
-                "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
-                "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
-                "temperature": config.temperature,
-                **_unusual_settings(config),
-                "seed": config.seed,
-                "max_new_tokens": config.max_new_tokens,
-                "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
-            },
-            "prompt": {
-                "text": engine.decode_text(prompt),
-                "token_ids": list(prompt),
-                "texts": [engine.token_text(token) for token in prompt],
-            },
-            "sizes": {
-                "hidden": engine.target.config.hidden_size,
-                "vocabulary": engine.target.vocab_size,
-                "layers": engine.target.config.num_hidden_layers,
-            },
-            "temperatures": list(TEMPERATURES),
-        }
+        self._header = header_of(engine, config, prompt)
         self.record = RunRecord(self._header, self._tables)
 
     @property
@@ -335,27 +307,3 @@ def write_trace(trace: Record, path: Path) -> None:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error
-
-
-def _model_record(engine: Engine) -> Record:
-    """A ModelTrace: what is loaded, and how far it sees where that is unusual."""
-    required = [name for name, field in ModelTrace.model_fields.items() if field.is_required()]
-    longer, window = engine.target.longer, engine.target.masks.only_window
-    return {
-        **{name: getattr(engine.info, name) for name in required},
-        **({"context": longer.length, "extend": longer.how} if longer is not None else {}),
-        **({"window": window} if window is not None else {}),
-    }
-
-
-def _unusual_settings(config: GenerationConfig) -> Record:
-    """Settings that a trace holds only where they are not the default."""
-    names = ("penalty", "penalty_window", "min_p", "ignore_eos")
-    values = {name: getattr(config, name) for name in names}
-    return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
-
-
-def _plain(settings: Any) -> dict[str, Any]:
-    """Settings as JSON holds them; a tree that came as a record is told by the trace's own ``tree``."""
-    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
-    return {name: "given" if isinstance(value, Topology) else value for name, value in values.items()}

@@ -1,0 +1,67 @@
+"""The head of a trace: what is loaded, what was asked for, the prompt."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from medusa_core.acceptance import rule_settings
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters import drafter_settings
+from medusa_core.engine import Engine
+from medusa_core.trace.alternatives import TEMPERATURES
+from medusa_core.trace.format import ModelTrace
+from medusa_core.trace.packed import Record
+from medusa_core.trees.tree import Topology
+
+
+def header_of(engine: Engine, config: GenerationConfig, prompt: list[int]) -> Record:
+    """A RunTrace without its steps and output."""
+    tree = engine.fixed_tree(config)
+    return {
+        "model": _model_record(engine),
+        "config": {
+            "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
+            "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
+            "temperature": config.temperature,
+            **_unusual_settings(config),
+            "seed": config.seed,
+            "max_new_tokens": config.max_new_tokens,
+            "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
+        },
+        "prompt": {
+            "text": engine.decode_text(prompt),
+            "token_ids": list(prompt),
+            "texts": [engine.token_text(token) for token in prompt],
+        },
+        "sizes": {
+            "hidden": engine.target.config.hidden_size,
+            "vocabulary": engine.target.vocab_size,
+            "layers": engine.target.config.num_hidden_layers,
+        },
+        "temperatures": list(TEMPERATURES),
+    }
+
+
+def _model_record(engine: Engine) -> Record:
+    """A ModelTrace: what is loaded, and how far it sees where that is unusual."""
+    required = [name for name, field in ModelTrace.model_fields.items() if field.is_required()]
+    longer, window = engine.target.longer, engine.target.masks.only_window
+    return {
+        **{name: getattr(engine.info, name) for name in required},
+        **({"context": longer.length, "extend": longer.how} if longer is not None else {}),
+        **({"window": window} if window is not None else {}),
+    }
+
+
+def _unusual_settings(config: GenerationConfig) -> Record:
+    """Settings that a trace holds only where they are not the default."""
+    names = ("penalty", "penalty_window", "min_p", "ignore_eos")
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    """Settings as JSON holds them; a tree that came as a record is told by the trace's own ``tree``."""
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    return {name: "given" if isinstance(value, Topology) else value for name, value in values.items()}
