@@ -57,6 +57,7 @@ class EngineInfo:
     extended: str = ""  # the context in words where it is longer than the trained one
     forward: str = ""  # which forward runs and what it keeps: "lean forward, packed weights, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
+    own_drafts: tuple[str, ...] = ()  # those of further drafters that the model brings
     notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HEADS_NAME = "medusa_lm_head"
 HEADS_FOLDER = "heads"
+DRAFTERS_FOLDER = "drafters"  # beside a model: a folder for the weights of each further drafter
 TREE_NAME = "tree.json"
 GPU_TREE_NAME = "tree-gpu.json"
 ACCURACIES_NAME = "accuracies.json"

@@ -9,6 +9,7 @@ from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layou
 from medusa_core.checkpoints.locate import ALL_FILES, Fetch, as_folder, embedded_model, locate, locate_model
 from medusa_core.checkpoints.names import (
     BASE_KEY,
+    DRAFTERS_FOLDER,
     EMBEDDED,
     HEAD_FILES,
     HEADS_FOLDER,
@@ -28,20 +29,26 @@ class Sources:
     base_name: str
     heads: Path | None
     heads_name: str | None
-    more: tuple[Path, ...] = ()  # weights of further drafters
+    more: tuple[Path, ...] = ()  # weights of further drafters that were named
+    own: tuple[Path, ...] = ()  # weights of further drafters that the model brings
 
     @property
     def drafts(self) -> tuple[Path, ...]:
         """All folders with weights of drafters."""
+        return (*self.named, *self.own)
+
+    @property
+    def named(self) -> tuple[Path, ...]:
+        """Those that were asked for, and the heads that belong to the model."""
         return (*((self.heads,) if self.heads is not None else ()), *self.more)
 
 
 def find_sources(model: str, heads: str, fetch: Fetch = ALL_FILES) -> Sources:
     """What ``--model`` and ``--heads`` mean, downloaded if need be. Raises MedusaError.
 
-    Either may be empty: a model brings its own heads, heads name their base, and nothing at all is the
-    embedded model. ``model`` may also be the name of heads. ``heads`` may name weights of several drafters,
-    joined by "+"; the first of them say which base they belong to.
+    Either may be empty: a model brings its own heads and drafters, heads name their base, and nothing at all
+    is the embedded model. ``model`` may also be the name of heads. ``heads`` may name weights of several
+    drafters, joined by "+"; the first of them say which base they belong to.
     """
     first, *others = split_names(heads)
     found = _first_sources(model, first, fetch)
@@ -155,7 +162,16 @@ def shown_name(name: str) -> str:
 
 
 def _with_own_heads(folder: Path, name: str, heads: str) -> Sources:
-    own = None if heads == NO_HEADS else heads_folder(folder)
-    if own is None:
+    if heads == NO_HEADS:
         return Sources(folder, name, None, None)
-    return Sources(folder, name, own, name if name == EMBEDDED or own == folder else own.name)
+    own, further = heads_folder(folder), _own_drafters(folder)
+    if own is None:
+        return Sources(folder, name, None, None, own=further)
+    shown = name if name == EMBEDDED or own == folder else own.name
+    return Sources(folder, name, own, shown, own=further)
+
+
+def _own_drafters(folder: Path) -> tuple[Path, ...]:
+    """Folders with weights of further drafters beside a model, by name."""
+    inside = folder / DRAFTERS_FOLDER
+    return tuple(sorted(filter(Path.is_dir, inside.iterdir()))) if inside.is_dir() else ()

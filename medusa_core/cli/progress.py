@@ -29,9 +29,10 @@ def load_with_line(config: LoadConfig) -> Engine:
 
 
 def load_for_runs(config: LoadConfig, runs: Iterable[GenerationConfig]) -> Engine:
-    """The same, with the step times that the tree "auto" wants where one of ``runs`` has it."""
+    """The same with the drafters of ``runs``, and the step times where one of them has the tree "auto"."""
+    runs = list(runs)
     with load_line(sys.stderr) as watch, collector_paused():
-        engine = load_engine(config, watch)
+        engine = load_engine(config, watch, methods=[run.method for run in runs])
         if any(map(asks_for_auto_tree, runs)):
             watch(LoadProgress("steps", "Measuring the time of a step by tree size, once on this machine"))
             engine = with_step_times(engine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from medusa_core.checkpoints.download import Progress
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
-from medusa_core.drafters import Draft, load_draft, method, owner_of
+from medusa_core.drafters import Draft, drafters_of, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.loading.devices import Placement, place, spread
@@ -60,17 +60,22 @@ def _ignore_progress(_: LoadProgress) -> None:
 
 
 def load_engine(
-    config: LoadConfig, on_progress: OnProgress = _ignore_progress, *, spare_cores: int = 0
+    config: LoadConfig,
+    on_progress: OnProgress = _ignore_progress,
+    *,
+    spare_cores: int = 0,
+    methods: Collection[str] | None = None,
 ) -> Engine:
     """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
 
-    ``spare_cores`` of a CPU are left to others when a small model runs (``fastest_threads``).
+    ``spare_cores`` of a CPU are left to others when a small model runs (``fastest_threads``). Of the further
+    drafters that a model brings, those of ``methods`` are loaded; None: all.
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
     missing, does not fit the rest or does not fit into memory.
     """
     report = _ProgressReporter(on_progress)
     try:
-        return _load(config, report, spare_cores)
+        return _load(config, report, spare_cores, methods)
     except BaseException as error:
         # A kept error would keep the half-loaded model alive by the variables of its frames.
         traceback.clear_frames(error.__traceback__)
@@ -103,7 +108,9 @@ class _ProgressReporter:
         return lambda message, done: self(stage, message, done)
 
 
-def _load(config: LoadConfig, report: _ProgressReporter, spare_cores: int) -> Engine:
+def _load(
+    config: LoadConfig, report: _ProgressReporter, spare_cores: int, methods: Collection[str] | None
+) -> Engine:
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
     report("files", "Looking for the files")
@@ -121,13 +128,15 @@ def _load(config: LoadConfig, report: _ProgressReporter, spare_cores: int) -> En
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
     choose_forward(target, threads_for=partial(fastest_threads, spare_cores=spare_cores))
-    report("heads", "Reading the heads" if sources.heads else "There are no heads to read")
-    drafts = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
+    report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
+    drafts, own = _load_drafts(
+        sources, target, methods, lambda done: report("heads", "Reading the heads", done)
+    )
     return Engine(
         target=target,
-        drafts=drafts,
+        drafts={**drafts, **own},
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
-        info=_describe(sources, target, drafts, placement, report.estimate),
+        info=_describe(sources, target, drafts, own, placement, report.estimate),
     )
 
 
@@ -198,20 +207,31 @@ def _give_memory_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _load_drafts(sources: Sources, target: Target, progress: Share) -> dict[str, Draft]:
-    """Weights of drafters by the name of the method that knows their files. Raises MedusaError."""
+def _load_drafts(
+    sources: Sources, target: Target, methods: Collection[str] | None, progress: Share
+) -> tuple[dict[str, Draft], dict[str, Draft]]:
+    """Weights of drafters by the name of the method that knows their files: those named, the model's own.
+
+    Raises MedusaError.
+    """
+    wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
     drafts: dict[str, Draft] = {}
+    own: dict[str, Draft] = {}
     for folder in sources.drafts:
         name = owner_of(folder)
-        if name in drafts:
+        brought = folder in sources.own
+        if brought and wanted is not None and name not in wanted:
+            continue
+        if name in drafts or name in own:
             raise MedusaError(
                 f"{folder} holds weights for --method {name}, which has some already: give one of them"
             )
         with _reading(name, progress):
-            drafts[name] = load_draft(name, folder, target)
-        for note in drafts[name].notes:
+            found = load_draft(name, folder, target)
+        (own if brought else drafts)[name] = found
+        for note in found.notes:
             logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
-    return drafts
+    return drafts, own
 
 
 @contextmanager
@@ -230,6 +250,7 @@ def _describe(
     sources: Sources,
     target: Target,
     drafts: Mapping[str, Draft],
+    own: Mapping[str, Draft],
     placement: Placement,
     estimate: MemoryEstimate | None,
 ) -> EngineInfo:
@@ -243,11 +264,14 @@ def _describe(
         device=str(target.device),
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
-        draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
+        draft_parameters=sum(
+            tensor.numel() for draft in (*drafts.values(), *own.values()) for tensor in draft.tensors()
+        ),
         dtype_reason=placement.reason,
         forward=target.forward.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),
-        notes=tuple(note for draft in drafts.values() for note in draft.notes),
+        own_drafts=tuple(draft.label for draft in own.values()),
+        notes=tuple(note for draft in (*drafts.values(), *own.values()) for note in draft.notes),
     )

@@ -192,6 +192,8 @@ def badge_of(engine: Engine, title: str = "") -> str:
     """A loaded model in one line; ``title`` is what its base is called where that says more."""
     info = engine.info
     heads = ", ".join(info.drafts) or "no Medusa heads"
+    if info.own_drafts:
+        heads += f" and {len(info.own_drafts)} other drafters"
     name = "embedded model" if info.base == "embedded" else title or info.base
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out

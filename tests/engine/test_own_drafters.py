@@ -1,0 +1,72 @@
+"""Further drafters in folders beside a model: found without a flag, each loaded for its method."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import eagle3_files
+import pytest
+import small_model
+import tiny
+import torch
+
+from medusa_core.cli.progress import load_for_runs
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.loading.load import load_engine
+from medusa_core.loading.memory import estimate_memory
+from ui.serving.models import badge_of
+
+BROUGHT = ["draft_model", "eagle3"]
+
+
+@pytest.fixture(scope="module")
+def load(engine, engine_folder, tmp_path_factory):
+    """A model with heads and two further drafters."""
+    folder = tmp_path_factory.mktemp("own") / "model"
+    shutil.copytree(engine_folder, folder)
+    tensors = eagle3_files.state(vocabulary=engine.target.vocab_size)
+    said = eagle3_files.config(vocab_size=engine.target.vocab_size)
+    eagle3_files.write(folder / "drafters" / "eagle3", tensors, said)
+    small_model.first_layers(engine.target.model).save_pretrained(folder / "drafters" / "small")
+    return LoadConfig(str(folder), dtype="float32", device="cpu")
+
+
+def test_every_method_runs_and_gives_the_plain_text(load):
+    engine = load_engine(load)
+    assert list(engine.drafts) == ["medusa", "eagle3", "draft_model"]
+    config = GenerationConfig.of(max_new_tokens=24, ignore_eos=True)
+    plain = tiny.emitted(engine.stream(tiny.PROMPT, config.changed(method="none")))
+    for name in ("medusa", *BROUGHT, "eagle3+ngram"):
+        assert name in engine.methods()
+        assert tiny.emitted(engine.stream(tiny.PROMPT, config.changed(method=name))) == plain
+    assert engine.info.name.count("+") == 1  # what every run has in common; the method is said with the run
+    assert badge_of(engine).split(" · ")[0].endswith("and 2 other drafters")
+    named = replace(load, heads=f"{load.model}/heads")
+    assert estimate_memory(load).heads > estimate_memory(named).heads
+
+
+def test_a_run_loads_those_of_its_method_alone(load):
+    assert list(load_for_runs(load, [GenerationConfig(method="none")]).drafts) == ["medusa"]
+    runs = [GenerationConfig(method="eagle3+ngram")]
+    assert list(load_for_runs(load, runs).drafts) == ["medusa", "eagle3"]
+
+
+def test_heads_that_are_named_come_alone(load):
+    assert list(load_engine(replace(load, heads="none")).drafts) == []
+    assert list(load_engine(replace(load, heads=f"{load.model}/heads")).drafts) == ["medusa"]
+
+
+def test_weights_that_do_not_fit_are_named(load, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(load.model, folder)
+    eagle3_files.write(
+        folder / "drafters" / "again", eagle3_files.state(), {**eagle3_files.config(), "vocab_size": 24}
+    )
+    with pytest.raises(MedusaError, match="holds weights for --method eagle3, which has some already"):
+        load_engine(replace(load, model=str(folder)))
+    shutil.rmtree(folder / "drafters" / "again")
+    torch.save({}, folder / "drafters" / "eagle3" / "model.safetensors")
+    with pytest.raises(MedusaError, match="drafters/eagle3"):
+        load_engine(replace(load, model=str(folder)))
