@@ -90,12 +90,19 @@ def read_tensors(folder: Path, name: str, wanted: Callable[[str], bool], what: s
         try:
             with safe_open(file, framework="pt") as opened:
                 state |= {key: opened.get_tensor(key) for key in opened.keys() if wanted(key)}  # noqa: SIM118
-                # A module that is used twice is saved once; the header names its other places.
-                aliases = (opened.metadata() or {}).items()
-                state |= {alias: state[key] for alias, key in aliases if key in state and wanted(alias)}
+                state |= _aliases(opened.metadata(), state, wanted)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise MedusaError(f"cannot read the {what} in {folder}: {file_fault(file, error)}") from error
+    index = folder / f"{name}.index.json"
+    if index.is_file() and not (folder / name).is_file():
+        state |= _aliases(read_json(index).get("metadata"), state, wanted)
     return state
+
+
+def _aliases(notes: Any, state: State, wanted: Callable[[str], bool]) -> State:
+    """Tensors under their other names: one that is used twice is saved once, and noted in header or index."""
+    pairs = notes.items() if isinstance(notes, dict) else ()
+    return {name: state[key] for name, key in pairs if isinstance(key, str) and key in state and wanted(name)}
 
 
 def file_fault(file: Path, error: BaseException) -> str:

@@ -177,6 +177,11 @@ class HydraConfig(Medusa1Config):
         "base: what the base says of each token (KL); text: the tokens alone",
         choices=("base", "text"),
     )
+    lm_head: str = setting(
+        "own",
+        "own: each head learns an LM head; base: all use the base's as it is, which their files hold once",
+        choices=("own", "base"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,8 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
     lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
     wanted = Kind(Arch.PREFIX_MLP if config.prefix else Arch.MLP, config.heads, config.head_layers)
     if not config.start:
-        return HydraHeads.fresh(lm_head, wanted.heads, wanted.layers, text if config.prefix else None)
+        heads = HydraHeads.fresh(lm_head, wanted.heads, wanted.layers, text if config.prefix else None)
+        return _trainable(heads, config, lm_head)
     folder = locate_heads(config.start)
     kind = kind_of(read_config(folder), str(folder))
     if kind != wanted:
@@ -133,4 +134,18 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
             f"{config.start} knows {heads.vocabulary} tokens, the base model {len(lm_head)}: it belongs to "
             "another base, so leave out --start"
         )
-    return heads.requires_grad_(True).train()
+    return _trainable(heads, config, lm_head)
+
+
+def _trainable(heads: HydraHeads, config: HydraConfig, lm_head: torch.Tensor) -> HydraHeads:
+    """All weights trainable but LM heads that are to be the base's. Raises MedusaError where they are not."""
+    heads.requires_grad_(True).train()
+    if config.lm_head == "base":
+        for number in range(heads.count):
+            last = heads.head(number).last
+            if not torch.equal(last.weight, lm_head) or bool(last.bias.any()):
+                raise MedusaError(
+                    f"head {number + 1} of {config.start} has an LM head of its own: use --lm-head own"
+                )
+            last.requires_grad_(False)
+    return heads

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import owner_of
+from medusa_core.drafters.hydra import files
 from medusa_core.drafters.hydra.files import read_state, save_heads
 from medusa_core.drafters.hydra.layout import EMBEDDING, PREFIX_EMBEDDING
 from medusa_core.errors import MedusaError, one_line
@@ -220,3 +221,23 @@ def test_a_config_without_its_tensors_is_named(model, base, tmp_path):
     for file in (tmp_path / "heads").glob(f"{FILE}*"):
         file.unlink()
     assert "no hydra_lm_head.safetensors or hydra_lm_head.pt" in refusal(base, tmp_path / "heads")
+
+
+@pytest.mark.parametrize("shard", [10**9, 5000], ids=["one file", "shards"])
+def test_lm_heads_that_are_the_same_are_held_once(model, base, tmp_path, monkeypatch, shard):
+    monkeypatch.setattr(files, "SHARD_SIZE", shard)
+    heads = random_hydra(model, prefix=False)
+    for number in range(1, HEADS):
+        heads.head(number).last.load_state_dict(heads.head(0).last.state_dict())
+    folder = tmp_path / "heads"
+    save_heads(heads, folder, "../base", model.get_input_embeddings().weight, torch.float32)
+    assert (len(list(folder.glob("*.safetensors"))) > 1) == (shard == 5000)
+    loaded = load_engine(settings(base, folder)).drafts["hydra"].heads
+    assert all(loaded.head(number).last is loaded.head(0).last for number in range(HEADS))
+    for number in range(HEADS):
+        for ours, theirs in zip(
+            loaded.head(number).parameters(), heads.head(number).parameters(), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    counted = estimate_memory(settings(base, folder)).heads // 4
+    assert counted >= sum(tensor.numel() for tensor in loaded.parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tiny
@@ -12,10 +13,12 @@ from training_corpus import losses_of
 from training_runs import settings_for
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters import draft_size
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
 from medusa_core.loading.load import load_engine
+from medusa_core.loading.model_size import model_size
 from medusa_core.training.config import HydraConfig
 from medusa_core.training.hydra import HydraLosses, predictions
 from medusa_core.training.recipes import train
@@ -104,3 +107,25 @@ def test_a_run_goes_on_from_heads_of_the_same_kind_only(config, tmp_path):
         MedusaError, match=r"has 3 heads of 2 layers and the kind mlp, .* ask for 3 of 2 and pre"
     ):
         list(train(replace(again, prefix=True, out=str(tmp_path / "other"))))
+
+
+def test_heads_may_say_their_guesses_by_the_bases_lm_head(config, tmp_path):
+    *_, last = train(replace(config, tokens=20 * 512, lm_head="base"))
+    loaded = load_engine(LoadConfig(config.model, heads=str(last.folder), dtype="float32", device="cpu"))
+    heads = loaded.drafts["hydra"].heads
+    lasts = [heads.head(number).last for number in range(heads.count)]
+    base = loaded.target.held.weights.get_output_embeddings().weight
+    for one in lasts:
+        torch.testing.assert_close(one.weight, base.to(torch.bfloat16).float())
+        assert not one.bias.any()
+    assert heads.head(0).linear.weight.any()  # the blocks learned
+    assert all(one is lasts[0] for one in lasts)  # held once, in memory and in the file
+    files = sum(file.stat().st_size for file in last.folder.glob("*.safetensors"))
+    count = sum(tensor.numel() for tensor in loaded.drafts["hydra"].tensors())
+    assert files < 2 * (count + 1.1 * base.numel()) + 20_000
+    assert draft_size(last.folder, model_size(Path(config.model))).weights >= count
+    own = replace(config, tokens=2 * 512, warmup_steps=1, out=str(tmp_path / "own"))
+    *_, last = train(own)
+    again = replace(own, start=str(last.folder), lm_head="base", out=str(tmp_path / "again"))
+    with pytest.raises(MedusaError, match=r"head 1 of .* has an LM head of its own: use --lm-head own"):
+        list(train(again))

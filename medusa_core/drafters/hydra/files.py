@@ -45,12 +45,11 @@ def save_heads(
     wants a copy in the file.
     """
     write_config(folder, public_config(heads, base))
-    # Shared tensors are moved once and stay shared.
-    moved: dict[int, torch.Tensor] = {}
-    state = {
-        name: moved.setdefault(id(tensor), tensor.detach().to("cpu", dtype))
-        for name, tensor in to_public(heads, embedding).items()
-    }
+    state: State = {}
+    for name, tensor in to_public(heads, embedding).items():
+        moved = tensor.to("cpu", dtype)
+        # The same numbers are held once: LM heads that are the base's, and the embedding they are tied to.
+        state[name] = next((held for held in state.values() if _same(held, moved)), moved)
     if pickled:
         write_file(state, folder / f"{FILE_NAME}.pt")
         return
@@ -71,3 +70,7 @@ def public_config(heads: HydraHeads, base: str) -> dict[str, Any]:
         "grounded_heads": True,
         "hidden_state_offset": 0,
     }
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first, second)

@@ -113,7 +113,13 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     if prefix is not None:
         wanted = prefix.state_dict()
         prefix.load_state_dict({name: state[PREFIX + name] for name in wanted}, assign=True)
-    return HydraHeads([_head(state, names, kind, head) for head in range(kind.heads)], prefix)
+    heads = [_head(state, names, kind, head) for head in range(kind.heads)]
+    for head in heads[1:]:
+        if torch.equal(head.last.weight, heads[0].last.weight) and torch.equal(
+            head.last.bias, heads[0].last.bias
+        ):
+            head.last = heads[0].last  # held once, as the base's in `train hydra --lm-head base`
+    return HydraHeads(heads, prefix)
 
 
 def to_public(heads: HydraHeads, embedding: torch.Tensor) -> State:

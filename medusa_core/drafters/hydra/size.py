@@ -12,6 +12,7 @@ from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.hydra.files import tensor_files
 from medusa_core.drafters.hydra.layout import Arch, Kind, is_unused, kind_of
+from medusa_core.drafters.hydra.recognize import FILE_NAME
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     elif files[0].suffix == ".pt":
         weights = _pickled(files[0])
     else:
-        headers = (tensor for file in files for tensor in tensor_headers(file))
-        weights = sum(tensor.count for tensor in headers if not is_unused(tensor.name))
+        headers = [tensor for file in files for tensor in tensor_headers(file)]
+        # LM heads that are the base's may be held under the name of its embedding alone.
+        own = any(tensor.name.startswith(FILE_NAME) for tensor in headers if tensor.name.endswith("weight"))
+        weights = sum(tensor.count for tensor in headers if not (own and is_unused(tensor.name)))
     # The layer in front of the heads is shaped as one of the base's, and so are its keys and values.
     cached = 2 * base.key_value_width if kind.arch is Arch.PREFIX_MLP else 0
     return DraftSize(weights, cached)
