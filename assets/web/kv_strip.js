@@ -96,15 +96,15 @@ function kvToken(node, width) {
 function prefixOf(scene, top, words, width) {
   const { step } = scene;
   const { cache_length: length } = step;
-  const window = attentionWindow(scene);
+  const window = step.drafter_rows ? null : attentionWindow(scene); // the rows that the drafter saw are of all
   const bins = rowsSeen(step, SEEN_BINS) || [];
   const pitch = (width - 6) / (bins.length || 1);
   const seen = bins.map((share, i) => (share ? svg("rect", { class: "seen", x: i * pitch, y: 1, width: pitch, height: KV.height - 2, "fill-opacity": 0.25 + 0.75 * share }) : null));
   return svg("g", { class: "mdv-kvprefix", transform: `translate(0,${top})` },
-    svg("text", { class: "slot", x: 0, y: -6 }, window ? `${length - window} … ${length - 1}` : length ? say`slot 0 … ${length - 1}` : say`slot`),
+    svg("text", { class: "slot", x: 0, y: -6 }, window ? `${length - window + 1} … ${length - 1}` : length ? say`slot 0 … ${length - 1}` : say`slot`),
     svg("rect", { width: width - 6, height: KV.height, rx: 4 }),
     ...seen,
-    svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(window ?? length, "row")),
+    svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(window ? window - 1 : length, "row")),
     svg("text", { class: "position", x: width - 8, y: KV.height + 14, "text-anchor": "end" }, words));
 }
 

@@ -150,7 +150,7 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.font = `11px ${MASK_FONT}`;
   pen.save();
   pen.fillText(say`prefix`, x + w / 2, y - 20);
-  pen.fillText(plural(attentionWindow(scene) ?? scene.step.cache_length, "row"), x + w / 2, y - 7);
+  pen.fillText(plural(rowsInSight(scene), "row"), x + w / 2, y - 7);
   pen.restore();
 }
 
@@ -243,6 +243,6 @@ function paintPointer(pen, scene, plan, ink) {
 function writeTable(table, scene) {
   const { step, recorded } = scene;
   const name = (i) => `${i} ${visible(step.nodes[i].text, step.nodes[i].token_id)}`;
-  const rows = step.nodes.map((_, i) => html("li", {}, say`${name(i)} sees: prefix (${plural(attentionWindow(scene) ?? step.cache_length, "row")}), ${lineage(recorded.parents, i).reverse().map(name).join(", ")}`));
+  const rows = step.nodes.map((_, i) => html("li", {}, say`${name(i)} sees: prefix (${plural(rowsInSight(scene), "row")}), ${lineage(recorded.parents, i).reverse().map(name).join(", ")}`));
   table.querySelector("ul").replaceChildren(...rows);
 }

@@ -58,13 +58,16 @@ function attentionWindow({ trace, step }) {
   return window && step.cache_length >= window ? window : null;
 }
 
-// The committed rows in sight, for a sentence.
+// The committed rows that the root sees, itself being the last position of the window; deeper nodes see fewer.
+const rowsInSight = (scene) => (attentionWindow(scene) ? attentionWindow(scene) - 1 : scene.step.cache_length);
+
+// The same for a sentence.
 function committedWords(scene) {
   const [rows, window] = [plural(scene.step.cache_length, "committed row"), attentionWindow(scene)];
-  return window ? say`last ${window} of ${rows}` : rows;
+  return window ? say`last ${window - 1} of ${rows}` : rows;
 }
 
-const windowWords = (scene) => (attentionWindow(scene) ? " " + say`Every layer sees the last ${attentionWindow(scene)} positions alone, not the rows before them.` : "");
+const windowWords = (scene) => (attentionWindow(scene) ? " " + say`Every layer sees the last ${attentionWindow(scene)} positions alone, its own among them.` : "");
 
 const countSeen = ({ drafter_rows: ranges }) => ranges.reduce((sum, [start, end]) => sum + end - start, 0);
 

@@ -29,6 +29,7 @@ from medusa_core.checkpoints.download import Progress, Wanted, watched
 from medusa_core.checkpoints.names import (
     ADAPTER_CONFIG,
     CONFIG_NAME,
+    DRAFTERS_FOLDER,
     GPU_TREE_NAME,
     HEADS_FOLDER,
     MODEL_FILES,
@@ -82,7 +83,8 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
     """
     if folder := as_folder(name):
         # Libraries open what they find in it, and would wait at a pipe for ever.
-        for part in filter(Path.is_dir, (folder, folder / HEADS_FOLDER)):
+        parts = (folder, folder / HEADS_FOLDER, *folder.glob(f"{DRAFTERS_FOLDER}/*"))
+        for part in filter(Path.is_dir, parts):
             refuse_special_files(part)
         return folder
     if os.path.isfile(os.path.expanduser(name)):  # pathlib's raises for names that no file can have

@@ -80,7 +80,8 @@ def _first_sources(model: str, heads: str, fetch: Fetch) -> Sources:
             folder = locate_model(model, fetch)
             if heads in ("", NO_HEADS):
                 return _with_own_heads(folder, shown_name(model), heads)
-            return Sources(folder, shown_name(model), locate_heads(heads, fetch), shown_name(heads))
+            given = locate_heads(heads, fetch)
+            return Sources(folder, shown_name(model), given, shown_name(heads), own=_own_drafters(folder))
         if heads not in ("", NO_HEADS):
             raise MedusaError(f"{model} holds heads and no model: give --model the base of the heads {heads}")
     name = model or heads
@@ -88,7 +89,7 @@ def _first_sources(model: str, heads: str, fetch: Fetch) -> Sources:
     base, base_name = base_of_heads(folder, name, fetch)
     if heads == NO_HEADS:
         return Sources(base, base_name, None, None)
-    return Sources(base, base_name, folder, shown_name(name))
+    return Sources(base, base_name, folder, shown_name(name), own=_own_drafters(base))
 
 
 def heads_folder(model_folder: Path) -> Path | None:
@@ -172,6 +173,8 @@ def _with_own_heads(folder: Path, name: str, heads: str) -> Sources:
 
 
 def _own_drafters(folder: Path) -> tuple[Path, ...]:
-    """Folders with weights of further drafters beside a model, by name."""
+    """Folders with weights of further drafters beside a model, by name; hidden ones are no drafters."""
     inside = folder / DRAFTERS_FOLDER
-    return tuple(sorted(filter(Path.is_dir, inside.iterdir()))) if inside.is_dir() else ()
+    if not inside.is_dir():
+        return ()
+    return tuple(sorted(path for path in inside.iterdir() if path.is_dir() and path.name[0] != "."))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
@@ -53,7 +54,7 @@ def load_variant(setup: Setup, folder: Path) -> Engine:
     whole = any(folder.glob("model*.safetensors"))  # merged: a model with its heads in a folder below
     changes: dict[str, Any] = {"model": str(folder), "heads": ""} if whole else {"heads": str(folder)}
     engine = load_engine(replace(setup.load, **changes))
-    if not engine.drafts:
+    if MEDUSA not in engine.drafts:
         raise MedusaError(
             f"{folder} holds a model without Medusa heads: name the folder of a trained variant"
         )

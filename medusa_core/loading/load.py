@@ -23,12 +23,13 @@ from medusa_core.checkpoints.download import Progress
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
-from medusa_core.drafters import Draft, drafters_of, load_draft, method, owner_of
+from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
+from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.context import LongerContext, longer_context
@@ -114,13 +115,14 @@ def _load(
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
     report("files", "Looking for the files")
-    report.estimate = _estimate(config, placement, report)
+    report.estimate = _estimate(config, placement, methods, report)
     if report.estimate is None:
         report("memory", "Nobody can tell beforehand how much memory the model needs")
     else:
         report("memory", f"The model {report.estimate.sentence()}")
         placement = _with_room(placement, report.estimate)
-    sources = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
+    found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
+    sources = needed(found, methods, warn=True)
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
@@ -129,9 +131,7 @@ def _load(
     target = Target(model, longer)
     choose_forward(target, threads_for=partial(fastest_threads, spare_cores=spare_cores))
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
-    drafts, own = _load_drafts(
-        sources, target, methods, lambda done: report("heads", "Reading the heads", done)
-    )
+    drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
     return Engine(
         target=target,
         drafts={**drafts, **own},
@@ -174,11 +174,14 @@ def _read(
     return apply_adapter(model, adapted) if adapted is not None else model
 
 
-def _estimate(config: LoadConfig, placement: Placement, report: _ProgressReporter) -> MemoryEstimate | None:
+def _estimate(
+    config: LoadConfig, placement: Placement, methods: Collection[str] | None, report: _ProgressReporter
+) -> MemoryEstimate | None:
     """What it will take, by the small files alone; None where that cannot be told."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
-        return estimate_for(find_sources(config.model, config.heads, small), config, placement)
+        sources = needed(find_sources(config.model, config.heads, small), methods)
+        return estimate_for(sources, config, placement)
     except MedusaError:
         if report.refused is not None:
             raise
@@ -208,20 +211,17 @@ def _give_memory_back() -> None:
 
 
 def _load_drafts(
-    sources: Sources, target: Target, methods: Collection[str] | None, progress: Share
+    sources: Sources, target: Target, progress: Share
 ) -> tuple[dict[str, Draft], dict[str, Draft]]:
     """Weights of drafters by the name of the method that knows their files: those named, the model's own.
 
     Raises MedusaError.
     """
-    wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
     drafts: dict[str, Draft] = {}
     own: dict[str, Draft] = {}
     for folder in sources.drafts:
         name = owner_of(folder)
         brought = folder in sources.own
-        if brought and wanted is not None and name not in wanted:
-            continue
         if name in drafts or name in own:
             raise MedusaError(
                 f"{folder} holds weights for --method {name}, which has some already: give one of them"
@@ -230,7 +230,8 @@ def _load_drafts(
             found = load_draft(name, folder, target)
         (own if brought else drafts)[name] = found
         for note in found.notes:
-            logging.getLogger(__name__).warning("warning: %s: %s", sources.heads_name, note)
+            whose = folder.name if brought else sources.heads_name
+            logging.getLogger(__name__).warning("warning: %s: %s", whose, note)
     return drafts, own
 
 

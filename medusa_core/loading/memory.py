@@ -18,6 +18,7 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
+from medusa_core.loading.own_drafters import needed
 from medusa_core.target.lean_cache import window_slots
 from medusa_core.target.model import PREFILL_CHUNK
 from medusa_core.target.products import PACK_LIMIT
@@ -190,7 +191,7 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
     Raises MedusaError when it cannot be told: for names that cannot be had, or a model of unknown kind.
     """
     fetch = Fetch(weights=False, code=config.trust_remote_code)
-    sources = find_sources(config.model, config.heads, fetch)
+    sources = needed(find_sources(config.model, config.heads, fetch))
     return estimate_for(sources, config, place(config.device, config.dtype))
 
 

@@ -28,7 +28,7 @@ from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.run_folder import read_record, replace_file, write_record
 
 RUN, TOKENS, STEPS, RESULT, TEXT = "run.json", "tokens.jsonl", "steps.jsonl", "result.json", "text.txt"
-FORMAT = 1
+FORMAT = 2
 REASONS = ("eos", "stop", "length", "context")  # for which a run ends
 MEMORY = ("estimated", "measured")  # bytes
 _OTHER = "choose another --save"

@@ -43,6 +43,12 @@ class ModelTrace(Record):
     extend: Literal["yarn", "window"] | None = Field(default=None, exclude_if=lambda value: value is None)
     window: Count | None = Field(default=None, exclude_if=lambda value: value is None)
 
+    @model_validator(mode="after")
+    def _context_is_whole(self) -> ModelTrace:
+        if (self.context is None) != (self.extend is None) or (self.extend == "window" and not self.window):
+            raise ValueError("context, extend and window do not say together how far the model sees")
+        return self
+
 
 class PromptTrace(Record):
     """The prompt; ``text`` is what its ids decode to, ``texts`` what each does by itself, if it is said."""

@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 NAME = "causal_blocks"
+MOST_SHARES = 8  # each has sums of its own, as large as all keys and values in float32
 BLOCK = 128  # queries; their scores on some hundred keys stay in a core's cache
 
 
@@ -71,7 +72,10 @@ def causal_attention_backward(
     grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of query [B, H, T, D], key and value [B, G, T, D]."""
-    shares = _shares(query, key, torch.get_num_threads())
+    # In threads beside the caller's torch records operations for a further gradient, unless told otherwise.
+    grad, query, key, value = (x.detach() for x in (grad, query, key, value))
+    threads = torch.get_num_threads()
+    shares = _shares(query, key, min(threads, MOST_SHARES))
     of_queries = torch.empty_like(query)
     # Every block adds to them, so each thread has its own; in float32, else late blocks of a long window are
     # rounded away.
@@ -80,14 +84,17 @@ def causal_attention_backward(
     backward = _Backward(grad, query, key, value, scale, of_queries)
 
     def work(number: int) -> None:
-        for block in shares[number]:
-            backward.add(block, of_keys[number], of_values[number])
+        with torch.no_grad():
+            for block in shares[number]:
+                backward.add(block, of_keys[number], of_values[number])
 
     if len(shares) == 1:
         work(0)
     else:
-        with ThreadPoolExecutor(len(shares), initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            list(threads.map(work, range(len(shares))))
+        each = (max(1, threads // len(shares)),)
+        with ThreadPoolExecutor(len(shares), initializer=torch.set_num_threads, initargs=each) as pool:
+            list(pool.map(work, range(len(shares))))
+        torch.set_num_threads(threads)  # a thread's number is also that of threads that begin later
     return of_queries, of_keys.sum(0).to(key.dtype), of_values.sum(0).to(value.dtype)
 
 

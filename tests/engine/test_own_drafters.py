@@ -33,7 +33,7 @@ def load(engine, engine_folder, tmp_path_factory):
     return LoadConfig(str(folder), dtype="float32", device="cpu")
 
 
-def test_every_method_runs_and_gives_the_plain_text(load):
+def test_every_method_runs_and_gives_the_plain_text(load, engine_folder):
     engine = load_engine(load)
     assert list(engine.drafts) == ["medusa", "eagle3", "draft_model"]
     config = GenerationConfig.of(max_new_tokens=24, ignore_eos=True)
@@ -43,8 +43,8 @@ def test_every_method_runs_and_gives_the_plain_text(load):
         assert tiny.emitted(engine.stream(tiny.PROMPT, config.changed(method=name))) == plain
     assert engine.info.name.count("+") == 1  # what every run has in common; the method is said with the run
     assert badge_of(engine).split(" · ")[0].endswith("and 2 other drafters")
-    named = replace(load, heads=f"{load.model}/heads")
-    assert estimate_memory(load).heads > estimate_memory(named).heads
+    bare = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+    assert estimate_memory(load).heads > estimate_memory(bare).heads
 
 
 def test_a_run_loads_those_of_its_method_alone(load):
@@ -53,9 +53,31 @@ def test_a_run_loads_those_of_its_method_alone(load):
     assert list(load_for_runs(load, runs).drafts) == ["medusa", "eagle3"]
 
 
-def test_heads_that_are_named_come_alone(load):
+def test_named_weights_come_first_and_none_leaves_all_out(load):
     assert list(load_engine(replace(load, heads="none")).drafts) == []
-    assert list(load_engine(replace(load, heads=f"{load.model}/heads")).drafts) == ["medusa"]
+    named = load_engine(replace(load, heads=f"{load.model}/drafters/eagle3"))
+    assert list(named.drafts) == ["eagle3", "draft_model"]
+    assert (named.info.drafts, len(named.info.own_drafts)) == (("EAGLE-3",), 1)
+
+
+def test_a_folder_without_weights_is_left_out_with_a_warning(load, tmp_path, caplog):
+    folder = tmp_path / "model"
+    shutil.copytree(load.model, folder)
+    for name in (".ipynb_checkpoints", "half a copy"):
+        (folder / "drafters" / name).mkdir()
+    engine = load_engine(replace(load, model=str(folder)))
+    assert list(engine.drafts) == ["medusa", "eagle3", "draft_model"]
+    assert "half a copy holds no weights" in caplog.text
+    assert "ipynb" not in caplog.text
+
+
+def test_memory_of_drafters_that_a_run_does_not_need_is_not_counted(load):
+    told = []
+    for methods in (["none"], None):
+        load_engine(load, lambda stage: told.append(stage.estimate), methods=methods)
+        told.append("end")
+    alone, whole = told[told.index("end") - 1], told[-2]
+    assert alone.heads < whole.heads
 
 
 def test_weights_that_do_not_fit_are_named(load, tmp_path):

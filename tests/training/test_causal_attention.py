@@ -1,11 +1,13 @@
 """Attention in blocks of queries, against torch's own."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from tiny import build_model, tiny_config
 from torch.nn import functional as F
 
-from medusa_core.training.causal_attention import BLOCK, causal_attention, register
+from medusa_core.training.causal_attention import BLOCK, _Backward, causal_attention, register
 
 
 @pytest.mark.parametrize("tokens", [1, 7, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
@@ -60,7 +62,28 @@ def test_threads_share_the_backward_pass():
         try:
             grads.append(torch.autograd.grad(result, inputs, grad, retain_graph=True))
             assert torch.get_num_threads() == count
+            with ThreadPoolExecutor(1) as later:
+                assert later.submit(torch.get_num_threads).result() == count
         finally:
             torch.set_num_threads(threads)
     for alone, shared in zip(*grads, strict=True):
         torch.testing.assert_close(alone, shared, rtol=1e-5, atol=1e-5)
+
+
+def test_no_further_gradient_is_recorded_in_the_threads(monkeypatch):
+    recorded = []
+    add = _Backward.add
+
+    def watched(self, block, of_keys, of_values):
+        add(self, block, of_keys, of_values)
+        recorded.append((torch.is_grad_enabled(), of_keys.requires_grad, self.of_queries.requires_grad))
+
+    monkeypatch.setattr(_Backward, "add", watched)
+    inputs = [torch.randn(1, n, 3 * BLOCK, 8, requires_grad=True) for n in (4, 2, 2)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        causal_attention(*inputs, 0.3).sum().backward()
+    finally:
+        torch.set_num_threads(threads)
+    assert set(recorded) == {(False, False, False)}

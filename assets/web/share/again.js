@@ -35,8 +35,10 @@ function recipeOf(trace, typed) {
   const named = TREE_NAME.test(settings.tree || "") && !NO_NAMES.includes(settings.tree);
   if (!named) delete settings.tree;
   const load = {};
-  if (model.base !== "embedded") Object.assign(load, { model: model.base, heads: model.heads ?? "none" });
-  else if (model.heads !== "embedded") load.heads = model.heads ?? "none";
+  // Without heads the weights of the run's drafter are the model's own, which "none" would leave out.
+  const heads = model.heads ?? (methodOf(config.drafter.name).weights ? undefined : "none");
+  if (model.base !== "embedded") load.model = model.base;
+  if (heads !== undefined && (model.base !== "embedded" || heads !== "embedded")) load.heads = heads;
   if (Number.isInteger(model.context) && ["yarn", "window"].includes(model.extend)) Object.assign(load, { context: model.context, extend: model.extend });
   if (["float32", "bfloat16", "float16"].includes(model.dtype)) load.dtype = model.dtype;
   if (["cpu", "cuda", "mps"].includes(model.device)) load.device = model.device;

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
@@ -94,7 +95,7 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
     if (engine := session.model_at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
-        if not engine.drafts:
+        if MEDUSA not in engine.drafts:
             return assumed
     try:
         file = session.accuracies_file(selection)
@@ -110,7 +111,7 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
 
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
     """What an engine knows of its heads; `source` is said where it knows their accuracies."""
-    if not engine.drafts:
+    if MEDUSA not in engine.drafts:
         rows = frozen(assumed_accuracies(USUAL_HEADS))
         return HeadStats(rows, WITHOUT_HEADS, engine=selection.engine, model=selection.model)
     draft = medusa_draft(engine)

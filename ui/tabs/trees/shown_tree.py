@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from medusa_core.drafters.medusa import AUTO, medusa_draft
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import USUAL_NODES, best_tree
 from medusa_core.trees.search import expected_lengths, search_tree
@@ -88,7 +89,7 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
 def _auto(session: Session, selection: Selection, stats: HeadStats) -> HeadStats:
     """What a run takes as "auto" or, where that is not known yet, the fastest by this tab's step times."""
     engine = session.own_engine(selection) if selection.engine else session.model_at_hand(selection)
-    fastest = medusa_draft(engine).fastest if engine is not None and engine.drafts else None
+    fastest = medusa_draft(engine).fastest if engine is not None and MEDUSA in engine.drafts else None
     if fastest is not None:
         return stats.showing(tree_for(stats, fastest.choices).choices, AUTO_TREE)
     found = best_tree(stats.accuracies, stats.latency)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort, Limit
@@ -52,7 +53,7 @@ def _measure(
 ) -> Generator[Measured, None, None]:
     from medusa_core.evaluation.measure_heads import measure_heads, measured_on  # noqa: PLC0415 - transformers
 
-    if not engine.drafts:
+    if MEDUSA not in engine.drafts:
         raise MedusaError(
             f"{engine.info.base} has no Medusa heads, so nothing can be measured: choose a model with heads"
         )
