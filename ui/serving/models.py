@@ -17,7 +17,6 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.files import folder_title
 from medusa_core.loading.collector import collector_paused
-from medusa_core.text.plural import counted
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
@@ -194,7 +193,8 @@ def badge_of(engine: Engine, title: str = "") -> str:
     info = engine.info
     heads = ", ".join(info.drafts) or "no Medusa heads"
     if info.own_drafts:
-        heads += f" and {counted(len(info.own_drafts), 'other drafter')}"
+        count = len(info.own_drafts)
+        heads += f" and {count} other drafter{'s' if count > 1 else ''}"
     name = "embedded model" if info.base == "embedded" else title or info.base
     size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
