@@ -19,6 +19,7 @@ STYLE = """
 .figure-table table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 .figure-table th, .figure-table td { padding: 3px 10px; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--border-color-primary); }
+.figure-table td:last-child { white-space: normal; min-width: 8em; }
 .figure-table th:first-child { text-align: left; }
 .figure-table thead th { font-weight: 600; }
 .figure-table tbody th { font-weight: 450; }
