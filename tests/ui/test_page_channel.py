@@ -12,7 +12,8 @@ from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from ui.records.updates import StopFlag
-from ui.serving.page_channel import DRAWN, MOST_BYTES, STOP, PageChannel, PageChannelRoutes
+from ui.serving.page_channel import DRAWN, STOP, PageChannel, PageChannelRoutes
+from ui.serving.small_posts import MOST_BYTES
 from ui.serving.update_stream import MOST_UNDRAWN
 
 KEY = "0123456789abcdef-decode"

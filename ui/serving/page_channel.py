@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from ui.records.updates import StopFlag
+from ui.serving.small_posts import SmallPosts
 from ui.serving.update_stream import Receipts
 
 STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
-MOST_BYTES = 200  # of a request
 KEY = re.compile(r"[0-9A-Za-z_-]{16,64}")
 
 
@@ -81,31 +81,15 @@ class PageChannel:
         return 204  # also for a run that has just ended
 
 
-class PageChannelRoutes:
-    """Starlette middleware that answers the channel's requests and leaves all others to the app."""
+class PageChannelRoutes(SmallPosts):
+    """The channel's requests."""
+
+    paths = (STOP, DRAWN)
 
     def __init__(self, app: ASGIApp, channel: PageChannel) -> None:
-        self._app = app
+        super().__init__(app)
         self._channel = channel
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (STOP, DRAWN):
-            await self._app(scope, receive, send)
-        elif scope["method"] != "POST":
-            await Response(status_code=405)(scope, receive, send)
-        else:
-            body = await body_of(receive)
-            status = 413 if body is None else self._channel.hear(scope["path"], body)
-            await Response(status_code=status)(scope, receive, send)
-
-
-async def body_of(receive: Receive) -> bytes | None:
-    """The whole body of a request of a few bytes, None for one that is too long."""
-    parts = b""
-    while True:
-        message = await receive()
-        parts += message.get("body", b"")
-        if len(parts) > MOST_BYTES:
-            return None
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return parts
+    def answer(self, path: str, body: bytes) -> Response:
+        """The status that the channel gives."""
+        return Response(status_code=self._channel.hear(path, body))

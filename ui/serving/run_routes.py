@@ -9,31 +9,24 @@ from __future__ import annotations
 import json
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from medusa_core.errors import MedusaError
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import KEY, body_of
+from ui.serving.page_channel import KEY
+from ui.serving.small_posts import SmallPosts
 
 STEPS, TRACE = "/medusa/steps", "/medusa/trace"
 
 
-class RunRoutes:
-    """Starlette middleware that answers these requests and leaves all others to the app."""
+class RunRoutes(SmallPosts):
+    """The requests for the steps and traces of kept runs."""
+
+    paths = (STEPS, TRACE)
 
     def __init__(self, app: ASGIApp, runs: KeptRuns) -> None:
-        self._app = app
+        super().__init__(app)
         self._runs = runs
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (STEPS, TRACE):
-            await self._app(scope, receive, send)
-        elif scope["method"] != "POST":
-            await Response(status_code=405)(scope, receive, send)
-        else:
-            body = await body_of(receive)
-            answer = Response(status_code=413) if body is None else self.answer(scope["path"], body)
-            await answer(scope, receive, send)
 
     def answer(self, path: str, body: bytes) -> Response:
         """{"key", "window"} asks for steps, {"key"} for the trace; the words of a 410 are for the reader."""
