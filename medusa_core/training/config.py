@@ -156,6 +156,7 @@ class Eagle3Config(DrafterConfig):
     draft_vocab: int = setting(
         0, "tokens that can be drafted, the most frequent of the text; 0: all", low=0, high=MOST_WINDOW
     )
+    draft_mlp: int = setting(0, "width of the layer's MLP; 0: the base's", low=0, high=262_144)
     unrolled_steps: int = setting(7, "steps that a row drafts ahead", low=1, high=16)
     unrolled_decay: float = setting(
         0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0

@@ -144,7 +144,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     if config.start:
         folder = locate_heads(config.start)
         shape = read_shape(folder)
-        fresh = _shape_of(base, 0)
+        fresh = _shape_of(base)
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
@@ -155,7 +155,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
             {name: t.float() if t.is_floating_point() else t for name, t in read_draft(folder, shape).items()}
         )
         return model
-    shape = _shape_of(base, config.draft_vocab)
+    shape = _shape_of(base, config.draft_vocab, config.draft_mlp)
     if shape.draft_vocabulary > shape.vocabulary:
         raise MedusaError(
             f"draft_vocab is {config.draft_vocab}, the base has {shape.vocabulary} tokens: lower it"
@@ -190,15 +190,15 @@ def _text_config(base: PreTrainedModel) -> Any:
     return base.config.get_text_config(decoder=True)
 
 
-def _shape_of(base: PreTrainedModel, draft_vocabulary: int) -> DraftShape:
-    """A draft layer with the sizes of the base's own layers."""
+def _shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
+    """A draft layer with the sizes of the base's own layers, where no others are asked for."""
     text = _text_config(base)
     rope = getattr(text, "rope_parameters", None) or {}
     vocabulary = cast("Any", base.get_output_embeddings()).out_features
     layers = feature_layers(text.num_hidden_layers)
     return DraftShape(
         hidden=text.hidden_size,
-        intermediate=text.intermediate_size,
+        intermediate=mlp or text.intermediate_size,
         heads=text.num_attention_heads,
         key_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
         head_size=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,

@@ -70,12 +70,15 @@ def test_the_loss_falls_and_the_result_drafts_better_than_it_began(trained_base,
     assert read_config(again) == read_config(folder)
 
 
-def test_the_draft_vocabulary_may_be_larger_than_what_the_text_says(trained_base, tmp_path):
+def test_the_layer_has_the_vocabulary_and_the_width_that_are_asked_for(trained_base, tmp_path):
     """The most frequent tokens are in it; with more than the text has, others fill it up."""
-    folder = finish(config_for(trained_base, tmp_path / "run", draft_vocab=250, tokens=20 * 512))
+    folder = finish(
+        config_for(trained_base, tmp_path / "run", draft_vocab=250, draft_mlp=40, tokens=20 * 512)
+    )
     engine = load_engine(LoadConfig(str(trained_base), str(folder), dtype="float32", device="cpu"))
     model = engine.drafts["eagle3"].model
     assert int(model.t2d.sum()) == len(model.d2t) == 250
+    assert model.shape.intermediate == 40
     assert all(model.t2d[token] for token in engine.encode(PROMPT)[1:])
     steps = list(engine.stream(engine.encode(PROMPT), GenerationConfig.of(**DRAFT)))
     assert all(model.t2d[step.tree.tokens[1:]].all() for step in steps)
