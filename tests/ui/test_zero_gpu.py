@@ -16,15 +16,14 @@ from pathlib import Path
 import gradio as gr
 import page_runs
 import pytest
+import tiny
 import torch
 from fork_gpu import ForkGpu
 from page_runs import run_chat, run_compare, run_decode
 from paths import ROOT
-from transformers import AutoModelForCausalLM
+from peft import LoraConfig, get_peft_model
 
 from medusa_core.checkpoints.adapters import apply_adapter
-from medusa_core.checkpoints.locate import embedded_model
-from medusa_core.checkpoints.sources import heads_folder
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.conversation import ChatState
@@ -299,12 +298,16 @@ def test_away_from_such_a_space_nothing_is_imported():
     assert "spaces" not in sys.modules
 
 
-def test_an_adapter_is_read_without_the_gpu_that_seems_to_be_there(monkeypatch):
-    """Before a run the lender's library only stands in for a GPU, and the shipped heads have an adapter."""
-    folder = embedded_model()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+def test_an_adapter_is_read_without_the_gpu_that_seems_to_be_there(monkeypatch, tmp_path):
+    """Before a run the lender's library only stands in for a GPU."""
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(tiny.build_model(tiny.tiny_config(2)), config).save_pretrained(tmp_path)
+    model = tiny.build_model(tiny.tiny_config(2))
+    before = model.model.layers[0].self_attn.q_proj.weight.clone()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert apply_adapter(model, heads_folder(folder)).device.type == "cpu"
+    after = apply_adapter(model, tmp_path).model.layers[0].self_attn.q_proj.weight
+    assert after.device.type == "cpu"
+    assert not torch.equal(after, before)
 
 
 def test_a_space_without_the_lenders_package_is_told_so():
