@@ -10,7 +10,7 @@ import tiny
 import torch
 from transformers import AutoConfig
 
-from medusa_core.checkpoints.locate import embedded_model, tree_beside
+from medusa_core.checkpoints.locate import embedded_model, has_adapter, tree_beside
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
@@ -33,7 +33,7 @@ def test_it_is_what_the_card_says(shipped):
     config = AutoConfig.from_pretrained(embedded_model())
     assert config.model_type == "llama"
     assert config.num_key_value_heads < config.num_attention_heads
-    assert config.max_position_embeddings >= 1024
+    assert config.max_position_embeddings == 8192
     assert 10e6 <= shipped.info.parameters <= 20e6
     assert medusa_draft(shipped).heads.count == 5
     card = (embedded_model() / "README.md").read_text(encoding="utf-8")
@@ -80,14 +80,15 @@ def test_a_gpu_gets_a_larger_tree(shipped):
     tree.check(medusa_draft(shipped).heads.count)
 
 
-def test_the_base_before_its_adapter_is_at_hand_and_close(shipped):
+def test_plain_decoding_is_by_the_model_that_the_heads_were_trained_with(shipped):
+    """The adapter of their training is merged into the base, so every drafter has the same target."""
     bare = load_engine(LoadConfig(heads="none", dtype="float32", device="cpu"))
+    assert bare.drafts == {}
+    assert not has_adapter(embedded_model() / HEADS_FOLDER)
     ids = torch.tensor([shipped.encode("Once upon a time, there was a little girl who had a red ball.")])
     with torch.inference_mode():
-        before, after = (engine.target.model(ids).logits.log_softmax(-1) for engine in (bare, shipped))
-    divergence = (before.exp() * (before - after)).sum(-1).mean()
-    assert bare.drafts == {}
-    assert 1e-5 < float(divergence) < 0.05
+        without, beside = (engine.target.model(ids).logits for engine in (bare, shipped))
+    assert torch.equal(without, beside)
 
 
 def test_the_measured_accuracies_fall_with_head_and_rank(shipped):

@@ -57,8 +57,9 @@ def film(page: Any, address: str, flags: argparse.Namespace) -> None:
     page.wait_for_selector("#decode-view .mdv-node")
     page.get_by_role("button", name=flags.example).click()
     page.locator("#decode-run").click()
-    page.wait_for_selector("#decode-view .is-live", state="attached")
-    page.wait_for_selector("#decode-view .mdv-badges :text('finished')", timeout=120_000)
+    # The embedded model's run may be over before the page is seen to be live.
+    page.wait_for_selector("#decode-status :text('tokens in')", timeout=120_000)
+    page.wait_for_selector("#decode-view .mdv-badges :text('finished')")
     page.click("#decode-view .mdv-share summary")
     page.fill("[aria-label='Last step of the film']", str(flags.steps))
     with page.expect_download() as download:

@@ -8,7 +8,7 @@ from paths import ROOT
 
 from medusa_core.trace.format import read_trace
 
-SHIPPED = ROOT / "assets" / "traces" / "2-booking-greedy.json"
+SHIPPED = ROOT / "assets" / "traces" / "2-booking--long-paths.json"
 
 
 def recording_of_version1() -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 from trace_factory import make_trace
 
+from medusa_core.acceptance import rule_settings
 from medusa_core.config import LoadConfig
 from medusa_core.trees.tree import published_trees
 from ui.layout import build_page
@@ -26,7 +28,7 @@ def test_the_settings_of_a_recording_make_its_run(recording):
     for name in ("temperature", "max_new_tokens", "seed"):
         assert getattr(config, name) == recorded[name]
     assert (config.method, config.acceptance) == (recorded["drafter"]["name"], recorded["acceptance"]["name"])
-    assert recorded["acceptance"]["settings"].items() <= config.options.items()
+    assert recorded["acceptance"]["settings"] == asdict(rule_settings(config))
     assert recording.settings["prompt"] == recording.trace["prompt"]["text"]
 
 
