@@ -6,9 +6,13 @@ import time
 
 import pytest
 from hostile import HOSTILE, PROMPTS
+from playwright.sync_api import expect
+
+from medusa_core.config import GenerationConfig
 
 pytestmark = pytest.mark.browser
 
+PLAIN_WINDOW = str(GenerationConfig.penalty_window)
 VIEW = "#decode-view .mdv:not(.is-empty)"
 
 
@@ -78,6 +82,16 @@ def test_an_example_fills_the_prompt_unchanged(decode_tab):
     decode_tab.get_by_role("button", name="Story: a fox", exact=True).click()
     decode_tab.wait_for_function("document.querySelector('#decode-prompt textarea').value !== ''")
     assert box.input_value() == PROMPTS[0]["prompts"][0]["text"]
+
+
+def test_an_example_brings_the_penalty_of_its_kind_of_text(decode_tab):
+    block = decode_tab.locator("#decode-settings")
+    block.get_by_text("Penalty and min-p").click()
+    fields = [block.locator(f".setting-{name} input[type=number]") for name in ("penalty", "penalty_window")]
+    for example, values in (("Story: a fox", ["1.2", "64"]), ("Booking: a table", ["1", PLAIN_WINDOW])):
+        decode_tab.get_by_role("button", name=example, exact=True).click()
+        for field, value in zip(fields, values, strict=True):
+            expect(field).to_have_value(value)
 
 
 def test_run_streams_to_the_end_and_shows_markup_as_text(decode_tab):

@@ -20,7 +20,12 @@ CONTEXT = 2048
 TEMPLATE_FILE = "chat_template.jinja"
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"  # no end of a turn: replies have full length
 PROMPTS = [
-    {"kind": "Story", "prompts": [{"label": "a fox", "text": 'a fox </script> said "go"\nand went'}]},
+    {
+        "kind": "Story",
+        "penalty": 1.2,
+        "penalty_window": 64,
+        "prompts": [{"label": "a fox", "text": 'a fox </script> said "go"\nand went'}],
+    },
     {"kind": "Booking", "prompts": [{"label": "a table", "text": "User: a table please\nAssistant:"}]},
 ]
 

@@ -218,10 +218,31 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
     )
 
 
-def example_buttons(kinds: list[dict[str, Any]], prompt: gr.Textbox) -> None:
-    """Small buttons named by kind, one a prompt; a click fills the box without asking the server."""
+@dataclass(frozen=True)
+class ExampleButton:
+    """A button that fills in a prompt, and the penalty with which its kind of text reads well."""
+
+    button: gr.Button
+    text: str
+    penalty: float
+    penalty_window: int
+
+    def fills(self, prompt: gr.Textbox, penalty: gr.Slider, window: gr.Slider) -> None:
+        """A click fills the three without asking the server."""
+        values = json.dumps([self.text, self.penalty, self.penalty_window])
+        self.button.click(None, None, [prompt, penalty, window], js=f"() => {values}")
+
+
+def example_buttons(kinds: list[dict[str, Any]]) -> tuple[ExampleButton, ...]:
+    """Small buttons named by kind, one a prompt; what they fill in is connected by `fills`."""
     with gr.Row(elem_classes="examples"):
-        for kind in kinds:
-            for example in kind["prompts"]:
-                button = gr.Button(f"{kind['kind']}: {example['label']}", size="sm", min_width=0, scale=0)
-                button.click(None, None, prompt, js=f"() => {json.dumps(example['text'])}")
+        return tuple(
+            ExampleButton(
+                gr.Button(f"{kind['kind']}: {example['label']}", size="sm", min_width=0, scale=0),
+                example["text"],
+                kind.get("penalty", GenerationConfig.penalty),
+                kind.get("penalty_window", GenerationConfig.penalty_window),
+            )
+            for kind in kinds
+            for example in kind["prompts"]
+        )

@@ -60,8 +60,8 @@ class ChatPanel:
             placeholder="Enter sends, Shift+Enter: new line",
         )  # fmt: skip
         say_when_too_long(box)
-        example_buttons(openers(example_prompts(session.assets)), box)
-        bar = replace(run_buttons("chat", "Send"), prompt=box)
+        buttons = example_buttons(openers(example_prompts(session.assets)))
+        bar = replace(run_buttons("chat", "Send"), prompt=box, examples=buttons)
         with gr.Accordion("System prompt", open=False, elem_id="chat-system"):
             system = gr.Textbox(
                 show_label=False, lines=2, max_lines=6, container=False, elem_id="chat-system-words",

@@ -67,6 +67,9 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> g
             view = DecodeView(_message(recorded[0]) if recorded else None, elem_id=VIEW)
             charts = ChartPanel.build()
 
+    for one in (bar, chat.bar):
+        one.connect_examples(controls.penalty, controls.penalty_window)
+
     def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield from show(flag, slot, DecodeRequest(text, controls.settings(values)))
 

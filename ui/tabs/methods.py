@@ -67,6 +67,7 @@ def build(session: Session, selection: gr.State) -> None:
                 penalty, window = (
                     slider(name, getattr(GenerationConfig, name)) for name in ("penalty", "penalty_window")
                 )
+        bar.connect_examples(penalty, window)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             words = TextLine(recorded.words, elem_id="methods-words", elem_classes="status")

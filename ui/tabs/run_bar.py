@@ -17,7 +17,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.controls import example_buttons, mark
+from ui.components.controls import ExampleButton, example_buttons, mark
 from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.examples import example_prompts
@@ -53,16 +53,23 @@ class RunBar:
     flag: gr.State
     name: str  # the ids of its parts start with it
     key: gr.Textbox  # never to be seen: by what the browser names the flag
+    examples: tuple[ExampleButton, ...] = ()
 
     def triggers(self) -> list[Any]:
         """What starts a run: its button, and Enter in the prompt where there is one."""
         return [self.run.click] if self.prompt is None else [self.run.click, self.prompt.submit]
 
+    def connect_examples(self, penalty: gr.Slider, window: gr.Slider) -> None:
+        """The examples fill the prompt and these two."""
+        if self.prompt is not None:
+            for example in self.examples:
+                example.fills(self.prompt, penalty, window)
+
 
 def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
     """Prompt box, examples, Run and Stop, badge and status line; `name` starts the ids on the page.
 
-    The box begins with `start`, or else with the first example.
+    The box begins with `start`, or else with the first example. The examples wait for `connect_examples`.
     """
     examples = example_prompts(session.assets)
     prompt = gr.Textbox(
@@ -71,8 +78,8 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
         placeholder="Write the beginning of a text, or choose an example below",
     )  # fmt: skip
     say_when_too_long(prompt)
-    example_buttons(examples, prompt)
-    return replace(run_buttons(name, verb), prompt=prompt)
+    buttons = example_buttons(examples)
+    return replace(run_buttons(name, verb), prompt=prompt, examples=buttons)
 
 
 def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:

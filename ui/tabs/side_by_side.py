@@ -43,6 +43,7 @@ def build(session: Session, selection: gr.State) -> list[gr.Dropdown]:
                 controls = build_controls(trees, rules, selection)
             with gr.Accordion("Second lane", open=False, elem_id="race-second"):
                 lane = LaneControls.build(trees, rules, selection)
+        bar.connect_examples(controls.penalty, controls.penalty_window)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             view = RaceView(_first_message(session), elem_id=VIEW)
