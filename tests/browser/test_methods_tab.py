@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medusa_core.drafters import method, method_names
+from medusa_core.drafters import method_names
 
 pytestmark = pytest.mark.browser
 
@@ -26,9 +26,8 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
     page.wait_for_selector("#methods-status :has-text('Measured.')")
     page.wait_for_selector("#methods-words :has-text('Measured on embedded')")
     rows = page.locator("#methods-table tbody th").all_inner_texts()
-    own = {name for name in method_names() if not method(name).has_weights or name.startswith("medusa")}
-    assert set(rows) == own
+    assert set(rows) == set(method_names())
     page.wait_for_selector(NAMES)
-    assert set(page.locator(NAMES).all_text_contents()) == own
+    assert set(page.locator(NAMES).all_text_contents()) == set(method_names())
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0

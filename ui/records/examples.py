@@ -76,4 +76,5 @@ def recorded_race(assets: Path = ASSETS) -> dict[str, Any] | None:
 
 def _title(file: Path) -> str:
     # "1-booking--long-paths.json" is called "Booking: long paths": the number is there for the order.
-    return re.sub(r"^\d+-", "", file.stem).replace("--", ": ").replace("-", " ").capitalize()
+    title = re.sub(r"^\d+-", "", file.stem).replace("--", ": ").replace("-", " ")
+    return title[:1].upper() + title[1:]
