@@ -22,6 +22,7 @@ from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
 _COPIES = 3  # of a step's logits that a rule makes
+_ROTATIONS = 6  # tables of their size that are there at once
 _BUFFERS = 8 * MIB  # of libraries on a CPU, and gaps between what was freed
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -94,16 +95,16 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     window = target.masks.only_window
     read = rows if window is None or target.lean is None else min(rows, window + 2 * CHUNK + at_once)
     attention = config.num_attention_heads * at_once * read * each
-    if attention > WEIGHTS_BYTES:
-        attention = 2 * WEIGHTS_BYTES  # glibc keeps a freed block while blocks of other sizes are asked for
-    if window is not None:  # its mask, and what that is made from
-        groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        attention += (config.num_attention_heads // groups + 1) * at_once * read * each
+    attention = min(attention, WEIGHTS_BYTES)
+    groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    masked = at_once if window is None else read  # keys that the mask is about
+    attention += (config.num_attention_heads // groups + 1) * at_once * masked * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
     logits = _COPIES * tree * target.vocab_size * each
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rotations = 2 * min(target.context, 2 * rows) * head * each  # cos and sin, a table that doubles
+    # cos and sin of a table that doubles, and what they are made from
+    rotations = _ROTATIONS * min(target.context, 2 * rows) * head * each
     buffers = _BUFFERS if target.output_device.type == "cpu" else 0
     return attention + states + logits + rotations + buffers
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from medusa_core.config import MOST_SEED, GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, RunState
+from medusa_core.target.lean_weights import return_freed_memory
 
 SEGMENT = 256  # tokens
 
@@ -44,6 +45,8 @@ def decode_segments(
         seed = seed_of(config.seed, len(tokens) // SEGMENT)
         if tokens:
             state.cache.truncate(len(text) - SEGMENT)
+        # Blocks of a segment that is read are a little larger each time, and glibc keeps the gaps they leave.
+        return_freed_memory()
         own = config.changed(max_new_tokens=min(SEGMENT, left), seed=seed)
         for step in engine.stream(text, own, state=state, written=len(tokens)):
             tokens += step.emitted

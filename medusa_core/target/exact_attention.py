@@ -15,6 +15,7 @@ N rows of a forward · G key-value heads · H query heads for each · M = N · H
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -66,18 +67,24 @@ def attend(
     mask: torch.Tensor | None,
     chunks: list[Chunk],
     scale: float,
+    buffer: Callable[[int, int], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Attention in float32 with its denominator: Σ w·v, and Σ w in column D: [G, M, D + ONES].
 
     query [G, M, D] · keys [G, D, S] · values [G, S, D + ONES] · mask: 0 or −∞ for the last keys [M, ≤ S].
     Behind a long text the rows are taken in blocks, so that the weights of a block stay below WEIGHTS_BYTES.
+    ``buffer`` has room for the weights of so many rows on so many keys, in memory that is used again by each
+    call; without it each call asks for its own.
     """
     most = max(_FEWEST, WEIGHTS_BYTES // (keys.shape[0] * keys.shape[2] * query.itemsize))
     if query.shape[1] <= most:
-        return _attend(query, keys, values, mask, chunks, scale)
+        return _attend(query, keys, values, mask, chunks, scale, buffer)
     parts = query.split(most, dim=1)
     masks = [None] * len(parts) if mask is None else mask.split(most)
-    sums = [_attend(part, keys, values, own, chunks, scale) for part, own in zip(parts, masks, strict=True)]
+    sums = [
+        _attend(part, keys, values, own, chunks, scale, buffer)
+        for part, own in zip(parts, masks, strict=True)
+    ]
     return torch.cat(sums, dim=1)
 
 
@@ -88,11 +95,14 @@ def _attend(
     mask: torch.Tensor | None,
     chunks: list[Chunk],
     scale: float,
+    buffer: Callable[[int, int], torch.Tensor] | None,
 ) -> torch.Tensor:
     rows = query.shape[1]
     if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
         query = query.repeat(1, 4 // rows, 1)
-    weights = torch.baddbmm(query.new_zeros(1), query, keys, beta=0, alpha=scale)
+    shape = (*query.shape[:2], keys.shape[2])
+    out = buffer(shape[0] * shape[1], shape[2]).view(shape) if buffer is not None else None
+    weights = torch.baddbmm(query.new_zeros(1), query, keys, beta=0, alpha=scale, out=out)
     if mask is not None:
         weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
     weights.sub_(weights.amax(dim=-1, keepdim=True)).exp_()

@@ -15,7 +15,7 @@ N rows of a forward · d hidden size · H query heads · G key-value heads · D 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +45,7 @@ class _Attended:
     new_values: Sequence[torch.Tensor]  # [G, N, D]
     keys: Sequence[torch.Tensor]  # [G, D, L + N]
     values: Sequence[torch.Tensor]  # [G, L + N, D + ONES]
+    buffer: Callable[[int, int], torch.Tensor]  # memory for attention weights
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,13 @@ class LeanForward:
         # Query heads that read the same keys are rows of one product: [G, N · H / G, D].
         query = query.view(count, w.key_heads, -1, w.head_size).transpose(0, 1)
         sums = attend(
-            query.reshape(w.key_heads, -1, w.head_size), keys, values, rows.hidden[kind], rows.chunks, w.scale
+            query.reshape(w.key_heads, -1, w.head_size),
+            keys,
+            values,
+            rows.hidden[kind],
+            rows.chunks,
+            w.scale,
+            rows.buffer,
         )
         sums = sums.view(w.key_heads, count, -1, sums.shape[-1])
         mixed = sums[..., : w.head_size] / sums[..., w.head_size : w.head_size + 1]
@@ -230,6 +237,7 @@ class LeanForward:
             new_values=cache.values[:, :, place:end, :size].unbind(0),
             keys=cache.keys[..., begin:end].unbind(0),
             values=cache.values[:, :, begin:end].unbind(0),
+            buffer=cache.buffer,
         )
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:

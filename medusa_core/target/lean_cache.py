@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from medusa_core.target.exact_attention import CHUNK, ONES
+from medusa_core.target.exact_attention import CHUNK, ONES, WEIGHTS_BYTES
 from medusa_core.target.kv_cache import TreeCache
 
 # Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
@@ -76,12 +76,24 @@ class LeanCache(TreeCache):
         self.first = 0
         self._allocate(layers, heads, size, self._rows_for(slots), device)
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._buffer = self.keys.new_empty(0)
 
     def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What ``make`` makes of a tree's mask, which is the same tensor in most steps of a run."""
         if self._kept is None or self._kept[0] is not given:
             self._kept = given, make(given)
         return self._kept[1]
+
+    def buffer(self, rows: int, keys: int) -> torch.Tensor:
+        """Room for the attention weights of ``rows`` on ``keys``, the same memory however the text grows.
+
+        Blocks that are asked for anew, each a little larger, leave gaps that the C library keeps.
+        """
+        if rows * keys > len(self._buffer):
+            self._buffer = self.keys.new_empty(0)  # before the larger one is asked for
+            most = min(rows * self.rows, WEIGHTS_BYTES // self.keys.itemsize)
+            self._buffer = self.keys.new_empty(max(most, rows * keys))
+        return self._buffer[: rows * keys]
 
     @property
     def nbytes(self) -> int:
