@@ -104,6 +104,12 @@ class Engine:
             if drafters_of(name)[0] in self.drafts or not method(name).has_weights
         ]
 
+    def name_for(self, config: GenerationConfig) -> str:
+        """What runs: the model as it was loaded, or with those of its own weights that such a run uses."""
+        draft = draft_of(self.drafts, config)
+        own = draft is not None and draft.label in self.info.own_drafts
+        return f"{self.info.base} + {draft.label}" if draft and own else self.info.name
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt. Raises MedusaError for control characters, or without a tokenizer."""
         self.require_tokenizer()

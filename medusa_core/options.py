@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import GenerationConfig, pick_settings
-from medusa_core.drafters import drafter_names, method, method_names
+from medusa_core.drafters import Draft, drafter_names, drafter_settings, drafters_of, method, method_names
 from medusa_core.errors import MedusaError
 
 
@@ -26,6 +27,15 @@ def option_defaults(name: str = GenerationConfig.method) -> dict[str, Any]:
     """The default of each of these settings, by name: that of the method ``name`` where it has one."""
     kinds = [*option_kinds(), method(name).settings]
     return {item.name: item.default for kind in kinds for item in fields(kind)}
+
+
+def usual_settings(drafts: Mapping[str, Draft]) -> dict[str, dict[str, Any]]:
+    """What each method's settings are where a run does not give them, with the weights that are loaded."""
+    found = {}
+    for name in method_names():
+        own = drafter_settings(GenerationConfig(method=name), drafts.get(drafters_of(name)[0]))
+        found[name] = option_defaults(name) | vars(own)
+    return found
 
 
 def differing_defaults() -> dict[str, dict[Any, list[str]]]:

@@ -59,15 +59,15 @@ def build_page(session: Session) -> gr.Blocks:
         loaded = model_bar.build(session, selection)
         with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
             with gr.Tab("Decode", id="decode"):
-                methods = [decode.build(session, selection, recorded)]
+                desk = decode.build(session, selection, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
                 learn.build(recorded)
             with gr.Tab("Side by side", id="side-by-side"):
-                methods += side_by_side.build(session, selection)
+                race, second = side_by_side.build(session, selection)
             with gr.Tab("Methods", id="methods"):
                 methods_tab.build(session, selection)
             with gr.Tab("Speed", id="speed") as tab:
-                methods.append(speed.build(session, selection, tab))
+                timed = speed.build(session, selection, tab)
             with gr.Tab("Trees", id="trees") as tab:
                 trees.build(session, selection, tabs, tab)
             if session.policy.training:
@@ -78,7 +78,8 @@ def build_page(session: Session) -> gr.Blocks:
             with gr.Tab("Experiments", id="experiments"):
                 experiments.build(session.assets)
         api.build(session)
-        mark_methods(session, selection, loaded, methods)
+        menus = [desk.method, race.method, second, timed]
+        mark_methods(session, selection, loaded, menus, [desk, race])
         page.unload(_stop_runs_of(session))
         page.load(None, None, None, js=FOLD_ON_PHONES)
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))

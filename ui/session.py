@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from ui.serving.runner import Request, Runner
 from ui.serving.update_stream import Receipts
 
 if TYPE_CHECKING:
+    from medusa_core.drafters import Draft
     from medusa_core.engine import Engine
 
 
@@ -121,6 +122,11 @@ class Session:
             with suppress(MedusaError):  # their heads are gone
                 known |= set(self.own_engine(selection).methods())
         return frozenset(method_names()) - known
+
+    def drafts_at_hand(self, selection: Selection) -> Mapping[str, Draft]:
+        """The drafters' weights of the visitor's model, by method; none while it would have to be loaded."""
+        engine = self._models.at_hand(selection)
+        return engine.drafts if engine is not None else {}
 
     def own_engine(self, selection: Selection) -> Engine:
         """The engine that a visitor made. Raises MedusaError when it is gone."""

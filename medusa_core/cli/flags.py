@@ -68,6 +68,8 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
         words = f"{'; '.join(helps)}; for {' and '.join(owners_of(name))}"
         defaults = own_defaults.get(name, {same[0].default: []})
         shown = ", ".join(f"{default} {_for(owners)}".strip() for default, owners in defaults.items())
+        if name in own_defaults:
+            shown += "; weights may bring their own"
         _add_flag(parser, same[0], help=words, shown=shown, only_if_given=True)
 
 

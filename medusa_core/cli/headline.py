@@ -10,6 +10,6 @@ from medusa_core.evaluation.step_times import auto_tree_words
 def headline(engine: Engine, config: GenerationConfig) -> str:
     """``name · dtype on device · method, rule · tree``."""
     info = engine.info
-    loaded = f"{info.name} · {info.dtype} on {info.device} ({info.dtype_reason})"
+    loaded = f"{engine.name_for(config)} · {info.dtype} on {info.device} ({info.dtype_reason})"
     run = [f"{config.method}, {config.acceptance}", auto_tree_words(engine, config)]
     return " · ".join(filter(None, [loaded, info.extended, *run]))

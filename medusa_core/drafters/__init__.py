@@ -100,6 +100,16 @@ class Draft(Protocol):
 
 
 @runtime_checkable
+class TunedDraft(Draft, Protocol):
+    """Weights that bring settings for their drafter."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Those that count where a run does not give its own, by name."""
+        ...
+
+
+@runtime_checkable
 class HeadsDraft(Draft, Protocol):
     """Weights that are heads, each of which guesses a token at a fixed distance: what a check of them asks.
 
@@ -281,9 +291,13 @@ def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | N
     return drafts.get(drafters_of(config.method)[0])
 
 
-def drafter_settings(config: GenerationConfig) -> Any:
-    """The settings of the method that ``config`` names. Raises MedusaError when one is out of range."""
-    return pick_settings(method(config.method).settings, config.options)
+def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
+    """The settings of the method that ``config`` names: given, else brought by ``draft``, else the defaults.
+
+    Raises MedusaError when one is out of range.
+    """
+    brought = draft.settings if isinstance(draft, TunedDraft) else {}
+    return pick_settings(method(config.method).settings, {**brought, **config.options})
 
 
 def make_drafter(target: Target, drafts: Mapping[str, Draft], config: GenerationConfig) -> Drafter:
@@ -296,7 +310,7 @@ def make_drafter(target: Target, drafts: Mapping[str, Draft], config: Generation
         )
     made = []
     # Of a setting that several have, merged drafters get the same value, the first one's default among them.
-    options = vars(drafter_settings(config))
+    options = vars(drafter_settings(config, draft))
     for found in map(method, drafters_of(config.method)):
         own = draft if found.has_weights else None
         made.append(pkgutil.resolve_name(found.build)(target, own, pick_settings(found.settings, options)))
@@ -308,7 +322,8 @@ def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topolog
     found = method(config.method)
     if not found.fixed_tree:
         return None
-    return pkgutil.resolve_name(found.fixed_tree)(draft_of(drafts, config), drafter_settings(config))
+    draft = draft_of(drafts, config)
+    return pkgutil.resolve_name(found.fixed_tree)(draft, drafter_settings(config, draft))
 
 
 def owner_of(folder: Path) -> str:

@@ -48,7 +48,7 @@ def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     """All settings but the number of tokens, which may grow; a tree that was chosen is written out."""
     found = {item.name: getattr(config, item.name) for item in fields(config)}
     del found["max_new_tokens"], found["options"]
-    for settings in (rule_settings(config), drafter_settings(config)):
+    for settings in (rule_settings(config), drafter_settings(config, draft_of(engine.drafts, config))):
         found |= {item.name: getattr(settings, item.name) for item in fields(settings)}
     tree = engine.fixed_tree(config)
     if tree is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from medusa_core.acceptance import rule_settings
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import drafter_settings
+from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
 from medusa_core.trace.alternatives import TEMPERATURES
 from medusa_core.trace.format import ModelTrace
@@ -17,11 +17,11 @@ from medusa_core.trees.tree import Topology
 
 def header_of(engine: Engine, config: GenerationConfig, prompt: list[int]) -> Record:
     """A RunTrace without its steps and output."""
-    tree = engine.fixed_tree(config)
+    tree, drafter = engine.fixed_tree(config), drafter_settings(config, draft_of(engine.drafts, config))
     return {
-        "model": _model_record(engine),
+        "model": _model_record(engine, config),
         "config": {
-            "drafter": {"name": config.method, "settings": _plain(drafter_settings(config))},
+            "drafter": {"name": config.method, "settings": _plain(drafter)},
             "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
             "temperature": config.temperature,
             **_unusual_settings(config),
@@ -43,12 +43,13 @@ def header_of(engine: Engine, config: GenerationConfig, prompt: list[int]) -> Re
     }
 
 
-def _model_record(engine: Engine) -> Record:
+def _model_record(engine: Engine, config: GenerationConfig) -> Record:
     """A ModelTrace: what is loaded, and how far it sees where that is unusual."""
     required = [name for name, field in ModelTrace.model_fields.items() if field.is_required()]
     longer, window = engine.target.longer, engine.target.masks.only_window
     return {
         **{name: getattr(engine.info, name) for name in required},
+        "name": engine.name_for(config),
         **({"context": longer.length, "extend": longer.how} if longer is not None else {}),
         **({"window": window} if window is not None else {}),
     }

@@ -144,7 +144,7 @@ def test_fields_left_as_they_are_take_the_first_lanes_settings():
 def test_lanes_are_named_by_what_differs_and_counts():
     def words(**changes):
         one = settings(acceptance="typical", temperature=0.7, **changes)
-        return what_counts(one, make_config(one))
+        return what_counts(one, make_config(one), {})
 
     names = lane_names(words(epsilon=0.09), words(epsilon=0.3))
     assert names == ("Medusa · ε 0.09", "Medusa · ε 0.3")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method, method_names
-from medusa_core.options import option_defaults, option_kinds
+from medusa_core.options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, PAGE_HIGHEST, RunSettings
+
+if TYPE_CHECKING:
+    from medusa_core.drafters import Draft
 
 LABELS = {
     "temperature": "Temperature",
@@ -55,19 +58,33 @@ class Controls:
     min_p: gr.Slider
     ignore_eos: gr.Checkbox
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
+    usual: gr.JSON  # what a method's settings are where nothing was chosen, by its name
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""
         return list(self._parts().values())
 
+    def names(self) -> list[str]:
+        """The names of `inputs`, in their order."""
+        return list(self._parts())
+
     def by_name(self) -> dict[str, Any]:
         """The components that a visitor sets, by name."""
-        return {name: part for name, part in self._parts().items() if name != "selection"}
+        return {name: part for name, part in self._parts().items() if name not in ("selection", "usual")}
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
-        """What the event was given for them."""
-        return RunSettings.of(dict(zip(self._parts(), values, strict=True)))
+        """What the event was given for them; of a drafter's own settings those that were chosen."""
+        given = dict(zip(self._parts(), values, strict=True))
+        usual = given.pop("usual")
+        own = usual.get(given["method"]) if isinstance(usual, dict) else None  # a program may send anything
+        if isinstance(own, dict):
+            given = {
+                name: value
+                for name, value in given.items()
+                if name not in self.options or name not in own or value != own[name]
+            }
+        return RunSettings.of(given)
 
     def _parts(self) -> dict[str, Any]:
         named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "options"}
@@ -143,10 +160,9 @@ def build_controls(
     )  # fmt: skip
     # In the browser, so that a run that is started at once has them. Only where a person chooses: a recording
     # or a link brings values of its own.
-    own = {name: [option_defaults(name)[option] for option in options] for name in method_names()}
-    method_menu.input(
-        None, method_menu, list(options.values()), js=f"(name) => ({json.dumps(own)})[name]", **QUIET
-    )
+    usual = gr.JSON(usual_in_menu({}), visible="hidden")
+    taken = f"(name, usual) => {json.dumps(list(options))}.map((option) => usual[name][option])"
+    method_menu.input(None, [method_menu, usual], list(options.values()), js=taken, **QUIET)
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
         queue=False, **QUIET,
@@ -157,19 +173,30 @@ def build_controls(
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        penalty, window, min_p, ignore_eos, selection, options,
+        penalty, window, min_p, ignore_eos, selection, usual, options,
     )  # fmt: skip
+
+
+def usual_in_menu(drafts: Mapping[str, Draft]) -> dict[str, dict[str, Any]]:
+    """The numbers that each method's drafter has where nothing was chosen, with the weights in ``drafts``."""
+    names = _option_names()
+    return {name: {option: own[option] for option in names} for name, own in usual_settings(drafts).items()}
 
 
 def _option_sliders(begin: Mapping[str, Any]) -> dict[str, gr.Slider]:
     """A slider for each number that a drafter brings, in sight while its method is chosen."""
-    of_drafters = {name for one in method_names() for name in _options_of(one)}
-    names = [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
     own = _options_of(begin["method"])
     with gr.Column(elem_classes="settings-column"):
         return {
-            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name)) for name in names
+            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
+            for name in _option_names()
         }
+
+
+def _option_names() -> list[str]:
+    """Names of the numbers that drafters bring."""
+    of_drafters = {name for one in method_names() for name in _options_of(one)}
+    return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
 
 
 def _option_update(option: str, name: str) -> gr.Slider:

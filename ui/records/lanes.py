@@ -8,7 +8,7 @@ from typing import Any
 
 from medusa_core.acceptance import rule_info
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method
+from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.options import differing_defaults, option_defaults
@@ -62,8 +62,13 @@ def plain_settings(settings: RunSettings) -> RunSettings:
     return replace(settings, method=PLAIN_METHOD)
 
 
-def what_counts(settings: RunSettings, config: GenerationConfig) -> dict[str, str]:
-    """Each setting that changes such a run, in words by its name; what counts for nothing is left out."""
+def what_counts(
+    settings: RunSettings, config: GenerationConfig, drafts: Mapping[str, Draft]
+) -> dict[str, str]:
+    """Each setting that changes such a run, in words by its name; what counts for nothing is left out.
+
+    ``drafts`` are the weights that its engine has loaded, which may bring settings of their own.
+    """
     found = method(config.method)
     words = {
         "method": MEDUSA_LANE if config.method == MEDUSA else found.title,
@@ -74,11 +79,12 @@ def what_counts(settings: RunSettings, config: GenerationConfig) -> dict[str, st
         return words
     words["acceptance"] = config.acceptance
     rule = rule_info(config.acceptance).settings
+    brought = vars(drafter_settings(config, draft_of(drafts, config)))
     for item in (*fields(found.settings), *fields(rule)):
         if item.name == "tree":
             words["tree"] = _tree_words(settings)
         else:
-            value = config.options.get(item.name, item.default)
+            value = config.options.get(item.name, brought.get(item.name, item.default))
             words[item.name] = f"{SYMBOLS.get(item.name, item.name)} {_short(value)}"
     if found.has_weights:
         words["heads"] = "your heads" if settings.heads == YOURS else "shipped heads"

@@ -71,7 +71,10 @@ class CompareRequest(SettingsRequest):
         for settings in reversed(wished):
             made.insert(0, (yield from _noted(ready(engines, settings), badges)))
         yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # of each lane what is to be known
-        counts = [what_counts(settings, config) for settings, (_, config) in zip(wished, made, strict=True)]
+        counts = [
+            what_counts(settings, config, used.drafts)
+            for settings, (used, config) in zip(wished, made, strict=True)
+        ]
         engine, ours = made[0]
         if counts[0] == counts[1]:
             raise MedusaError(_why_alone(engine, self.settings, ours, counts[0]["method"]))

@@ -13,7 +13,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import DEFAULT
 from ui.components.chart_panel import DARK_THEME, ChartPanel
-from ui.components.controls import build_controls, has_tree
+from ui.components.controls import Controls, build_controls, has_tree
 from ui.components.decode_view import DecodeView, message_rest, message_trace
 from ui.components.events import QUIET, page_under_way, tell_view
 from ui.components.text_line import TextLine
@@ -48,8 +48,8 @@ RESTORED = """() => {
 }"""
 
 
-def build(session: Session, selection: gr.State, recorded: list[Recording]) -> gr.Dropdown:
-    """Lay the tab out and connect it; returns its menu of methods. `selection` holds a `Selection`."""
+def build(session: Session, selection: gr.State, recorded: list[Recording]) -> Controls:
+    """Lay the tab out and connect it; returns its controls. `selection` holds a `Selection`."""
     start = recorded[0].settings if recorded else {}
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -116,7 +116,7 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> g
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
         _connect_picker(recorded, picker, settings, view, charts, [bar.status, bar.badge])
-    return controls.method
+    return controls
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.controls import build_controls
+from ui.components.controls import Controls, build_controls
 from ui.components.events import page_under_way, tell_view
 from ui.components.lane_controls import LaneControls
 from ui.components.race_view import RaceView, recorded_message, status_message
@@ -29,8 +29,11 @@ neither lane is plain decoding, it is timed as a third one, for speedup and over
 """
 
 
-def build(session: Session, selection: gr.State) -> list[gr.Dropdown]:
-    """Lay the tab out and connect it; returns its menus of methods. `selection` holds a `Selection`."""
+def build(session: Session, selection: gr.State) -> tuple[Controls, gr.Dropdown]:
+    """Lay the tab out and connect it; returns its controls, and the second lane's menu of methods.
+
+    `selection` holds a `Selection`.
+    """
     trees, rules = session.tree_choices(), session.rule_names()
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -64,7 +67,7 @@ def build(session: Session, selection: gr.State) -> list[gr.Dropdown]:
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.inputs()]
     connect_run(session, bar, work, inputs, [view], selection)
-    return [controls.method, lane.method]
+    return controls, lane.method
 
 
 def _first_message(session: Session) -> str:

@@ -6,8 +6,8 @@ are all that the two models exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from medusa_core.checkpoints.base import (
 from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.names import PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
+from medusa_core.drafters._own_settings import read_own_settings
+from medusa_core.drafters.draft_model import Settings
 from medusa_core.errors import MedusaError
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.model import Target
@@ -38,6 +40,7 @@ class ModelDraft:
 
     model: Target
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
 
     @property
     def label(self) -> str:
@@ -76,7 +79,7 @@ def load(folder: Path, target: Target) -> ModelDraft:
     model = Target(read)
     _require_smaller(folder, model, target)
     choose_forward(model)
-    return ModelDraft(model)
+    return ModelDraft(model, settings=read_own_settings(folder, Settings, device))
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:

@@ -5,15 +5,17 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from medusa_core.checkpoints.files import State
+from medusa_core.drafters._own_settings import read_own_settings
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.packed import packed_model
@@ -37,6 +39,7 @@ class Eagle3Draft:
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +71,8 @@ def load(folder: Path, target: Target) -> Eagle3Draft:
     notes: tuple[str, ...] = ()
     if own is not None and not torch.equal(own.to(table), table):
         notes = (f"{EMBEDDING} is not the model's own: the model's counts",)
-    return build(shape, state, target, table, notes)
+    settings = read_own_settings(folder, Settings, target.output_device)
+    return replace(build(shape, state, target, table, notes), settings=settings)
 
 
 def build(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,8 @@ from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import beside_heads, tree_beside
 from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.drafters._head_trees import budget_tree, named_tree
+from medusa_core.drafters._own_settings import read_own_settings
+from medusa_core.drafters.tokenswift import Settings
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
@@ -37,6 +39,7 @@ class TokenSwiftDraft:
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
 
     @property
     def label(self) -> str:
@@ -90,4 +93,5 @@ def load(folder: Path, target: Target) -> TokenSwiftDraft:
         heads.requires_grad_(False).eval(),
         load_tree(str(tree)) if tree else None,
         read_accuracies(accuracies, count) if accuracies else None,
+        settings=read_own_settings(folder, Settings, target.output_device),
     )

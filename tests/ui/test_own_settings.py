@@ -1,0 +1,98 @@
+"""Settings that weights bring for their drafter count where a run gives none of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import eagle3_files
+import gradio as gr
+import pytest
+import tiny
+
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters import draft_of, drafter_settings
+from medusa_core.errors import MedusaError
+from medusa_core.loading.load import load_engine
+from medusa_core.longrun.identity import settings_of
+from medusa_core.options import usual_settings
+from medusa_core.trace.header import header_of
+from ui.components.controls import build_controls, usual_in_menu
+from ui.records.selection import Selection
+
+BROUGHT = {"draft_top_k": 2, "draft_depth": 3, "draft_nodes": 4}
+
+
+@pytest.fixture(scope="module")
+def folder(engine, engine_folder, tmp_path_factory):
+    """A model with an EAGLE-3 layer beside it."""
+    folder = tmp_path_factory.mktemp("tuned") / "model"
+    shutil.copytree(engine_folder, folder)
+    said = eagle3_files.config(vocab_size=engine.target.vocab_size)
+    tensors = eagle3_files.state(vocabulary=engine.target.vocab_size)
+    eagle3_files.write(folder / "drafters" / "eagle3", tensors, said)
+    return folder
+
+
+def loaded(folder, text):
+    (folder / "drafters" / "eagle3" / "draft.json").write_text(text, encoding="utf-8")
+    return load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
+
+
+def of_run(engine, **changes):
+    config = GenerationConfig.of(method="eagle3", **changes)
+    return drafter_settings(config, draft_of(engine.drafts, config))
+
+
+def test_they_are_those_of_a_run_and_of_its_trace(folder):
+    engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
+    config = GenerationConfig.of(method="eagle3", max_new_tokens=24, ignore_eos=True)
+    assert max(step.tree.size for step in engine.stream(tiny.PROMPT, config)) == 5
+    assert header_of(engine, config, tiny.PROMPT)["config"]["drafter"]["settings"] == BROUGHT
+    assert settings_of(engine, config)["draft_nodes"] == 4
+    merged = GenerationConfig.of(method="eagle3+ngram")
+    assert drafter_settings(merged, draft_of(engine.drafts, merged)).draft_nodes == 4
+    assert usual_settings(engine.drafts)["ngram"]["draft_nodes"] == 15
+
+
+def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
+    engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
+    assert (of_run(engine, draft_nodes=30).draft_nodes, of_run(engine, draft_nodes=30).draft_depth) == (30, 3)
+    assert of_run(loaded(folder, json.dumps({"cuda": BROUGHT}))).draft_nodes == 59
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "draft.json is damaged: mend it"),
+        ("[]", "draft.json has no settings by device"),
+        ('{"cpu": 3}', "draft.json has no settings by device"),
+        ('{"cpu": {"nodes": 3}}', "draft.json: no setting is called 'nodes', use draft_top_k"),
+        ('{"cpu": {"tree": "/etc/passwd"}}', "no setting is called 'tree'"),
+        ('{"cpu": {"draft_nodes": 1000}}', "draft_nodes is 1000, the largest is 128"),
+        ('{"cuda": {"draft_nodes": "4"}}', "give a whole number"),
+        ('{"cpu": {"draft_nodes": true}}', "give a whole number"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused_by_its_name(folder, text, said):
+    with pytest.raises(MedusaError, match=said):
+        loaded(folder, text)
+
+
+def test_the_page_hands_on_what_was_chosen_alone(folder):
+    engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
+    usual = usual_in_menu(engine.drafts)
+    assert {name: usual["eagle3"][name] for name in BROUGHT} == BROUGHT
+    with gr.Blocks():
+        controls = build_controls([("auto", "auto")], ["match"], gr.State(Selection()))
+    begin = {name: part.value for name, part in controls.by_name().items()} | {"method": "eagle3"}
+
+    def taken(usual, **changes):
+        held = begin | usual_in_menu(engine.drafts)["eagle3"] | changes
+        values = held | {"selection": Selection(), "usual": usual}
+        return controls.settings([values[name] for name in controls.names()]).options
+
+    assert not set(BROUGHT) & set(taken(usual))
+    assert taken(usual, draft_nodes=20)["draft_nodes"] == 20
+    for wrong in (None, [], {"eagle3": 3}, "x"):  # of a program that sends what it likes
+        assert taken(wrong)["draft_nodes"] == 4
