@@ -63,6 +63,11 @@ SECTIONS = {
         "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
         "pays where a text repeats itself, and costs next to nothing elsewhere.",
     ),
+    "eagle3-table1": Section(
+        "Without loss, at two temperatures (EAGLE-3, table 1)",
+        "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
+        "temperature 1 the model itself is less sure, so fewer guesses pass.",
+    ),
     "table2": Section(
         "Ways to train (table 2)",
         "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "

@@ -1,0 +1,74 @@
+"""Measures the drafters at each temperature; what is compared and its settings are in the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from medusa_core.drafters import TunedDraft, method
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import BASELINE
+from medusa_core.experiments.eagle3_table1 import PUBLIC_TREE, Settings
+from medusa_core.experiments.record import Row
+from medusa_core.experiments.rows import make_row
+from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.experiments.simulated import read_numbers
+
+COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # those of the paper that are here
+NEWEST = COMPARED[-1]
+
+
+def measure(setup: Setup, settings: Settings) -> Findings:
+    """Runs of all methods in turns, one temperature after the other. Raises MedusaError."""
+    temperatures = read_numbers(settings.temperatures, "temperatures")
+    if not all(0 <= temperature <= 2 for temperature in temperatures):
+        raise MedusaError(f"--temperatures is {settings.temperatures}: give numbers from 0 to 2")
+    series = series_of(setup.engine)
+    rows: list[Row] = []
+    for temperature in temperatures:
+        rule = "rejection" if temperature > 0 else "match"
+        shared = {"temperature": float(temperature), "acceptance": rule}
+        logs = setup.interleave(
+            {name: setup.runner(setup.engine, **(shared | own)) for name, own in series.items()}
+        )
+        label = f"T = {temperature:g}"
+        for name, log in logs.items():
+            nodes = max(run.nodes for runs in log.rounds for run in runs)
+            rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=nodes))
+    return Findings(rows, [_ratios(rows), _most(rows)])
+
+
+def series_of(engine: Engine) -> dict[str, dict[str, Any]]:
+    """What a run of each series has of its own. Raises MedusaError where nothing can be compared."""
+    known = engine.methods()
+    series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
+    series |= {name: {"method": name} for name in COMPARED if name in known}
+    draft = engine.drafts.get(NEWEST)
+    if isinstance(draft, TunedDraft) and draft.settings not in ({}, PUBLIC_TREE):
+        series[f"{NEWEST}, public tree"] = {"method": NEWEST, **PUBLIC_TREE}
+    if not any(method(name).has_weights for name in series if name in known):
+        raise MedusaError("no weights of a drafter are loaded: name some with --heads")
+    return series
+
+
+def _ratios(rows: list[Row]) -> str:
+    """How many tokens a step every series keeps, beside Medusa's, in a sentence for each temperature."""
+    found = []
+    for label in dict.fromkeys(row.label for row in rows):
+        kept = {row.series: row.tokens_per_step.mean for row in rows if row.label == label}
+        if base := kept.get("medusa"):
+            newest = [f"{name} {kept[name] / base:.2f}" for name in kept if name.startswith(NEWEST)]
+            if newest:
+                found.append(f"{label}: {', '.join(newest)}")
+    return f"Tokens per step over Medusa's: {'; '.join(found) or 'no such weights'}."
+
+
+def _most(rows: list[Row]) -> str:
+    """The series with most tokens a step and the one with most tokens a second, by temperature."""
+    found = []
+    for label in dict.fromkeys(row.label for row in rows):
+        of_label = [row for row in rows if row.label == label]
+        kept = max(of_label, key=lambda row: row.tokens_per_step.mean)
+        fast = max(of_label, key=lambda row: row.tokens_per_second.median)
+        found.append(f"{label}: {kept.series} keeps most tokens a step, {fast.series} is fastest")
+    return f"{'; '.join(found)}."
