@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from paths import ROOT
 
 from ui.records.examples import recordings
 
@@ -61,6 +65,19 @@ def test_epsilon_and_delta_re_judge_the_recorded_step(warm_page):
     page.locator("[data-act=recorded]").click()
     page.wait_for_selector(".mdv:not(.is-hypothetical)")
     assert page.locator(".mdv-node.is-accepted").count() == before
+
+
+def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
+    page = warm_page
+    file = Path(ROOT) / "assets" / "model" / "drafters" / "draft_model" / "draft.json"
+    brought = json.loads(file.read_text(encoding="utf-8"))["cpu"]
+    page.wait_for_function(STATUS_HAS, arg=["#model-line", "other drafters"])  # the model is loaded
+    page.locator("#decode-settings .setting-method input").click()
+    page.get_by_role("option", name="Draft model", exact=True).click()
+    for name, value in brought.items():
+        slider = page.locator(f"#decode-settings .setting-{name}")
+        slider.wait_for(state="visible")
+        assert slider.locator("input[type=number]").input_value() == str(value), name
 
 
 @pytest.mark.slow
