@@ -23,5 +23,5 @@ EMBEDDED = "embedded"  # what that key says of heads for the model that is part 
 TOKENIZER_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"]
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 PICKLED_FILES = ["pytorch_model*.bin"]  # fetched where a repository has no safetensors: many have both
-BESIDE_HEADS = [TREE_NAME, GPU_TREE_NAME, ACCURACIES_NAME, SETTINGS_NAME, ADAPTER_NAME, ADAPTER_CONFIG]
-HEAD_FILES = [CONFIG_NAME, "*lm_head*", INDEX_NAME, *BESIDE_HEADS]
+BESIDE_HEADS = [TREE_NAME, GPU_TREE_NAME, ACCURACIES_NAME, ADAPTER_NAME, ADAPTER_CONFIG]
+HEAD_FILES = [CONFIG_NAME, SETTINGS_NAME, "*lm_head*", INDEX_NAME, *BESIDE_HEADS]

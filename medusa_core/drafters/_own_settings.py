@@ -8,12 +8,12 @@ leading underscore keeps this module out of the list of drafters.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.checkpoints.locate import beside_heads
 from medusa_core.checkpoints.names import SETTINGS_NAME
 from medusa_core.config import pick_settings
 from medusa_core.errors import MedusaError
@@ -21,21 +21,23 @@ from medusa_core.errors import MedusaError
 if TYPE_CHECKING:
     import torch
 
+_DEVICES = ("cpu", "cuda", "mps")
+_MOST_BYTES = 65_536
+
 
 def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping[str, Any]:
     """What the weights in ``folder`` bring for ``device``, by name; ``kind`` is the drafter's record.
 
     Raises MedusaError for a file that is damaged, an unknown setting or a value out of its range.
     """
-    file = beside_heads(folder, SETTINGS_NAME)
-    if file is None:
+    file = folder / SETTINGS_NAME
+    if not os.path.lexists(file):
         return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise MedusaError(f"{file} is damaged: mend it, or remove it to draft with the defaults") from error
+    found = _read(file)
     if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
         raise MedusaError(f'{file} has no settings by device, as {{"cpu": {{"draft_nodes": 10}}}} does')
+    if strange := [name for name in found if name not in _DEVICES]:
+        raise MedusaError(f"{file} speaks of a device {strange[0]!r:.40}: use {', '.join(_DEVICES)}")
     names = [item.name for item in fields(kind) if isinstance(item.default, int)]  # a tree is a file
     for own in found.values():
         if unknown := [name for name in own if name not in names]:
@@ -46,3 +48,18 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
             raise MedusaError(f"{file}: {error}") from error
     settings: Mapping[str, Any] = found.get(device.type, {})
     return settings
+
+
+def _read(file: Path) -> Any:
+    """What the file holds as JSON. Raises MedusaError for one that is no file, too large or damaged."""
+    mend = "mend it, or remove it to draft with the defaults"
+    if not file.is_file():
+        raise MedusaError(f"{file} is no file that can be read: {mend}")
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise MedusaError(f"{file} has more than {_MOST_BYTES} bytes, so it holds no settings: {mend}")
+        return json.loads(text.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise MedusaError(f"{file} is damaged: {mend}") from error

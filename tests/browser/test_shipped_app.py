@@ -71,7 +71,11 @@ def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
     page = warm_page
     file = Path(ROOT) / "assets" / "model" / "drafters" / "draft_model" / "draft.json"
     brought = json.loads(file.read_text(encoding="utf-8"))["cpu"]
-    page.wait_for_function(STATUS_HAS, arg=["#model-line", "other drafters"])  # the model is loaded
+    usual = page.locator("#decode-settings .usual-settings textarea, #decode-settings .usual-settings input")
+    known = "([field, name, value]) => JSON.parse(field.value).draft_model[name] === value"
+    usual.first.wait_for(state="attached")
+    for name, value in brought.items():  # until the model is loaded they are the drafter's defaults
+        page.wait_for_function(known, arg=[usual.first.element_handle(), name, value])
     page.locator("#decode-settings .setting-method input").click()
     page.get_by_role("option", name="Draft model", exact=True).click()
     for name, value in brought.items():

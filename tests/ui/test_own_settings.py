@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import eagle3_files
-import gradio as gr
 import pytest
 import tiny
+from page_runs import SETTINGS
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.eagle3_table1.measurement import read_temperatures
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.identity import settings_of
 from medusa_core.options import usual_settings
 from medusa_core.trace.header import header_of
-from ui.components.controls import build_controls, usual_in_menu
-from ui.records.selection import Selection
+from ui.components.controls import usual_in_menu
+from ui.records.lanes import SecondLane
+from ui.records.settings import RunSettings, make_config
 
 BROUGHT = {"draft_top_k": 2, "draft_depth": 3, "draft_nodes": 4}
 
@@ -66,6 +69,7 @@ def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
     [
         ("{", "draft.json is damaged: mend it"),
         ("[]", "draft.json has no settings by device"),
+        ('{"CPU": {"draft_nodes": 3}}', "speaks of a device 'CPU': use cpu, cuda, mps"),
         ('{"cpu": 3}', "draft.json has no settings by device"),
         ('{"cpu": {"nodes": 3}}', "draft.json: no setting is called 'nodes', use draft_top_k"),
         ('{"cpu": {"tree": "/etc/passwd"}}', "no setting is called 'tree'"),
@@ -79,20 +83,36 @@ def test_a_file_that_says_nonsense_is_refused_by_its_name(folder, text, said):
         loaded(folder, text)
 
 
-def test_the_page_hands_on_what_was_chosen_alone(folder):
+def test_the_page_knows_them_and_the_second_lane_does_not_take_them_for_chosen(folder):
     engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
-    usual = usual_in_menu(engine.drafts)
-    assert {name: usual["eagle3"][name] for name in BROUGHT} == BROUGHT
-    with gr.Blocks():
-        controls = build_controls([("auto", "auto")], ["match"], gr.State(Selection()))
-    begin = {name: part.value for name, part in controls.by_name().items()} | {"method": "eagle3"}
+    usual = usual_settings(engine.drafts)
+    shown = json.loads(usual_in_menu(engine.drafts))
+    assert {name: shown["eagle3"][name] for name in BROUGHT} == BROUGHT
+    first = RunSettings.of(SETTINGS | shown["eagle3"] | {"method": "eagle3"})
+    second = SecondLane(method="ngram").settings(first, usual)
+    assert drafter_settings(make_config(second)).draft_nodes == 15
+    chosen = replace(first, options={**first.options, "draft_nodes": 20})
+    second = SecondLane(method="ngram").settings(chosen, usual)
+    assert drafter_settings(make_config(second)).draft_nodes == 20
 
-    def taken(usual, **changes):
-        held = begin | usual_in_menu(engine.drafts)["eagle3"] | changes
-        values = held | {"selection": Selection(), "usual": usual}
-        return controls.settings([values[name] for name in controls.names()]).options
 
-    assert not set(BROUGHT) & set(taken(usual))
-    assert taken(usual, draft_nodes=20)["draft_nodes"] == 20
-    for wrong in (None, [], {"eagle3": 3}, "x"):  # of a program that sends what it likes
-        assert taken(wrong)["draft_nodes"] == 4
+@pytest.mark.parametrize("kind", ["folder", "large"])
+def test_what_is_no_settings_file_is_refused(folder, kind):
+    file = folder / "drafters" / "eagle3" / "draft.json"
+    file.unlink(missing_ok=True)
+    if kind == "folder":
+        file.mkdir()
+    else:
+        file.write_bytes(b" " * 70_000 + b"{}")
+    try:
+        with pytest.raises(MedusaError, match=r"draft\.json"):
+            load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
+    finally:
+        file.rmdir() if kind == "folder" else file.unlink()
+
+
+def test_temperatures_of_the_table_are_numbers_each_once():
+    assert read_temperatures("0,0.7,0") == [0.0, 0.7]
+    for wrong in ("", "hot", "nan", "-1", "3", "0,"):
+        with pytest.raises(MedusaError, match="give numbers from 0 to 2"):
+            read_temperatures(wrong)

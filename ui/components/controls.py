@@ -58,36 +58,24 @@ class Controls:
     min_p: gr.Slider
     ignore_eos: gr.Checkbox
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
-    usual: gr.JSON  # what a method's settings are where nothing was chosen, by its name
+    usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
     options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""
         return list(self._parts().values())
 
-    def names(self) -> list[str]:
-        """The names of `inputs`, in their order."""
-        return list(self._parts())
-
     def by_name(self) -> dict[str, Any]:
         """The components that a visitor sets, by name."""
-        return {name: part for name, part in self._parts().items() if name not in ("selection", "usual")}
+        return {name: part for name, part in self._parts().items() if name != "selection"}
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
-        """What the event was given for them; of a drafter's own settings those that were chosen."""
-        given = dict(zip(self._parts(), values, strict=True))
-        usual = given.pop("usual")
-        own = usual.get(given["method"]) if isinstance(usual, dict) else None  # a program may send anything
-        if isinstance(own, dict):
-            given = {
-                name: value
-                for name, value in given.items()
-                if name not in self.options or name not in own or value != own[name]
-            }
-        return RunSettings.of(given)
+        """What the event was given for them."""
+        return RunSettings.of(dict(zip(self._parts(), values, strict=True)))
 
     def _parts(self) -> dict[str, Any]:
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "options"}
+        others = ("options", "usual")
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in others}
         return {**named, **self.options}
 
 
@@ -160,8 +148,10 @@ def build_controls(
     )  # fmt: skip
     # In the browser, so that a run that is started at once has them. Only where a person chooses: a recording
     # or a link brings values of its own.
-    usual = gr.JSON(usual_in_menu({}), visible="hidden")
-    taken = f"(name, usual) => {json.dumps(list(options))}.map((option) => usual[name][option])"
+    usual = gr.Textbox(
+        usual_in_menu({}), label="Usual settings", visible="hidden", elem_classes="usual-settings"
+    )
+    taken = f"(name, usual) => {json.dumps(list(options))}.map((option) => JSON.parse(usual)[name][option])"
     method_menu.input(None, [method_menu, usual], list(options.values()), js=taken, **QUIET)
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
@@ -177,10 +167,13 @@ def build_controls(
     )  # fmt: skip
 
 
-def usual_in_menu(drafts: Mapping[str, Draft]) -> dict[str, dict[str, Any]]:
-    """The numbers that each method's drafter has where nothing was chosen, with the weights in ``drafts``."""
-    names = _option_names()
-    return {name: {option: own[option] for option in names} for name, own in usual_settings(drafts).items()}
+def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
+    """The numbers that each method's drafter has where nothing was chosen, with the weights in ``drafts``.
+
+    As JSON, for the browser alone.
+    """
+    names, usual = _option_names(), usual_settings(drafts)
+    return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 
 def _option_sliders(begin: Mapping[str, Any]) -> dict[str, gr.Slider]:

@@ -35,21 +35,28 @@ class SecondLane:
     delta: float | None = None
     penalty: float | None = None
 
-    def settings(self, first: RunSettings) -> RunSettings:
-        """The settings of this lane beside those of the first one."""
+    def settings(
+        self, first: RunSettings, usual: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> RunSettings:
+        """The settings of this lane beside those of the first one.
+
+        ``usual`` are each method's settings where nothing was chosen, with the weights that are loaded.
+        """
         names = ("method", "acceptance", "tree", "heads", "temperature", "penalty")
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.tree == BY_BUDGET:
             own["budget"] = self.budget
         thresholds = {name: value for name in SYMBOLS if (value := getattr(self, name)) is not None}
-        options = first.options if self.method in (None, first.method) else _without_defaults(first)
+        options = first.options
+        if self.method not in (None, first.method):
+            defaults = (usual or {}).get(first.method) or option_defaults(first.method)
+            options = _without_defaults(first, defaults)
         return replace(first, **own, options={**options, **thresholds})
 
 
-def _without_defaults(settings: RunSettings) -> dict[str, Any]:
+def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The options that mean something to another method: its own default counts where none was chosen."""
     own = {item.name for item in fields(method(settings.method).settings)}
-    defaults = option_defaults(settings.method)
     return {
         name: value
         for name, value in settings.options.items()

@@ -6,7 +6,7 @@ The clock runs inside the engine's steps; notes go out between two steps, so the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
+from medusa_core.options import usual_settings
 from ui.components.race_view import lane, race_message, status_message
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, plain_settings, what_counts
 from ui.records.settings import RunSettings, check_prompt, make_config
@@ -65,7 +66,8 @@ class CompareRequest(SettingsRequest):
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """All lanes in turn, then the race message."""
-        wished = self._wished()
+        loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
+        wished = self._wished(usual_settings(loaded.drafts))
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []
         for settings in reversed(wished):
@@ -87,9 +89,9 @@ class CompareRequest(SettingsRequest):
             lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
 
-    def _wished(self) -> list[RunSettings]:
+    def _wished(self, usual: Mapping[str, Mapping[str, Any]] | None = None) -> list[RunSettings]:
         """Settings of both lanes, and of plain decoding where neither of them is it."""
-        lanes = [self.settings, self.second.settings(self.settings)]
+        lanes = [self.settings, self.second.settings(self.settings, usual)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
             lanes.append(plain_settings(self.settings))
         return lanes

@@ -21,7 +21,7 @@ PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8, "draft_nodes": 59}  # §4: d
 class Settings:
     """The temperatures that are compared."""
 
-    temperatures: str = setting("0,1", "temperatures, with commas between them")
+    temperatures: str = setting("0,1", "temperatures from 0 to 2, with commas between them")
 
 
 QUICK: dict[str, object] = {}

@@ -12,7 +12,6 @@ from medusa_core.experiments.eagle3_table1 import PUBLIC_TREE, Settings
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.simulated import read_numbers
 
 COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # those of the paper that are here
 NEWEST = COMPARED[-1]
@@ -20,14 +19,12 @@ NEWEST = COMPARED[-1]
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Runs of all methods in turns, one temperature after the other. Raises MedusaError."""
-    temperatures = read_numbers(settings.temperatures, "temperatures")
-    if not all(0 <= temperature <= 2 for temperature in temperatures):
-        raise MedusaError(f"--temperatures is {settings.temperatures}: give numbers from 0 to 2")
+    temperatures = read_temperatures(settings.temperatures)
     series = series_of(setup.engine)
     rows: list[Row] = []
     for temperature in temperatures:
         rule = "rejection" if temperature > 0 else "match"
-        shared = {"temperature": float(temperature), "acceptance": rule}
+        shared: dict[str, Any] = {"temperature": temperature, "acceptance": rule}
         logs = setup.interleave(
             {name: setup.runner(setup.engine, **(shared | own)) for name, own in series.items()}
         )
@@ -36,6 +33,17 @@ def measure(setup: Setup, settings: Settings) -> Findings:
             nodes = max(run.nodes for runs in log.rounds for run in runs)
             rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=nodes))
     return Findings(rows, [_ratios(rows), _most(rows)])
+
+
+def read_temperatures(text: str) -> list[float]:
+    """The numbers of a comma-separated setting, each once. Raises MedusaError unless they are 0 to 2."""
+    try:
+        found = list(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        found = []
+    if not found or not all(0 <= temperature <= 2 for temperature in found):
+        raise MedusaError(f"--temperatures is {text!r}: give numbers from 0 to 2, as in 0,0.7,1")
+    return found
 
 
 def series_of(engine: Engine) -> dict[str, dict[str, Any]]:
