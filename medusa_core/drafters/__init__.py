@@ -101,12 +101,10 @@ class Draft(Protocol):
 
 @runtime_checkable
 class TunedDraft(Draft, Protocol):
-    """Weights that bring settings for their drafter."""
+    """Weights that bring settings for their drafter: those that count where a run gives none, by name."""
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """Those that count where a run does not give its own, by name."""
-        ...
+    def settings(self) -> Mapping[str, Any]: ...
 
 
 @runtime_checkable
@@ -292,10 +290,7 @@ def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | N
 
 
 def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
-    """The settings of the method that ``config`` names: given, else brought by ``draft``, else the defaults.
-
-    Raises MedusaError when one is out of range.
-    """
+    """Those of the method: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
     brought = draft.settings if isinstance(draft, TunedDraft) else {}
     return pick_settings(method(config.method).settings, {**brought, **config.options})
 
@@ -319,10 +314,9 @@ def make_drafter(target: Target, drafts: Mapping[str, Draft], config: Generation
 
 def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topology | None:
     """The tree of a drafter whose tree is the same in every step, None for others."""
-    found = method(config.method)
+    found, draft = method(config.method), draft_of(drafts, config)
     if not found.fixed_tree:
         return None
-    draft = draft_of(drafts, config)
     return pkgutil.resolve_name(found.fixed_tree)(draft, drafter_settings(config, draft))
 
 

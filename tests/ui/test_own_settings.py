@@ -85,14 +85,13 @@ def test_a_file_that_says_nonsense_is_refused_by_its_name(folder, text, said):
 
 def test_the_page_knows_them_and_the_second_lane_does_not_take_them_for_chosen(folder):
     engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
-    usual = usual_settings(engine.drafts)
     shown = json.loads(usual_in_menu(engine.drafts))
     assert {name: shown["eagle3"][name] for name in BROUGHT} == BROUGHT
     first = RunSettings.of(SETTINGS | shown["eagle3"] | {"method": "eagle3"})
-    second = SecondLane(method="ngram").settings(first, usual)
+    second = SecondLane(method="ngram").settings(first, engine.drafts)
     assert drafter_settings(make_config(second)).draft_nodes == 15
     chosen = replace(first, options={**first.options, "draft_nodes": 20})
-    second = SecondLane(method="ngram").settings(chosen, usual)
+    second = SecondLane(method="ngram").settings(chosen, engine.drafts)
     assert drafter_settings(make_config(second)).draft_nodes == 20
 
 

@@ -212,9 +212,8 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
         for row in record.rows
         if row.label == (ALL if ALL in kinds else kinds[0])
     ]
-    by = "kind of text" if ALL in kinds else "temperature"
     return [
-        Chart(f"Speedup over plain decoding by {by}", by_kind),
+        Chart(f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
         Chart("Tokens per step against time per step", tokens_against_time(speeds, dark)),
     ]
 

@@ -11,7 +11,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.options import differing_defaults, option_defaults
+from medusa_core.options import differing_defaults, usual_settings
 from ui.records.selection import DEFAULT, YOURS
 from ui.records.settings import BY_BUDGET, RunSettings
 
@@ -35,13 +35,8 @@ class SecondLane:
     delta: float | None = None
     penalty: float | None = None
 
-    def settings(
-        self, first: RunSettings, usual: Mapping[str, Mapping[str, Any]] | None = None
-    ) -> RunSettings:
-        """The settings of this lane beside those of the first one.
-
-        ``usual`` are each method's settings where nothing was chosen, with the weights that are loaded.
-        """
+    def settings(self, first: RunSettings, drafts: Mapping[str, Draft] | None = None) -> RunSettings:
+        """The settings of this lane beside those of the first one, with the weights ``drafts``."""
         names = ("method", "acceptance", "tree", "heads", "temperature", "penalty")
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.tree == BY_BUDGET:
@@ -49,7 +44,7 @@ class SecondLane:
         thresholds = {name: value for name in SYMBOLS if (value := getattr(self, name)) is not None}
         options = first.options
         if self.method not in (None, first.method):
-            defaults = (usual or {}).get(first.method) or option_defaults(first.method)
+            defaults = usual_settings(drafts or {})[first.method]
             options = _without_defaults(first, defaults)
         return replace(first, **own, options={**options, **thresholds})
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from medusa_core.options import usual_settings
 from ui.components.race_view import lane, race_message, status_message
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, plain_settings, what_counts
 from ui.records.settings import RunSettings, check_prompt, make_config
@@ -26,6 +25,7 @@ from ui.runs.ready import SettingsRequest, ready
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
+    from medusa_core.drafters import Draft
     from medusa_core.engine import Engine
 
 WARM_UP_TOKENS = 6
@@ -67,7 +67,7 @@ class CompareRequest(SettingsRequest):
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """All lanes in turn, then the race message."""
         loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
-        wished = self._wished(usual_settings(loaded.drafts))
+        wished = self._wished(loaded.drafts)
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []
         for settings in reversed(wished):
@@ -89,9 +89,9 @@ class CompareRequest(SettingsRequest):
             lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
 
-    def _wished(self, usual: Mapping[str, Mapping[str, Any]] | None = None) -> list[RunSettings]:
+    def _wished(self, drafts: Mapping[str, Draft] | None = None) -> list[RunSettings]:
         """Settings of both lanes, and of plain decoding where neither of them is it."""
-        lanes = [self.settings, self.second.settings(self.settings, usual)]
+        lanes = [self.settings, self.second.settings(self.settings, drafts)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
             lanes.append(plain_settings(self.settings))
         return lanes
