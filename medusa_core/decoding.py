@@ -135,11 +135,14 @@ class Run:
 
     def commit(self, tree: TokenTree, verdict: Verdict, features: torch.Tensor) -> list[int]:
         """Keep the accepted path: its tokens."""
-        self.own_cache.commit(verdict.path)
+        path = verdict.path
+        self.own_cache.commit(path)
         accepted = verdict.accepted
         if accepted is None:
-            accepted = tree.tokens[verdict.path].tolist()
-        self.drafter.observe(accepted, features[verdict.path])
+            accepted = tree.tokens[path].tolist()
+        # A path of first rows, as plain decoding's always is, needs no look-up.
+        in_place = path[-1] == len(path) - 1
+        self.drafter.observe(accepted, features[: len(path)] if in_place else features[path])
         if self.processor is not None:
             self.processor.observe(accepted)
         self.root = verdict.bonus

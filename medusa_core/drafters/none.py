@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters import Draft, Method, NoSettings
@@ -32,7 +33,7 @@ class PlainDrafter:
     cache_bytes = 0
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self._root = target.token_tree([0], [-1], [ROOT])
 
     @classmethod
     def build(cls, target: Target, draft: Draft | None, settings: NoSettings) -> PlainDrafter:
@@ -43,8 +44,9 @@ class PlainDrafter:
         """Plain decoding remembers nothing."""
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """A tree of the root."""
-        return self._target.token_tree([root], [-1], [ROOT])
+        """A tree of the root: but for its token the same in every step."""
+        tokens = self._root.tokens
+        return replace(self._root, tokens=tokens.new_tensor([root]))
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Plain decoding remembers nothing."""

@@ -39,10 +39,18 @@ class Chunk:
     skip: int = 0
     keep: torch.Tensor | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its keys count in it."""
+        return self.skip == 0 and self.keep is None
 
-def chunks_of(length: int, depths: torch.Tensor) -> list[Chunk]:
-    """The chunks of ``length`` committed keys and the N rows behind them, by position: length + depth."""
-    first, last = length // CHUNK, (length + int(depths.max())) // CHUNK
+
+def chunks_of(length: int, depths: torch.Tensor, deepest: int) -> list[Chunk]:
+    """The chunks of ``length`` committed keys and the N rows behind them, by position: length + depth.
+
+    ``deepest`` is the largest of ``depths``.
+    """
+    first, last = length // CHUNK, (length + deepest) // CHUNK
     chunks = [Chunk(start * CHUNK, (start + 1) * CHUNK) for start in range(first)]
     end = length + len(depths)
     if first == last:
@@ -60,6 +68,41 @@ def _wide_enough(start: int, end: int, keep: torch.Tensor | None = None) -> Chun
     return Chunk(start - skip, end, skip, keep)
 
 
+@dataclass(frozen=True)
+class Room:
+    """Memory for the attention weights of a block of rows, which every layer uses again."""
+
+    weights: torch.Tensor  # [G, M, S]
+    parts: list[torch.Tensor]  # of the chunks, in their order
+
+    @classmethod
+    def of(
+        cls,
+        groups: int,
+        rows: int,
+        slots: int,
+        chunks: list[Chunk],
+        buffer: Callable[[int, int], torch.Tensor] = torch.empty,
+    ) -> Room:
+        """Room for M rows, or behind a long text for so many that their weights stay below WEIGHTS_BYTES.
+
+        ``buffer`` gives memory for so many rows on so many keys.
+        """
+        if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
+            rows *= 4 // rows
+        most = max(_FEWEST, WEIGHTS_BYTES // (groups * slots * torch.float32.itemsize))
+        rows = min(rows, most)
+        return cls._of(buffer(groups * rows, slots).view(groups, rows, slots), chunks)
+
+    @classmethod
+    def _of(cls, weights: torch.Tensor, chunks: list[Chunk]) -> Room:
+        return cls(weights, [weights.narrow(2, chunk.start, chunk.end - chunk.start) for chunk in chunks])
+
+    def first(self, rows: int, chunks: list[Chunk]) -> Room:
+        """That of a smaller block."""
+        return self._of(self.weights[:, :rows], chunks)
+
+
 def attend(
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -67,60 +110,45 @@ def attend(
     mask: torch.Tensor | None,
     chunks: list[Chunk],
     scale: float,
-    buffer: Callable[[int, int], torch.Tensor] | None = None,
+    room: Room | None = None,
 ) -> torch.Tensor:
     """Attention in float32 with its denominator: Σ w·v, and Σ w in column D: [G, M, D + ONES].
 
     query [G, M, D] · keys [G, D, S] · values [G, S, D + ONES] · mask: 0 or −∞ for the last keys [M, ≤ S].
-    Behind a long text the rows are taken in blocks, so that the weights of a block stay below WEIGHTS_BYTES.
-    ``buffer`` has room for the weights of so many rows on so many keys, in memory that is used again by each
-    call; without it each call asks for its own.
+    Without ``room`` a call makes its own.
     """
-    most = max(_FEWEST, WEIGHTS_BYTES // (keys.shape[0] * keys.shape[2] * query.itemsize))
-    if query.shape[1] <= most:
-        return _attend(query, keys, values, mask, chunks, scale, buffer)
-    parts = query.split(most, dim=1)
-    masks = [None] * len(parts) if mask is None else mask.split(most)
-    sums = [
-        _attend(part, keys, values, own, chunks, scale, buffer)
-        for part, own in zip(parts, masks, strict=True)
-    ]
-    return torch.cat(sums, dim=1)
-
-
-def _attend(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    chunks: list[Chunk],
-    scale: float,
-    buffer: Callable[[int, int], torch.Tensor] | None,
-) -> torch.Tensor:
     rows = query.shape[1]
-    if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
-        query = query.repeat(1, 4 // rows, 1)
-    shape = (*query.shape[:2], keys.shape[2])
-    out = buffer(shape[0] * shape[1], shape[2]).view(shape) if buffer is not None else None
-    weights = torch.baddbmm(query.new_zeros(1), query, keys, beta=0, alpha=scale, out=out)
+    room = Room.of(len(query), rows, keys.shape[2], chunks) if room is None else room
+    weights = room.weights
+    if (most := weights.shape[1]) < rows:
+        parts = query.split(most, dim=1)
+        masks = [None] * len(parts) if mask is None else mask.split(most)
+        rooms = [room if part.shape[1] == most else room.first(part.shape[1], chunks) for part in parts]
+        blocks = zip(parts, masks, rooms, strict=True)
+        return torch.cat(
+            [attend(part, keys, values, seen, chunks, scale, own) for part, seen, own in blocks], dim=1
+        )
+    if most > rows:
+        query = query.repeat(1, most // rows, 1)
+    weights.baddbmm_(query, keys, beta=0, alpha=scale)  # β = 0: what lies there is not read
     if mask is not None:
         weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
-    weights.sub_(weights.amax(dim=-1, keepdim=True)).exp_()
-    first, *others = chunks
-    total = torch.bmm(_part(weights, first), values[:, first.start : first.end])
-    for chunk in others:
-        total.baddbmm_(_part(weights, chunk), values[:, chunk.start : chunk.end])
-    return total[:, :rows] if rows < 3 else total
+    weights.sub_(weights.amax(-1, True)).exp_()
+    total = None
+    for chunk, part in zip(chunks, room.parts, strict=True):
+        counted = part if chunk.is_whole else _without_others(part, chunk)
+        seen = values if len(chunks) == 1 else values.narrow(1, chunk.start, chunk.end - chunk.start)
+        total = torch.bmm(counted, seen) if total is None else total.baddbmm_(counted, seen)
+    assert total is not None  # a row attends to itself at least
+    return total if most == rows else total[:, :rows]
 
 
-def _part(weights: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """The weights [G, M, end − start] of a chunk's keys, 0 where a key counts in another chunk."""
-    part = weights[:, :, chunk.start : chunk.end]
-    if chunk.skip or chunk.keep is not None:
-        part = part.clone()
-        part[:, :, : chunk.skip] = 0
-        if chunk.keep is not None:
-            part[:, :, part.shape[2] - len(chunk.keep) :].mul_(chunk.keep)
+def _without_others(weights: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """The weights [G, M, keys of the chunk], 0 where a key counts in another chunk."""
+    part = weights.clone()
+    part[:, :, : chunk.skip] = 0
+    if chunk.keep is not None:
+        part[:, :, part.shape[2] - len(chunk.keep) :].mul_(chunk.keep)
     return part
 
 
@@ -144,10 +172,10 @@ def sums_in_order(groups: int, heads: int, size: int) -> bool:
     mask = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf).repeat_interleave(heads, dim=0)
     rows = query.permute(1, 0, 2, 3).reshape(groups, -1, size)
     scale = size**-0.5
-    tree = attend(rows, keys, values, mask, chunks_of(length, depths), scale)
+    tree = attend(rows, keys, values, mask, chunks_of(length, depths, int(depths.max())), scale)
     for node in range(len(parents)):
         path = torch.cat([torch.arange(length), length + seen[node].nonzero()[:, 0]])
-        chunks = chunks_of(len(path) - 1, depths[:1])
+        chunks = chunks_of(len(path) - 1, depths[:1], 0)
         alone = attend(query[node], keys[..., path], values[:, path], None, chunks, scale)
         if not torch.equal(alone, tree[:, node * heads : (node + 1) * heads]):
             return False

@@ -26,6 +26,7 @@ class Rows:
 
     tokens: torch.Tensor  # [N]
     depths: torch.Tensor  # [N], positions behind the committed rows
+    deepest: int  # the largest of them, which the host knows without reading the device
     allowed: torch.Tensor  # bool [N, N]: which sees which
     kept: int = 0  # rows at the end that get logits, 0: all
     features: Features = NO_FEATURES  # that are wanted, apart from which rows' are kept
@@ -42,13 +43,13 @@ class Rows:
         count = len(tokens)
         allowed = torch.ones(count, count, dtype=torch.bool, device=device).tril()
         depths = torch.arange(count, device=device)
-        return cls(torch.tensor(tokens, device=device), depths, allowed, kept, features)
+        return cls(torch.tensor(tokens, device=device), depths, count - 1, allowed, kept, features)
 
     @classmethod
     def of_tree(cls, tree: TokenTree, device: torch.device, features: Features = NO_FEATURES) -> Rows:
         """All nodes of a tree, each of which sees its ancestors and itself."""
         depths = torch.tensor(tree.depths, device=device)
-        return cls(tree.tokens.to(device), depths, tree.mask.to(device), features=features)
+        return cls(tree.tokens.to(device), depths, max(tree.depths), tree.mask.to(device), features=features)
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,21 @@ N rows of a forward · d hidden size · H query heads · G key-value heads · D 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.exact_attention import MOST_ROWS, Chunk, attend, chunks_of
+from medusa_core.target.exact_attention import MOST_ROWS, Chunk, Room, attend, chunks_of
 from medusa_core.target.features import BEFORE_NORM
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
 from medusa_core.target.lean_weights import Layer, LeanWeights
 from medusa_core.target.masks import FULL, SLIDING, LayerMasks
-from medusa_core.target.rotary import Rotations, rotated, rotations
+from medusa_core.target.rotary import Rotations, Turns, rotated, rotations
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Attended:
     new_values: Sequence[torch.Tensor]  # [G, N, D]
     keys: Sequence[torch.Tensor]  # [G, D, L + N]
     values: Sequence[torch.Tensor]  # [G, L + N, D + ONES]
-    buffer: Callable[[int, int], torch.Tensor]  # memory for attention weights
+    room: Room | None  # for the attention weights of a layer
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class _Batch:
     sequences: list[_Attended]
     counts: list[int]
     rotations: Rotations  # of all rows
+    turns: torch.Tensor | None  # the same as matrices, where the rows are few
 
 
 class LeanForward:
@@ -66,7 +67,9 @@ class LeanForward:
         self.masks = masks
         self._context = context
         self._dtype = weights.embedding.dtype
-        self._rotations = Rotations(torch.empty(0), torch.empty(0))
+        self._rotations = rotations(weights.rotary, MOST_ROWS, weights.embedding.device)
+        width = self._rotations.cos.shape[-1]
+        self._turns = Turns(weights.head_size, width, weights.embedding.device)
 
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""
@@ -108,13 +111,13 @@ class LeanForward:
         x = F.embedding(
             _joined([part.rows.tokens for part in parts]), self.weights.embedding
         ).float()  # [N, d]
-        states = {0: x}
+        states = {}
         for number, layer in enumerate(self.weights.layers):
+            if number in layers:
+                states[number] = x.clone()
             normed = layer.before_attention(x, self._dtype)
-            x = x + self._attention(layer, number, normed, batch, queries)  # [N, d]
-            x = x + mlp(layer, layer.before_mlp(x, self._dtype))
-            if number + 1 in layers:
-                states[number + 1] = x
+            x.add_(self._attention(layer, number, normed, batch, queries))  # [N, d]
+            x.add_(mlp(layer, layer.before_mlp(x, self._dtype)))
         states[BEFORE_NORM] = x
         # As transformers counts them, the last hidden state is the one after the norm.
         x = states[-1] = states[len(self.weights.layers)] = self.weights.last_norm(x, self._dtype)
@@ -153,7 +156,8 @@ class LeanForward:
             query, key = both.split([w.query_heads, w.key_heads], dim=1)
             both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
         if layer.rotates:
-            both = rotated(both, batch.rotations)
+            few = batch.turns is not None
+            both = torch.bmm(both, batch.turns) if few else rotated(both, batch.rotations)
         if queries is not None:
             queries.append(both[:, : w.query_heads].flatten(1))
         kind = SLIDING if layer.slides else FULL
@@ -173,21 +177,27 @@ class LeanForward:
         keys, values = rows.keys[number], rows.values[number]
         if count > MOST_ROWS:
             return self._long(query, keys, values, rows.visible[kind])
-        # Query heads that read the same keys are rows of one product: [G, N · H / G, D].
-        query = query.view(count, w.key_heads, -1, w.head_size).transpose(0, 1)
         sums = attend(
-            query.reshape(w.key_heads, -1, w.head_size),
+            self._grouped(query),
             keys,
             values,
             rows.hidden[kind],
             rows.chunks,
             w.scale,
-            rows.buffer,
+            rows.room,
         )
-        sums = sums.view(w.key_heads, count, -1, sums.shape[-1])
-        mixed = sums[..., : w.head_size] / sums[..., w.head_size : w.head_size + 1]
-        mixed = mixed.transpose(0, 1).to(self._dtype, memory_format=torch.contiguous_format)
-        return mixed.reshape(count, -1)
+        mixed = sums.narrow(-1, 0, w.head_size) / sums.narrow(-1, w.head_size, 1)  # [G, N · H / G, D]
+        if count == 1:
+            return mixed.to(self._dtype).view(1, -1)
+        mixed = mixed.view(w.key_heads, count, -1, w.head_size).transpose(0, 1)
+        return mixed.to(self._dtype, memory_format=torch.contiguous_format).reshape(count, -1)
+
+    def _grouped(self, query: torch.Tensor) -> torch.Tensor:
+        """Query heads that read the same keys as rows of one product: [N, H, D] → [G, N · H / G, D]."""
+        groups, size = self.weights.key_heads, self.weights.head_size
+        if len(query) == 1:
+            return query.view(groups, -1, size)
+        return query.view(len(query), groups, -1, size).transpose(0, 1).reshape(groups, -1, size)
 
     def _long(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor
@@ -203,11 +213,10 @@ class LeanForward:
 
     def _batch(self, parts: Sequence[Part]) -> _Batch:
         """Raises MedusaError for the cache of another forward."""
-        positions = [part.rows.depths + part.cache.position for part in parts]
-        most = max(int(at.max()) for at in positions)
         sequences = [self._sequence(part.rows, part.cache) for part in parts]
         counts = [sequence.count for sequence in sequences]
-        return _Batch(sequences, counts, self._rotations_for(_joined(positions), most))
+        by = self._rotations_for(parts)
+        return _Batch(sequences, counts, by, self._turns.by(by) if sum(counts) <= MOST_ROWS else None)
 
     def _sequence(self, rows: Rows, cache: TreeCache) -> _Attended:
         if not isinstance(cache, LeanCache):
@@ -219,12 +228,14 @@ class LeanForward:
         first = first_row_seen(start, window) if window is not None else 0
         begin, place = first - cache.first, start - cache.first
         end, size = place + count, self.weights.head_size
-        visible, hidden, chunks = {}, {}, []
+        visible, hidden, chunks, room = {}, {}, [], None
         windowed = SLIDING in self.masks.kinds
         if count > MOST_ROWS or windowed:
             visible = self.masks.visible(allowed, depths, start, first)
         if count <= MOST_ROWS:
-            chunks = chunks_of(start - first, depths)
+            chunks = chunks_of(start - first, depths, rows.deepest)
+            groups, heads = self.weights.key_heads, self.weights.query_heads
+            room = Room.of(groups, count * heads // groups, end - begin, chunks, cache.buffer)
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
             hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None
@@ -237,7 +248,7 @@ class LeanForward:
             new_values=cache.values[:, :, place:end, :size].unbind(0),
             keys=cache.keys[..., begin:end].unbind(0),
             values=cache.values[:, :, begin:end].unbind(0),
-            buffer=cache.buffer,
+            room=room,
         )
 
     def _additive(self, seen: torch.Tensor) -> torch.Tensor:
@@ -245,15 +256,18 @@ class LeanForward:
         mask = torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
         return mask.repeat_interleave(self.weights.query_heads // self.weights.key_heads, dim=0)
 
-    def _rotations_for(self, positions: torch.Tensor, most: int) -> Rotations:
-        """Those of ``positions`` [N], none of them beyond ``most``.
+    def _rotations_for(self, parts: Sequence[Part]) -> Rotations:
+        """Those of all rows of the parts.
 
         The table grows as it is needed, by one assignment, since runs in other threads read it.
         """
+        most = max(part.cache.position + part.rows.deepest for part in parts)
         if most >= len(self._rotations.cos):
-            rows = min(max(2 * len(self._rotations.cos), most + 1, MOST_ROWS), max(self._context, most + 1))
+            rows = min(max(2 * len(self._rotations.cos), most + 1), max(self._context, most + 1))
             self._rotations = rotations(self.weights.rotary, rows, self.weights.embedding.device)
-        return self._rotations.at(positions)
+        if len(parts) == 1 and len(parts[0].rows.tokens) == 1:
+            return self._rotations.of_one(most)
+        return self._rotations.at(_joined([part.rows.depths + part.cache.position for part in parts]))
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

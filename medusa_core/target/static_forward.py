@@ -123,6 +123,7 @@ class StaticForward:
             rows = Rows(
                 torch.zeros(size, dtype=torch.long, device=self._device),
                 torch.zeros(size, dtype=torch.long, device=self._device),
+                0,  # depths are copied in, so what is deepest is not known
                 torch.eye(size, dtype=torch.bool, device=self._device),
                 features=features,
             )

@@ -52,10 +52,10 @@ def test_a_node_gets_the_bits_of_its_branch_alone(shape, parents, length, seed):
     query = torch.randn(len(parents), groups, heads, size, generator=torch.Generator().manual_seed(seed))
     mask = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf).repeat_interleave(heads, dim=0)
     grouped = query.permute(1, 0, 2, 3).reshape(groups, -1, size)
-    tree = attend(grouped, keys, values, mask, chunks_of(length, depths), 0.125)
+    tree = attend(grouped, keys, values, mask, chunks_of(length, depths, int(depths.max())), 0.125)
     for node in {0, len(parents) // 2, len(parents) - 1}:
         path = torch.cat([torch.arange(length), length + seen[node].nonzero()[:, 0]])
-        chunks = chunks_of(len(path) - 1, torch.zeros(1, dtype=torch.long))
+        chunks = chunks_of(len(path) - 1, torch.zeros(1, dtype=torch.long), 0)
         alone = attend(query[node], keys[..., path], values[:, path], None, chunks, 0.125)
         found = tree[:, node * heads : (node + 1) * heads]
         assert torch.equal(found, alone)
@@ -78,7 +78,7 @@ def test_chunks_count_every_key_once(length):
     """Σ over chunks of the columns that a chunk keeps is one for each key that a row may see."""
     _, depths = tree_of([-1, 0, 0, 1, 2, 4, 5])
     counted = torch.zeros(length + len(depths))
-    for chunk in chunks_of(length, depths):
+    for chunk in chunks_of(length, depths, int(depths.max())):
         weights = torch.ones(chunk.end - chunk.start)
         weights[: chunk.skip] = 0
         if chunk.keep is not None:
