@@ -17,7 +17,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.target.exact_attention import CHUNK, WEIGHTS_BYTES
+from medusa_core.target.exact_attention import CHUNK, attention_bytes
 from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
@@ -94,15 +94,15 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     at_once = max(tree, SEGMENT)
     window = target.masks.only_window
     read = rows if window is None or target.lean is None else min(rows, window + 2 * CHUNK + at_once)
-    attention = config.num_attention_heads * at_once * read * each
-    attention = min(attention, WEIGHTS_BYTES)
-    groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention = attention_bytes(groups, heads // groups * at_once, read, head)
     masked = at_once if window is None else read  # keys that the mask is about
-    attention += (config.num_attention_heads // groups + 1) * at_once * masked * each
+    attention += (heads // groups + 1) * at_once * masked * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = at_once * (4 * config.hidden_size + 3 * inner) * each
     logits = _COPIES * tree * target.vocab_size * each
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     # cos and sin of a table that doubles, and what they are made from
     rotations = _ROTATIONS * min(target.context, 2 * rows) * head * each
     buffers = _BUFFERS if target.output_device.type == "cpu" else 0

@@ -25,6 +25,9 @@ MOST_ROWS = 256  # of a forward: those of a tree and a chunk are summed at once
 WEIGHTS_BYTES = 16 * 2**20  # of attention at once: glibc gives larger blocks back and has them cleared anew
 ONES = 16  # columns of a value row behind its D numbers: a one, and zeros that keep rows aligned
 _FEWEST = 16  # keys a sum: torch has a kernel of its own for tiny products, which rounds otherwise
+_JOINT = 8  # full chunks of each key-value head from which their products are faster as one batch
+_AT_ONCE = 32  # chunks of such a batch, which bounds the memory for their sums
+_SEVERAL = 4  # rows that stand for a single one: BLAS has another kernel for one, torch one for tiny products
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,19 @@ class Chunk:
     keep: torch.Tensor | None = None
 
     @property
+    def keys(self) -> int:
+        """How many it spans."""
+        return self.end - self.start
+
+    @property
     def is_whole(self) -> bool:
         """Whether all of its keys count in it."""
         return self.skip == 0 and self.keep is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is one of committed keys that will not change any more."""
+        return self.is_whole and self.keys == CHUNK
 
 
 def chunks_of(length: int, depths: torch.Tensor, deepest: int) -> list[Chunk]:
@@ -73,7 +86,8 @@ class Room:
     """Memory for the attention weights of a block of rows, which every layer uses again."""
 
     weights: torch.Tensor  # [G, M, S]
-    parts: list[torch.Tensor]  # of the chunks, in their order
+    joint: int  # chunks from the first on that are multiplied as a batch
+    parts: list[torch.Tensor]  # of the other chunks, in their order
 
     @classmethod
     def of(
@@ -88,19 +102,32 @@ class Room:
 
         ``buffer`` gives memory for so many rows on so many keys.
         """
-        if rows < 3:  # BLAS has another kernel for one row, torch one for tiny products
-            rows *= 4 // rows
-        most = max(_FEWEST, WEIGHTS_BYTES // (groups * slots * torch.float32.itemsize))
-        rows = min(rows, most)
+        if rows < 3:
+            rows *= _SEVERAL // rows
+        rows = min(rows, _most_rows(groups, slots))
         return cls._of(buffer(groups * rows, slots).view(groups, rows, slots), chunks)
 
     @classmethod
     def _of(cls, weights: torch.Tensor, chunks: list[Chunk]) -> Room:
-        return cls(weights, [weights.narrow(2, chunk.start, chunk.end - chunk.start) for chunk in chunks])
+        full = next((number for number, chunk in enumerate(chunks) if not chunk.is_full), len(chunks))
+        joint = full if full >= _JOINT * len(weights) else 0
+        return cls(weights, joint, [weights.narrow(2, chunk.start, chunk.keys) for chunk in chunks[joint:]])
 
     def first(self, rows: int, chunks: list[Chunk]) -> Room:
         """That of a smaller block."""
         return self._of(self.weights[:, :rows], chunks)
+
+
+def _most_rows(groups: int, slots: int) -> int:
+    """Rows of a block."""
+    return max(_FEWEST, WEIGHTS_BYTES // (groups * slots * torch.float32.itemsize))
+
+
+def attention_bytes(groups: int, rows: int, slots: int, size: int) -> int:
+    """What the attention of M rows on S keys takes at most: its weights, and sums of a batch of chunks."""
+    rows = min(rows, _most_rows(groups, slots))
+    sums = (1 + _AT_ONCE + _SEVERAL + groups) * rows * (size + ONES)
+    return (groups * rows * slots + sums) * torch.float32.itemsize
 
 
 def attend(
@@ -134,13 +161,35 @@ def attend(
     if mask is not None:
         weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
     weights.sub_(weights.amax(-1, True)).exp_()
-    total = None
-    for chunk, part in zip(chunks, room.parts, strict=True):
+    total = _joint_sums(weights, values, room.joint) if room.joint else None
+    for chunk, part in zip(chunks[room.joint :], room.parts, strict=True):
         counted = part if chunk.is_whole else _without_others(part, chunk)
-        seen = values if len(chunks) == 1 else values.narrow(1, chunk.start, chunk.end - chunk.start)
+        seen = values if len(chunks) == 1 else values.narrow(1, chunk.start, chunk.keys)
         total = torch.bmm(counted, seen) if total is None else total.baddbmm_(counted, seen)
     assert total is not None  # a row attends to itself at least
     return total if most == rows else total[:, :rows]
+
+
+def _joint_sums(weights: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+    """The sums of the first ``count`` chunks, all of them full, with the bits that one after another has.
+
+    A product with ones adds the chunks' sums in their order.
+    """
+    rows, columns = weights.shape[1], values.shape[2]
+    sums = []
+    for own_weights, own_values in zip(weights, values, strict=True):
+        total = own_values.new_zeros(rows, columns)
+        for first in range(0, count, _AT_ONCE):
+            some = min(_AT_ONCE, count - first)
+            keys = slice(first * CHUNK, (first + some) * CHUNK)
+            parts = own_values.new_empty(1 + _AT_ONCE, rows, columns)[: 1 + some]
+            parts[0] = total
+            left = own_weights[:, keys].view(rows, some, CHUNK).transpose(0, 1)
+            torch.bmm(left, own_values[keys].view(some, CHUNK, columns), out=parts[1:])
+            ones = parts.new_ones(_SEVERAL, 1 + some)
+            total = torch.mm(ones, parts.view(1 + some, -1))[0].view(rows, columns)
+        sums.append(total)
+    return torch.stack(sums)
 
 
 def _without_others(weights: torch.Tensor, chunk: Chunk) -> torch.Tensor:
@@ -156,10 +205,16 @@ def sums_in_order(groups: int, heads: int, size: int) -> bool:
     """Whether a node of a tree gets the bits of its branch alone on this machine, for G, H and D.
 
     A tree of 16 nodes is laid across the border of a chunk, and each of its nodes is compared with the same
-    row alone behind its ancestors.
+    row alone behind its ancestors: behind a short text, and where the row alone has a chunk more than the
+    tree and so the first batch of them.
     """
+    return _same_sums(groups, heads, size, CHUNK - 2) and _same_sums(1, heads, size, _JOINT * CHUNK - 2)
+
+
+def _same_sums(groups: int, heads: int, size: int, length: int) -> bool:
+    """The same for a tree behind ``length`` committed rows."""
     generator = torch.Generator().manual_seed(0)
-    length, parents = CHUNK - 2, [-1, *(node // 2 for node in range(15))]
+    parents = [-1, *(node // 2 for node in range(15))]
     seen = torch.eye(len(parents), dtype=torch.bool)
     for node, parent in enumerate(parents[1:], start=1):
         seen[node] |= seen[parent]

@@ -156,8 +156,8 @@ class LeanForward:
             query, key = both.split([w.query_heads, w.key_heads], dim=1)
             both = torch.cat([layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)], dim=1)
         if layer.rotates:
-            few = batch.turns is not None
-            both = torch.bmm(both, batch.turns) if few else rotated(both, batch.rotations)
+            turns = batch.turns
+            both = rotated(both, batch.rotations) if turns is None else torch.bmm(both, turns)
         if queries is not None:
             queries.append(both[:, : w.query_heads].flatten(1))
         kind = SLIDING if layer.slides else FULL

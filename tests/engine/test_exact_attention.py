@@ -12,7 +12,7 @@ from medusa_core.target import exact_attention
 from medusa_core.target.exact_attention import CHUNK, ONES, attend, chunks_of, sums_in_order
 from medusa_core.target.products import Linear, Operators, invariant_rows
 
-SHAPES = [(2, 3, 64), (4, 1, 64), (2, 4, 128), (2, 2, 96)]
+SHAPES = [(2, 3, 64), (4, 1, 64), (2, 4, 128), (2, 2, 96), (1, 7, 64)]
 in_order = pytest.mark.skipif(
     not all(sums_in_order(*shape) for shape in SHAPES), reason="BLAS sums in another order"
 )
@@ -37,12 +37,34 @@ def finished(sums, size):
     return sums[..., :size] / sums[..., size : size + 1]
 
 
+def one_after_another(weights, values, chunks):
+    """The obvious sums: each chunk's product added to those before it."""
+    total = torch.zeros(*weights.shape[:2], values.shape[2])
+    for chunk in chunks:
+        total += torch.bmm(weights[:, :, chunk.start : chunk.end], values[:, chunk.start : chunk.end])
+    return total
+
+
+@in_order
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("count", [1, 8, 31, 32, 33, 70])
+def test_chunks_multiplied_as_a_batch_have_the_bits_of_one_after_another(groups, count):
+    slots = count * CHUNK + 40
+    weights = torch.rand(groups, 14, slots, generator=torch.Generator().manual_seed(count))
+    _, values = rows_of(groups, 64, slots, count)
+    chunks = chunks_of(count * CHUNK, torch.zeros(1, dtype=torch.long), 0)[:count]
+    found = exact_attention._joint_sums(weights, values, count)
+    assert torch.equal(found, one_after_another(weights, values, chunks))
+
+
 @in_order
 @settings(max_examples=40)
 @given(
     shape=st.sampled_from(SHAPES),
     parents=tiny.parent_lists(70),
-    length=st.sampled_from([3, 17, 64, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 3, 3 * CHUNK + 60]),
+    length=st.sampled_from(
+        [3, 17, 64, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 60, 8 * CHUNK - 3, 34 * CHUNK]
+    ),
     seed=st.integers(0, 10**6),
 )
 def test_a_node_gets_the_bits_of_its_branch_alone(shape, parents, length, seed):
