@@ -20,7 +20,7 @@ import torch
 
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.drafters import Drafter, propose_all
+from medusa_core.drafters import Drafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
 from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.target.kv_cache import TreeCache
@@ -113,6 +113,8 @@ class Run:
             self.cache.truncate(known)
             self.cache.reserve(slots)
         self.drafter.truncate(self.cache.length)
+        if isinstance(self.drafter, RowsDrafter):
+            self.drafter.reserve(slots)
         return self.prompt[self.cache.length :]
 
     def begin(self, logits: torch.Tensor, features: torch.Tensor) -> None:

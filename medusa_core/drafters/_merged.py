@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import CacheDrafter, Drafter
+from medusa_core.drafters import CacheDrafter, Drafter, RowsDrafter
 from medusa_core.trees.union import union
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ class MergedDrafter:
     def cache_bytes(self) -> int:
         """Bytes of the drafters' own key-value caches."""
         return sum(drafter.cache_bytes for drafter in self._drafters)
+
+    def reserve(self, rows: int) -> None:
+        """Make room in those that keep rows."""
+        for drafter in self._drafters:
+            if isinstance(drafter, RowsDrafter):
+                drafter.reserve(rows)
+
+    def cache_bytes_for(self, rows: int) -> int:
+        """The sum of theirs."""
+        return sum(each.cache_bytes_for(rows) for each in self._drafters if isinstance(each, RowsDrafter))
 
     @property
     def length(self) -> int:

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import draft_of, make_drafter
+from medusa_core.drafters import RowsDrafter, draft_of, make_drafter
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
@@ -71,8 +71,10 @@ class RunMemory:
 def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemory:
     """What a run after ``prompt`` tokens takes on the target's device. Raises MedusaError."""
     target = engine.target
-    tree = make_drafter(target, engine.drafts, config).largest_tree
+    drafter = make_drafter(target, engine.drafts, config)
+    tree = drafter.largest_tree
     rows = min(prompt + config.max_new_tokens, target.context) + tree
+    own = drafter.cache_bytes_for(rows) if isinstance(drafter, RowsDrafter) else 0
     draft = draft_of(engine.drafts, config)
     weights = target.weight_bytes
     if draft is not None:
@@ -80,7 +82,7 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
     return RunMemory(
         rows=rows,
         weights=weights,
-        cache=target.cache_bytes(rows),
+        cache=target.cache_bytes(rows) + own,
         workspace=_workspace(engine, rows, tree),
         free=free_memory(target.output_device),
         window=target.cache_bytes(2 * rows) == target.cache_bytes(rows),

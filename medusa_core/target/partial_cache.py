@@ -46,6 +46,10 @@ class PartialCache:
         """Bytes that its rows take, none while the text fits."""
         return 0 if self._cache is None else self._cache.nbytes
 
+    def nbytes_for(self, rows: int) -> int:
+        """The same after a text of so many rows."""
+        return self._target.cache_bytes(self.budget + 1) if rows > self.budget else 0
+
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """The rows of the text that at least one head of one layer has, as rising ranges [start, end)."""

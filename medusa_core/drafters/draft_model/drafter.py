@@ -68,6 +68,18 @@ class ModelDrafter:
         """Bytes of its own key-value cache."""
         return self._cache.nbytes if self._cache is not None else 0
 
+    def cache_bytes_for(self, rows: int) -> int:
+        """The same after a text of so many rows."""
+        return self._model.cache_bytes(self._slots(rows))
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
+        slots = self._slots(rows)
+        if self._cache is None:
+            self._cache = self._model.new_cache(slots)
+        else:
+            self._cache.reserve(slots)
+
     def sample_by(self, sampling: Sampling | None) -> None:
         """Draw the guesses of this run so; None takes the likeliest."""
         self._sampling = sampling
@@ -149,14 +161,16 @@ class ModelDrafter:
 
     def _make_room(self) -> None:
         """Room for the text, the root and the rows of one tree, in growing strides: each one copies."""
-        settings = self._settings
-        rows = settings.draft_top_k * settings.draft_depth
-        needed = len(self._tokens) + 1 + rows
+        needed = self._slots(len(self._tokens))
         if self._cache is None:
             self._cache = self._model.new_cache(needed)
         elif needed > self._cache.slots:
-            most = self._model.context + 1 + rows
-            self._cache.reserve(min(max(needed, 2 * self._cache.slots), most))
+            self._cache.reserve(self._slots(max(len(self._tokens), 2 * self._cache.slots)))
+
+    def _slots(self, rows: int) -> int:
+        """Slots behind a text of so many rows, of which the model reads what its context holds."""
+        settings = self._settings
+        return min(rows, self._model.context) + 1 + settings.draft_top_k * settings.draft_depth
 
     def _tree(self, growth: Growth) -> TokenTree:
         kept = growth.kept()

@@ -59,6 +59,21 @@ class Eagle3Drafter:
         """Bytes of its keys, values and features."""
         return self._cache.nbytes + self._fused.nbytes
 
+    def cache_bytes_for(self, rows: int) -> int:
+        """The same after a text of so many rows."""
+        shape, each = self._model.shape, self._embedding.itemsize
+        return (shape.cache_row * (rows + self._tree_rows) - shape.hidden * self._tree_rows) * each
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
+        self._cache.reserve(rows + self._tree_rows)
+        self._keep_features(rows)
+
+    @property
+    def _tree_rows(self) -> int:
+        """Rows of its cache that a growing tree takes at most."""
+        return self._settings.draft_top_k * self._settings.draft_depth
+
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Read the prompt; ``features`` [T, 3 d] belong to its last T tokens."""
         self._append(tokens[len(self._tokens) :], features)
@@ -108,11 +123,16 @@ class Eagle3Drafter:
     def _append(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         start, end = len(self._tokens), len(self._tokens) + len(tokens)
         if end > len(self._fused):
-            grown = self._fused.new_empty(max(2 * len(self._fused), end, _LEAST_SLOTS), self._fused.shape[1])
-            grown[:start] = self._fused[:start]
-            self._fused = grown
+            self._keep_features(max(2 * len(self._fused), end, _LEAST_SLOTS))
         self._fused[start:end] = self._model.fc(features.to(self._fused))
         self._tokens += tokens
+
+    def _keep_features(self, rows: int) -> None:
+        """Room for the features of so many rows in all."""
+        if rows > len(self._fused):
+            known, grown = len(self._tokens), self._fused.new_empty(rows, self._fused.shape[1])
+            grown[:known] = self._fused[:known]
+            self._fused = grown
 
     def _read_rows(self, following: Sequence[int]) -> torch.Tensor:
         """Commit the rows whose next tokens are ``following`` [T]; the output [.., d] of the last of them."""

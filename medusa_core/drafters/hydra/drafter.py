@@ -74,6 +74,14 @@ class HydraDrafter:
         """Bytes of the prefix layer's keys and values."""
         return self._cache.nbytes
 
+    def cache_bytes_for(self, rows: int) -> int:
+        """The same after a text of so many rows."""
+        return self._heads.prefix.row_bytes * rows if self._heads.prefix is not None else 0
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a text of so many rows."""
+        self._cache.reserve(rows)
+
     @property
     def length(self) -> int:
         """Rows that the prefix layer has read, 0 without one."""

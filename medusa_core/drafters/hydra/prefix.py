@@ -32,6 +32,7 @@ class PrefixCache:
     def __init__(self, most: int) -> None:
         """``most`` rows it will ever hold: the target's context."""
         self._most = most
+        self._least = 0  # slots that are asked for at the next append
         self._rows: torch.Tensor | None = None
         self.length = 0
 
@@ -39,6 +40,10 @@ class PrefixCache:
     def nbytes(self) -> int:
         """Bytes that its slots take."""
         return 0 if self._rows is None else self._rows.nbytes
+
+    def reserve(self, slots: int) -> None:
+        """Have so many slots from the next append on."""
+        self._least = min(slots, self._most)
 
     def append(self, rows: torch.Tensor) -> torch.Tensor:
         """Write keys and values [2, kv_heads, T, D] behind those there are; return all of them."""
@@ -59,9 +64,9 @@ class PrefixCache:
 
     def _with_room(self, needed: int, like: torch.Tensor) -> torch.Tensor:
         held, slots = self._rows, 0 if self._rows is None else self._rows.shape[2]
-        if held is not None and needed <= slots:
+        if held is not None and max(needed, self._least) <= slots:
             return held
-        slots = max(needed, min(2 * slots, self._most))
+        slots = max(needed, self._least, min(2 * slots, self._most))
         grown = like.new_zeros(*like.shape[:2], slots, like.shape[3])
         if held is not None:
             grown[:, :, : self.length] = held[:, :, : self.length]
@@ -97,6 +102,12 @@ class PrefixLayer(nn.Module):
             else:
                 nn.init.normal_(parameter, std=0.02)
         return layer
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row's keys and values."""
+        projection = self._layer.self_attn.k_proj.weight
+        return int(2 * len(projection) * projection.itemsize)
 
     def read(self, hidden: torch.Tensor, cache: PrefixCache) -> None:
         """Write the rows of hidden states [T, d] behind those in ``cache``."""

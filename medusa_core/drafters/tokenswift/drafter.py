@@ -71,6 +71,13 @@ class TokenSwiftDrafter:
         """Bytes of the rows that a draft sees, none while it sees the run's own."""
         return self._partial.nbytes
 
+    def cache_bytes_for(self, rows: int) -> int:
+        """The same after a text of so many rows."""
+        return self._partial.nbytes_for(rows)
+
+    def reserve(self, rows: int) -> None:
+        """Nothing to reserve: its size is fixed from where the text no longer fits."""
+
     def read_cache(self, cache: TreeCache) -> None:
         """Draft over this cache, or over rows of it."""
         if cache is not self._full:

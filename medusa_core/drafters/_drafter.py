@@ -1,0 +1,105 @@
+"""What the decode loop asks of a drafter, and what some of them can do besides.
+
+The leading underscore keeps this module out of the list of drafters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.acceptance.sampling import Sampling
+    from medusa_core.target.kv_cache import TreeCache
+    from medusa_core.target.model import Features
+    from medusa_core.trees.token_tree import TokenTree
+
+
+class Drafter(Protocol):
+    """What the decode loop asks of a drafter. One belongs to one run or one conversation.
+
+    A accepted nodes · F hidden states a row (``features.layers``) · d hidden size
+    """
+
+    largest_tree: int  # nodes with the root
+    features: Features  # which hidden states it reads
+    cache_bytes: int  # of its own key-value cache, 0 for those that have none
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text it has read. Asked only of a drafter that reads every row."""
+        ...
+
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now."""
+        ...
+
+    def propose(self, root: int, depth: int) -> TokenTree:
+        """A tree with ``root`` at its top and no node deeper than ``depth``; any shape, each step."""
+        ...
+
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """``tokens`` [A] were committed; ``features`` [A, F·d] are their hidden states."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """The text goes on differently after ``length`` tokens: forget what came after them."""
+        ...
+
+
+@runtime_checkable
+class SamplingDrafter(Drafter, Protocol):
+    """A drafter that can draw its guesses from a distribution, and hands that out in ``draft_probs``."""
+
+    def sample_by(self, sampling: Sampling | None) -> None:
+        """Draw the guesses of the coming run so; None, as at first, takes the likeliest instead.
+
+        Told at the beginning of each run, since a conversation keeps its drafter while the temperature and
+        the rule may change, and since a run's random numbers are its own.
+        """
+        ...
+
+
+@runtime_checkable
+class CacheDrafter(Drafter, Protocol):
+    """A drafter that reads the key-value cache of its run, or drafts over it."""
+
+    def read_cache(self, cache: TreeCache) -> None:
+        """Read this one. Told at the beginning of each run, before anything of the prompt is read."""
+        ...
+
+
+@runtime_checkable
+class RowsDrafter(Drafter, Protocol):
+    """A drafter that keeps something of each row of the text, such as a key-value cache of its own."""
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a text of so many rows, so that nothing is copied while it grows."""
+        ...
+
+    def cache_bytes_for(self, rows: int) -> int:
+        """What ``cache_bytes`` is after a text of so many rows."""
+        ...
+
+
+@runtime_checkable
+class BatchDrafter(Drafter, Protocol):
+    """A drafter whose weights can be read once for several runs."""
+
+    def propose_all(
+        self, drafters: Sequence[Drafter], roots: Sequence[int], depths: Sequence[int]
+    ) -> list[TokenTree]:
+        """What each of ``drafters``, all of this kind and with the same weights, would propose."""
+        ...
+
+
+def propose_all(drafters: Sequence[Drafter], roots: Sequence[int], depths: Sequence[int]) -> list[TokenTree]:
+    """The trees of the runs of a batch, which have the same method and settings."""
+    first = drafters[0]
+    if len(drafters) > 1 and isinstance(first, BatchDrafter):
+        return first.propose_all(drafters, roots, depths)
+    return [
+        drafter.propose(root, depth) for drafter, root, depth in zip(drafters, roots, depths, strict=True)
+    ]
