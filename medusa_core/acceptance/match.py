@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from medusa_core.acceptance import NoSettings, RuleInfo
 from medusa_core.acceptance.sampling import choose
 from medusa_core.acceptance.verdict import Verdict, longest_path
 
 if TYPE_CHECKING:
+    import torch
+
     from medusa_core.trees.token_tree import TokenTree
 
 
@@ -34,7 +34,9 @@ class MatchRule:
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""
         # One transfer to the host for both, which is the step's synchronisation with the device.
-        choices, tokens = torch.stack((self.choose(logits), tree.tokens)).tolist()
+        both = logits.new_empty(2, tree.size, dtype=tree.tokens.dtype)
+        both[0], both[1] = self.choose(logits), tree.tokens
+        choices, tokens = both.tolist()
         passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(
