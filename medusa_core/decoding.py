@@ -142,9 +142,8 @@ class Run:
         accepted = verdict.accepted
         if accepted is None:
             accepted = tree.tokens[path].tolist()
-        # A path of first rows, as plain decoding's always is, needs no look-up.
-        in_place = path[-1] == len(path) - 1
-        self.drafter.observe(accepted, features[: len(path)] if in_place else features[path])
+        every = self.drafter.features.all_rows
+        self.drafter.observe(accepted, features[path] if every else features[path[-1] :][:1])
         if self.processor is not None:
             self.processor.observe(accepted)
         self.root = verdict.bonus

@@ -41,7 +41,10 @@ class Drafter(Protocol):
         ...
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """``tokens`` [A] were committed; ``features`` [A, F·d] are their hidden states."""
+        """``tokens`` [A] were committed; ``features`` [A, F·d] are their hidden states.
+
+        Without ``features.all_rows`` they are those [1, F·d] of the last token alone.
+        """
         ...
 
     def truncate(self, length: int) -> None:

@@ -44,8 +44,8 @@ class GuessTree:
 
     def filled(self, roots: Sequence[int], depths: Sequence[int], logits: torch.Tensor) -> list[TokenTree]:
         """The trees below ``roots``, no deeper than ``depths``, with the best guesses of [levels, B, V]."""
-        values, guesses = logits.topk(self._top, dim=-1)
-        logp = values - logits.logsumexp(dim=-1, keepdim=True)
+        guesses = logits.topk(self._top, dim=-1).indices
+        logp = logits.log_softmax(dim=-1).gather(-1, guesses)
         return [
             self._filled(self._shape(min(depth, self.depth), logits.device), root, guesses[:, b], logp[:, b])
             for b, (root, depth) in enumerate(zip(roots, depths, strict=True))

@@ -12,7 +12,7 @@ class Features:
     ``layers`` count as transformers' ``hidden_states`` do: 0 the embeddings, i the output of layer i, -1 the
     state after the final norm, which the LM head reads; ``BEFORE_NORM`` is what that norm reads. Their states
     stand side by side, [F·d] a row, and behind them with ``queries`` the rotated queries of all layers,
-    [L·H·D]. Of the prompt only the last row is kept unless ``all_rows``.
+    [L·H·D]. Of the prompt and of accepted tokens only the last row is handed out unless ``all_rows``.
     """
 
     layers: tuple[int, ...] = ()

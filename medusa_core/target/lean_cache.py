@@ -114,10 +114,10 @@ class LeanCache(TreeCache):
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         start, count = self.length - self.first, len(path)
         if list(path) != list(range(count)):
-            rows = torch.tensor(path, device=self.keys.device) + start
-            # Indexing copies before it is assigned, so overlapping source and target are safe.
-            self.keys[..., start : start + count] = self.keys[..., rows]
-            self.values[:, :, start : start + count] = self.values[:, :, rows]
+            rows = torch.tensor([start + row for row in path], device=self.keys.device)
+            # The rows are copied before they are written, so overlapping source and target are safe.
+            self.keys.narrow(3, start, count).copy_(self.keys.index_select(3, rows))
+            self.values.narrow(2, start, count).copy_(self.values.index_select(2, rows))
         for layer in self._layers:
             layer.length += count
 

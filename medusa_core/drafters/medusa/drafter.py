@@ -66,7 +66,7 @@ class MedusaDrafter:
         return self._guessed.filled(roots, depths, logits)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the hidden state of the last accepted node; ``features`` is [A, d]."""
+        """Remember the hidden state of the last accepted node; ``features`` is [1, d]."""
         self._hidden = features[-1]
 
     def truncate(self, length: int) -> None:

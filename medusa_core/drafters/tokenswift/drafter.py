@@ -90,7 +90,7 @@ class TokenSwiftDrafter:
         self._queries = features[-1]
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the n-grams that the accepted tokens complete; ``features`` [A, L·H·D] are their queries."""
+        """Count the n-grams that the accepted tokens complete; ``features`` [1, L·H·D]: the last queries."""
         self._table.extend(tokens)
         self._queries = features[-1]
 
