@@ -159,7 +159,8 @@ def attend(
         query = query.repeat(1, most // rows, 1)
     weights.baddbmm_(query, keys, beta=0, alpha=scale)  # β = 0: what lies there is not read
     if mask is not None:
-        weights[:, :rows, weights.shape[2] - mask.shape[1] :].add_(mask)
+        columns = mask.shape[1]
+        weights.narrow(1, 0, rows).narrow(2, weights.shape[2] - columns, columns).add_(mask)
     weights.sub_(weights.amax(-1, True)).exp_()
     total = _joint_sums(weights, values, room.joint) if room.joint else None
     for chunk, part in zip(chunks[room.joint :], room.parts, strict=True):

@@ -187,16 +187,16 @@ class LeanForward:
             rows.room,
         )
         mixed = sums.narrow(-1, 0, w.head_size) / sums.narrow(-1, w.head_size, 1)  # [G, N · H / G, D]
-        if count == 1:
-            return mixed.to(self._dtype).view(1, -1)
+        if count == 1 or w.key_heads == 1:
+            return mixed.to(self._dtype).view(count, -1)
         mixed = mixed.view(w.key_heads, count, -1, w.head_size).transpose(0, 1)
         return mixed.to(self._dtype, memory_format=torch.contiguous_format).reshape(count, -1)
 
     def _grouped(self, query: torch.Tensor) -> torch.Tensor:
         """Query heads that read the same keys as rows of one product: [N, H, D] → [G, N · H / G, D]."""
         groups, size = self.weights.key_heads, self.weights.head_size
-        if len(query) == 1:
-            return query.view(groups, -1, size)
+        if len(query) == 1 or groups == 1:
+            return query.reshape(groups, -1, size)
         return query.view(len(query), groups, -1, size).transpose(0, 1).reshape(groups, -1, size)
 
     def _long(
@@ -244,10 +244,10 @@ class LeanForward:
             visible,
             hidden,
             chunks,
-            new_keys=cache.keys[..., place:end].unbind(0),
-            new_values=cache.values[:, :, place:end, :size].unbind(0),
-            keys=cache.keys[..., begin:end].unbind(0),
-            values=cache.values[:, :, begin:end].unbind(0),
+            new_keys=cache.keys.narrow(3, place, count).unbind(0),
+            new_values=cache.values.narrow(2, place, count).narrow(3, 0, size).unbind(0),
+            keys=cache.keys.narrow(3, begin, end - begin).unbind(0),
+            values=cache.values.narrow(2, begin, end - begin).unbind(0),
             room=room,
         )
 
