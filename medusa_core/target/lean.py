@@ -259,15 +259,17 @@ class LeanForward:
     def _rotations_for(self, parts: Sequence[Part]) -> Rotations:
         """Those of all rows of the parts.
 
-        The table grows as it is needed, by one assignment, since runs in other threads read it.
+        The table grows as it is needed, by one assignment, and is read from then on by the name that it had
+        here, since runs in other threads read it and let it grow too.
         """
         most = max(part.cache.position + part.rows.deepest for part in parts)
-        if most >= len(self._rotations.cos):
-            rows = min(max(2 * len(self._rotations.cos), most + 1), max(self._context, most + 1))
-            self._rotations = rotations(self.weights.rotary, rows, self.weights.embedding.device)
+        table = self._rotations
+        if most >= len(table.cos):
+            rows = min(max(2 * len(table.cos), most + 1), max(self._context, most + 1))
+            table = self._rotations = rotations(self.weights.rotary, rows, self.weights.embedding.device)
         if len(parts) == 1 and len(parts[0].rows.tokens) == 1:
-            return self._rotations.of_one(most)
-        return self._rotations.at(_joined([part.rows.depths + part.cache.position for part in parts]))
+            return table.of_one(most)
+        return table.at(_joined([part.rows.depths + part.cache.position for part in parts]))
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
