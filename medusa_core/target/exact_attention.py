@@ -102,9 +102,7 @@ class Room:
 
         ``buffer`` gives memory for so many rows on so many keys.
         """
-        if rows < 3:
-            rows *= _SEVERAL // rows
-        rows = min(rows, _most_rows(groups, slots))
+        rows = min(_or_several(rows), _most_rows(groups, slots))
         return cls._of(buffer(groups * rows, slots).view(groups, rows, slots), chunks)
 
     @classmethod
@@ -115,7 +113,11 @@ class Room:
 
     def first(self, rows: int, chunks: list[Chunk]) -> Room:
         """That of a smaller block."""
-        return self._of(self.weights[:, :rows], chunks)
+        return self._of(self.weights[:, : _or_several(rows)], chunks)
+
+
+def _or_several(rows: int) -> int:
+    return rows if rows >= 3 else _SEVERAL // rows * rows
 
 
 def _most_rows(groups: int, slots: int) -> int:

@@ -86,6 +86,24 @@ def test_a_node_gets_the_bits_of_its_branch_alone(shape, parents, length, seed):
         torch.testing.assert_close(finished(found, size).double(), wanted, atol=1e-5, rtol=1e-4)
 
 
+@in_order
+@pytest.mark.parametrize("over", [0, 1, 2, 3])
+def test_rows_that_are_taken_in_blocks_keep_their_bits(over, monkeypatch):
+    """The last block has as few rows as one."""
+    length, count = 3 * CHUNK, 2 * 16 + over
+    monkeypatch.setattr(exact_attention, "WEIGHTS_BYTES", 16 * (length + 1) * 4)
+    keys, values = rows_of(1, 64, length + 1, over)
+    query = torch.randn(1, count, 64, generator=torch.Generator().manual_seed(over))
+    chunks = chunks_of(length, torch.zeros(1, dtype=torch.long), 0)
+    found = attend(query, keys, values, None, chunks, 0.125)
+    monkeypatch.undo()
+    assert torch.equal(found, attend(query, keys, values, None, chunks, 0.125))
+    for row in (0, count - 1):
+        assert torch.equal(
+            found[:, row : row + 1], attend(query[:, row : row + 1], keys, values, None, chunks, 0.125)
+        )
+
+
 def test_the_measurement_sees_the_last_bit(monkeypatch):
     def rounds_by_rows(query, *rest):
         sums = attend(query, *rest)
