@@ -1,11 +1,12 @@
 """The forward of a Llama-like model, written out: what a step of decoding computes and nothing else.
 
 transformers' model does the same through several calls for each module, which for a small model take half
-of the time. Here queries, keys and values are one product, gate and up another, a few rows are rotated by
-one product with a matrix for each and many by a table of cos and sin, new keys and values are written into the cache where they stay, and the LM head runs on the rows that
-are asked for. Attention of a tree or of a few rows is exact in the sense of ``exact_attention``; a long
-part of a prompt goes through torch's own kernel. transformers' model stays the reference: every model that it
-has loaded is compared with it then, every family node by node in the tests.
+of the time. Here queries, keys and values are one product, gate and up another; a few rows are rotated by
+one product with a matrix for each, many by a table of cos and sin; new keys and values are written into the
+cache where they stay, and the LM head runs on the rows that are asked for. Attention of a tree or of a few
+rows is exact in the sense of ``exact_attention``; a long part of a prompt goes through torch's own kernel.
+transformers' model stays the reference: every model that it has loaded is compared with it then, every
+family node by node in the tests.
 
 The rows of several sequences share the products, whose weights are then read once for all of them; each
 sequence attends to its own cache.
