@@ -99,7 +99,7 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    attention = attention_bytes(groups, heads // groups * at_once, read, head)
+    attention = attention_bytes(groups, heads // groups * at_once, read)
     masked = at_once if window is None else read  # keys that the mask is about
     attention += (heads // groups + 1) * at_once * masked * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size

@@ -15,8 +15,8 @@ N rows of a forward · G key-value heads · H query heads for each · M = N · H
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -26,7 +26,9 @@ WEIGHTS_BYTES = 16 * 2**20  # of attention at once: glibc gives larger blocks ba
 ONES = 16  # columns of a value row behind its D numbers: a one, and zeros that keep rows aligned
 _FEWEST = 16  # keys a sum: torch has a kernel of its own for tiny products, which rounds otherwise
 _JOINT = 8  # full chunks of each key-value head from which their products are faster as one batch
-_AT_ONCE = 32  # chunks of such a batch, which bounds the memory for their sums
+_AT_ONCE = 32  # chunks of such a batch at most
+SUMS_BYTES = 8 * 2**20  # of the sums of such a batch
+_PACKED_BYTES = 4 * 2**20  # that BLAS takes for itself in such a batch
 _SEVERAL = 4  # rows that stand for a single one: BLAS has another kernel for one, torch one for tiny products
 
 
@@ -81,13 +83,36 @@ def _wide_enough(start: int, end: int, keep: torch.Tensor | None = None) -> Chun
     return Chunk(start - skip, end, skip, keep)
 
 
+class Memory(Protocol):
+    """What attention works in. Blocks that each call asked for anew would leave gaps in the heap."""
+
+    def buffer(self, rows: int, keys: int) -> torch.Tensor:
+        """Room for the attention weights of so many rows on so many keys: [rows · keys]."""
+        ...
+
+    def sums(self) -> torch.Tensor:
+        """Room for the sums of a batch of chunks: SUMS_BYTES in float32."""
+        ...
+
+
+class _Fresh:
+    """Memory for one call."""
+
+    def buffer(self, rows: int, keys: int) -> torch.Tensor:
+        return torch.empty(rows * keys)
+
+    def sums(self) -> torch.Tensor:
+        return torch.empty(SUMS_BYTES // torch.float32.itemsize)
+
+
 @dataclass(frozen=True)
 class Room:
-    """Memory for the attention weights of a block of rows, which every layer uses again."""
+    """Memory for the attention of a block of rows, which every layer uses again."""
 
     weights: torch.Tensor  # [G, M, S]
     joint: int  # chunks from the first on that are multiplied as a batch
     parts: list[torch.Tensor]  # of the other chunks, in their order
+    sums: torch.Tensor | None  # for the batch
 
     @classmethod
     def of(
@@ -95,25 +120,30 @@ class Room:
         groups: int,
         rows: int,
         slots: int,
+        columns: int,
         chunks: list[Chunk],
-        buffer: Callable[[int, int], torch.Tensor] = torch.empty,
+        memory: Memory | None = None,
     ) -> Room:
         """Room for M rows, or behind a long text for so many that their weights stay below WEIGHTS_BYTES.
 
-        ``buffer`` gives memory for so many rows on so many keys.
+        ``columns`` are those of a value row, D + ONES.
         """
+        memory = memory or _Fresh()
         rows = min(_or_several(rows), _most_rows(groups, slots))
-        return cls._of(buffer(groups * rows, slots).view(groups, rows, slots), chunks)
+        weights = memory.buffer(groups * rows, slots).view(groups, rows, slots)
+        full = next((number for number, chunk in enumerate(chunks) if not chunk.is_full), len(chunks))
+        if full < _JOINT * groups or not _chunks_at_once(rows, columns):
+            return cls._of(weights, 0, None, chunks)
+        return cls._of(weights, full, memory.sums(), chunks)
 
     @classmethod
-    def _of(cls, weights: torch.Tensor, chunks: list[Chunk]) -> Room:
-        full = next((number for number, chunk in enumerate(chunks) if not chunk.is_full), len(chunks))
-        joint = full if full >= _JOINT * len(weights) else 0
-        return cls(weights, joint, [weights.narrow(2, chunk.start, chunk.keys) for chunk in chunks[joint:]])
+    def _of(cls, weights: torch.Tensor, joint: int, sums: torch.Tensor | None, chunks: list[Chunk]) -> Room:
+        parts = [weights.narrow(2, chunk.start, chunk.keys) for chunk in chunks[joint:]]
+        return cls(weights, joint, parts, sums)
 
     def first(self, rows: int, chunks: list[Chunk]) -> Room:
         """That of a smaller block."""
-        return self._of(self.weights[:, : _or_several(rows)], chunks)
+        return self._of(self.weights[:, : _or_several(rows)], self.joint, self.sums, chunks)
 
 
 def _or_several(rows: int) -> int:
@@ -125,11 +155,16 @@ def _most_rows(groups: int, slots: int) -> int:
     return max(_FEWEST, WEIGHTS_BYTES // (groups * slots * torch.float32.itemsize))
 
 
-def attention_bytes(groups: int, rows: int, slots: int, size: int) -> int:
-    """What the attention of M rows on S keys takes at most: its weights, and sums of a batch of chunks."""
-    rows = min(rows, _most_rows(groups, slots))
-    sums = (1 + _AT_ONCE + _SEVERAL + groups) * rows * (size + ONES)
-    return (groups * rows * slots + sums) * torch.float32.itemsize
+def _chunks_at_once(rows: int, columns: int) -> int:
+    """Chunks of a batch, for whose sums, what is added to them and what comes out there is memory."""
+    places = SUMS_BYTES // (rows * columns * torch.float32.itemsize)
+    return max(0, min(_AT_ONCE, places - 1 - _SEVERAL))
+
+
+def attention_bytes(groups: int, rows: int, slots: int) -> int:
+    """What the attention of M rows takes as the keys come to be S: its weights, and sums of chunks."""
+    weights = groups * min(rows, _most_rows(groups, slots)) * slots * torch.float32.itemsize
+    return weights + (SUMS_BYTES + _PACKED_BYTES if slots >= _JOINT * groups * CHUNK else 0)
 
 
 def attend(
@@ -147,7 +182,8 @@ def attend(
     Without ``room`` a call makes its own.
     """
     rows = query.shape[1]
-    room = Room.of(len(query), rows, keys.shape[2], chunks) if room is None else room
+    if room is None:
+        room = Room.of(len(query), rows, keys.shape[2], values.shape[2], chunks)
     weights = room.weights
     if (most := weights.shape[1]) < rows:
         parts = query.split(most, dim=1)
@@ -164,7 +200,7 @@ def attend(
         columns = mask.shape[1]
         weights.narrow(1, 0, rows).narrow(2, weights.shape[2] - columns, columns).add_(mask)
     weights.sub_(weights.amax(-1, True)).exp_()
-    total = _joint_sums(weights, values, room.joint) if room.joint else None
+    total = None if room.sums is None else _joint_sums(weights, values, room.joint, room.sums)
     for chunk, part in zip(chunks[room.joint :], room.parts, strict=True):
         counted = part if chunk.is_whole else _without_others(part, chunk)
         seen = values if len(chunks) == 1 else values.narrow(1, chunk.start, chunk.keys)
@@ -173,25 +209,29 @@ def attend(
     return total if most == rows else total[:, :rows]
 
 
-def _joint_sums(weights: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+def _joint_sums(
+    weights: torch.Tensor, values: torch.Tensor, count: int, memory: torch.Tensor
+) -> torch.Tensor:
     """The sums of the first ``count`` chunks, all of them full, with the bits that one after another has.
 
     A product with ones adds the chunks' sums in their order.
     """
     rows, columns = weights.shape[1], values.shape[2]
+    size, at_once = rows * columns, _chunks_at_once(rows, columns)
+    parts = memory[: (1 + at_once) * size].view(1 + at_once, rows, columns)  # the first: what came before
+    totals = memory[len(parts) * size :][: _SEVERAL * size].view(_SEVERAL, size)
     sums = []
     for own_weights, own_values in zip(weights, values, strict=True):
-        total = own_values.new_zeros(rows, columns)
-        for first in range(0, count, _AT_ONCE):
-            some = min(_AT_ONCE, count - first)
+        parts[0].zero_()
+        for first in range(0, count, at_once):
+            some = min(at_once, count - first)
             keys = slice(first * CHUNK, (first + some) * CHUNK)
-            parts = own_values.new_empty(1 + _AT_ONCE, rows, columns)[: 1 + some]
-            parts[0] = total
             left = own_weights[:, keys].view(rows, some, CHUNK).transpose(0, 1)
-            torch.bmm(left, own_values[keys].view(some, CHUNK, columns), out=parts[1:])
+            torch.bmm(left, own_values[keys].view(some, CHUNK, columns), out=parts[1 : 1 + some])
             ones = parts.new_ones(_SEVERAL, 1 + some)
-            total = torch.mm(ones, parts.view(1 + some, -1))[0].view(rows, columns)
-        sums.append(total)
+            torch.mm(ones, parts[: 1 + some].view(1 + some, size), out=totals)
+            parts[0].copy_(totals[0].view(rows, columns))
+        sums.append(totals[0].view(rows, columns).clone())
     return torch.stack(sums)
 
 

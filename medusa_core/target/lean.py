@@ -236,7 +236,7 @@ class LeanForward:
         if count <= MOST_ROWS:
             chunks = chunks_of(start - first, depths, rows.deepest)
             groups, heads = self.weights.key_heads, self.weights.query_heads
-            room = Room.of(groups, count * heads // groups, end - begin, chunks, cache.buffer)
+            room = Room.of(groups, count * heads // groups, end - begin, cache.values.shape[3], chunks, cache)
             # Full layers see all committed rows, so only the columns of the rows themselves need a mask.
             hidden[FULL] = cache.kept(allowed, self._additive) if count > 1 else None
             hidden[SLIDING] = self._additive(visible[SLIDING]) if windowed else None

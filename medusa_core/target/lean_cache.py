@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from medusa_core.target.exact_attention import CHUNK, ONES, WEIGHTS_BYTES
+from medusa_core.target.exact_attention import CHUNK, ONES, SUMS_BYTES, WEIGHTS_BYTES
 from medusa_core.target.kv_cache import TreeCache
 
 # Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
@@ -76,7 +76,7 @@ class LeanCache(TreeCache):
         self.first = 0
         self._allocate(layers, heads, size, self._rows_for(slots), device)
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._buffer = self.keys.new_empty(0)
+        self._buffer = self._sums = self.keys.new_empty(0)
 
     def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What ``make`` makes of a tree's mask, which is the same tensor in most steps of a run."""
@@ -94,6 +94,12 @@ class LeanCache(TreeCache):
             most = min(rows * self.rows, WEIGHTS_BYTES // self.keys.itemsize)
             self._buffer = self.keys.new_empty(max(most, rows * keys))
         return self._buffer[: rows * keys]
+
+    def sums(self) -> torch.Tensor:
+        """Room for the sums of chunks, from where the text is long enough to need it."""
+        if not len(self._sums):
+            self._sums = self.keys.new_empty(SUMS_BYTES // self.keys.itemsize)
+        return self._sums
 
     @property
     def nbytes(self) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.target import exact_attention
-from medusa_core.target.exact_attention import CHUNK, ONES, attend, chunks_of, sums_in_order
+from medusa_core.target.exact_attention import CHUNK, ONES, SUMS_BYTES, attend, chunks_of, sums_in_order
 from medusa_core.target.products import Linear, Operators, invariant_rows
 
 SHAPES = [(2, 3, 64), (4, 1, 64), (2, 4, 128), (2, 2, 96), (1, 7, 64)]
@@ -53,7 +53,8 @@ def test_chunks_multiplied_as_a_batch_have_the_bits_of_one_after_another(groups,
     weights = torch.rand(groups, 14, slots, generator=torch.Generator().manual_seed(count))
     _, values = rows_of(groups, 64, slots, count)
     chunks = chunks_of(count * CHUNK, torch.zeros(1, dtype=torch.long), 0)[:count]
-    found = exact_attention._joint_sums(weights, values, count)
+    memory = torch.empty(SUMS_BYTES // 4)
+    found = exact_attention._joint_sums(weights, values, count, memory)
     assert torch.equal(found, one_after_another(weights, values, chunks))
 
 
