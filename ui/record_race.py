@@ -55,6 +55,7 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
         raise MedusaError("the model was dropped after the comparison: record again")
     machine = machine_record(engine)
     recorded = {
+        "example": EXAMPLE,
         "model": engine.info.name,
         "dtype": engine.info.dtype,
         "machine": machine["processor"],

@@ -89,6 +89,7 @@ function settleWhatIf(config, settings, reheats = false) {
   const [ruling, before] = [rulingOf(wanted), rulingOf(config)];
   if (ruling === "greedy") return reheats && before !== "greedy" ? wanted : null;
   if (ruling !== "typical" || ![wanted.epsilon, wanted.delta, wanted.temperature].every(Number.isFinite)) return null;
+  if (wanted.epsilon <= 0 || wanted.delta <= 0) return null; // typed, and put right when the field is left
   if (!reheats && !near(wanted.temperature, heatOf(config))) return null;
   const same = before === "typical" && ["epsilon", "delta", "temperature"].every((name) => near(wanted[name], config[name]));
   return same ? null : wanted;

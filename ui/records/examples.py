@@ -76,5 +76,6 @@ def recorded_race(assets: Path = ASSETS) -> dict[str, Any] | None:
 
 def _title(file: Path) -> str:
     # "1-booking--long-paths.json" is called "Booking: long paths": the number is there for the order.
-    title = re.sub(r"^\d+-", "", file.stem).replace("--", ": ").replace("-", " ")
+    # The hyphen of a name such as EAGLE-3 stays.
+    title = re.sub(r"-(?!\d)", " ", re.sub(r"^\d+-", "", file.stem).replace("--", ": "))
     return title[:1].upper() + title[1:]

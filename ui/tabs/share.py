@@ -22,6 +22,10 @@ from ui.records.settings import BY_BUDGET, settings_of
 from ui.records.uploaded_trace import uploaded_trace
 from ui.records.words import Words, amount
 
+WHOLE_LINK = "Prompt and settings are those of the link: press Run."
+PART_OF_LINK = (
+    "What the link has is taken over; the prompt and the other settings stay as they were: press Run."
+)
 FAILED = "The file could not be read: it is larger than this server takes, or the server is busy."
 # gradio hands no data of an event to a script, so the view's element holds the text until it is fetched.
 OPENED = """(_, dark) => {
@@ -76,7 +80,8 @@ def connect(
         held: dict[str, Any] = {name: values.get(name, gr.skip()) for name in settings}
         if values.get("tree") == BY_BUDGET:
             held["budget"] = gr.Slider(value=values.get("budget", 16), visible=True)
-        return "Prompt and settings are those of the link: press Run.", *held.values()
+        whole = "prompt" in values
+        return WHOLE_LINK if whole else PART_OF_LINK, *held.values()
 
     view.apply(restore, text, [status, *settings.values()], js=CARRIED, **QUIET)
     page_under_way().load(None, None, None, js=HAS_LINK)

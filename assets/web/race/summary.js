@@ -83,9 +83,9 @@ function buildBar(rate, fastest) {
 
 const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, in turn; ranges go from the slowest to the fastest. The median run of each is replayed.`;
 
-function recordedWords({ model, dtype, machine, threads, torch, date }) {
+function recordedWords({ example, model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");
-  return say`Recorded, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures on this machine.`;
+  return say`Recorded with the example “${say(example)}”, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures on this machine, with the prompt above.`;
 }
 
 function buildKey(drafter) {
