@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from medusa_core.trees.token_tree import TokenTree
 
-_FAILURE = "not the model's choice"
-
 
 class MatchRule:
     """Greedy acceptance and exact sampling."""
@@ -35,8 +33,6 @@ class MatchRule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""
-        if tree.size == 1:
-            return self._root_alone(tree, logits)
         # One transfer to the host for both, which is the step's synchronisation with the device.
         both = logits.new_empty(2, tree.size, dtype=tree.tokens.dtype)
         both[0], both[1] = self.choose(logits), tree.tokens
@@ -49,15 +45,10 @@ class MatchRule:
             passes=passes,
             statistics=None,
             threshold=None,
-            failure=_FAILURE,
+            failure="not the model's choice",
             choices=choices,
             accepted=[tokens[node] for node in path],
         )
-
-    def _root_alone(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
-        """Plain decoding's step: there is nothing to judge, only the next root to choose."""
-        chosen = self.choose(logits).tolist()
-        return Verdict([0], chosen[0], [True], None, None, _FAILURE, chosen, accepted=tree.tokens.tolist())
 
 
 RULE = RuleInfo(

@@ -83,7 +83,9 @@ def _check_flags(args: argparse.Namespace) -> None:
     if args.batch is not None:
         raise MedusaError("--batch says how many of --prompts are decoded at once: name a file of prompts")
     if (args.prompt is None) == (args.prompt_ids is None):
-        raise MedusaError('give a prompt in quotes, --prompt-ids or --prompts: generate "Once upon a time"')
+        raise MedusaError(
+            'give either a prompt in quotes or --prompt-ids (or a file with --prompts): generate "Once upon a time"'
+        )
     if args.save is not None:
         check_save(args)
     if args.trace is not None:
