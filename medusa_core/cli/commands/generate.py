@@ -84,7 +84,8 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise MedusaError("--batch says how many of --prompts are decoded at once: name a file of prompts")
     if (args.prompt is None) == (args.prompt_ids is None):
         raise MedusaError(
-            'give either a prompt in quotes or --prompt-ids (or a file with --prompts): generate "Once upon a time"'
+            "give either a prompt in quotes or --prompt-ids (or a file with --prompts): "
+            'generate "Once upon a time"'
         )
     if args.save is not None:
         check_save(args)
