@@ -20,6 +20,7 @@ from medusa_core.hardware.memory import kv_bytes_per_token
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.loading.devices import Placement, free_memory
 from medusa_core.loading.memory import MemoryEstimate, held_as
+from medusa_core.loading.native_library import native_library
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.model import Target
@@ -79,8 +80,8 @@ def random_engine(
     with torch.inference_mode(False), torch.no_grad():
         target = Target(_random_model(shape, placement))
         heads = _random_heads(shape, placement)
-    choose_forward(target, threads_for=fastest_threads)
-    draft = MedusaDraft(heads, accuracies=accuracies)
+    choose_forward(target, threads_for=fastest_threads, library=native_library())
+    draft = MedusaDraft(heads, accuracies=accuracies, library=target.library)
     name = f"{shape.name}, random weights"
     return Engine(
         target=target,

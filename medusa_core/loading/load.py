@@ -29,6 +29,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
+from medusa_core.loading.native_library import native_library
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.target.choose_forward import choose_forward
@@ -129,7 +130,9 @@ def _load(
     model = _read(sources, config, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
-    choose_forward(target, threads_for=partial(fastest_threads, spare_cores=spare_cores))
+    choose_forward(
+        target, threads_for=partial(fastest_threads, spare_cores=spare_cores), library=native_library()
+    )
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
     drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
     return Engine(

@@ -65,6 +65,7 @@ def fastest_threads(lean: LeanForward, spare_cores: int = 0) -> int | None:
     if most == 1 or not may_measure():
         return fewer
     key = machine_key() | {"kind": "threads", "of": most, "shapes": shapes, "packed": weights.packed}
+    key["forward"] = type(lean).__name__
     key["dtype"] = str(weights.embedding.dtype)
     known = recall(key)
     if isinstance(known, int) and 1 <= known <= most:

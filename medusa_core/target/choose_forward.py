@@ -8,7 +8,6 @@ that a node of a tree gets the bits that its token gets alone: by products, by a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -23,6 +22,8 @@ from medusa_core.target.lean import LeanForward
 from medusa_core.target.lean_model import LeanModel
 from medusa_core.target.lean_weights import LeanWeights, NotLeanError, read_weights
 from medusa_core.target.model import Target
+from medusa_core.target.native.library import Library
+from medusa_core.target.native_forward import NativeForward, NotNativeError
 from medusa_core.target.products import Operators, invariant_rows
 from medusa_core.target.static_forward import StaticForward
 from medusa_core.target.threads import cpu_threads
@@ -38,18 +39,20 @@ def choose_forward(
     *,
     pack: bool | None = None,
     threads_for: Callable[[LeanForward], int | None] = lambda lean: None,
+    library: Library | None = None,
 ) -> ForwardChoice:
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
     ``pack`` says whether to pack the weights; None means where it is faster. ``threads_for`` chooses how many
-    threads run it; None means torch's own number.
+    threads run it; None means torch's own number. ``library`` has the forward in C, which takes those models
+    that it knows.
     """
+    target.library = library
     try:
-        weights = read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds)
-        if weights.embedding.device.type == "cuda":
-            _use_captured(target, weights)
+        if target.output_device.type == "cuda":
+            _use_captured(target, read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds))
         else:
-            _use_lean(target, weights, threads_for)
+            _use_lean(target, _on_a_cpu(target, pack, library), threads_for)
     except NotLeanError as reason:
         target.forward = ForwardChoice(why=str(reason))
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -59,8 +62,19 @@ def choose_forward(
     return target.forward
 
 
-def _use_lean(target: Target, weights: LeanWeights, threads_for: Callable[[LeanForward], int | None]) -> None:
-    lean = LeanForward(weights, target.masks, target.context)
+def _on_a_cpu(target: Target, pack: bool | None, library: Library | None) -> LeanForward:
+    """The forward in C where it takes the model, which then needs no packed weights."""
+    model, kinds = target.held.weights, target.layer_kinds
+    if library is not None and not pack and target.dtype == torch.bfloat16:
+        try:
+            weights = read_weights(model, pack=False, kinds=kinds)
+            return NativeForward(weights, target.masks, target.context, library)
+        except NotNativeError:
+            pass  # the forward in torch takes more kinds of model
+    return LeanForward(read_weights(model, pack=pack, kinds=kinds), target.masks, target.context)
+
+
+def _use_lean(target: Target, lean: LeanForward, threads_for: Callable[[LeanForward], int | None]) -> None:
     threads = threads_for(lean)
     # With other threads products are parted otherwise, so these are the ones to try.
     with torch.inference_mode(), cpu_threads(threads, target.usual_threads):
@@ -69,7 +83,8 @@ def _use_lean(target: Target, weights: LeanWeights, threads_for: Callable[[LeanF
         rounding = why_not_exact(lean, target.context) if target.dtype != torch.float32 else ""
     target.lean, target.threads = lean, threads
     exact = target.dtype != torch.float32 and not rounding
-    target.forward = ForwardChoice(True, weights.packed, exact, rounding, threads)
+    native = isinstance(lean, NativeForward)
+    target.forward = ForwardChoice(True, lean.weights.packed, exact, rounding, threads, native=native)
 
 
 def _use_captured(target: Target, weights: LeanWeights) -> None:
@@ -99,6 +114,10 @@ def _require_agreement(target: Target, lean: Forward) -> None:
 def why_not_exact(lean: LeanForward, context: int) -> str:
     """Let each product take so many rows at once as keep a row's bits; what still changes them, or ""."""
     weights = lean.weights
+    if isinstance(lean, NativeForward):
+        return (
+            "" if _layer_is_exact(lean, context) else "a layer rounds by the number of rows on this machine"
+        )
     fits: dict[torch.Size, int] = {}
     for product in weights.products():
         if product.shape not in fits:
@@ -120,8 +139,8 @@ def _layer_is_exact(lean: LeanForward, context: int) -> bool:
 
     All layers have the same shapes. The trees lie across the border of a chunk of ``exact_attention``.
     """
-    weights = replace(lean.weights, layers=lean.weights.layers[:1])
-    first = LeanForward(weights, lean.masks, context)
+    first = lean.first_layers(1, context)
+    weights = first.weights
     generator = torch.Generator().manual_seed(0)
     vocabulary = len(weights.embedding)
     length = max(1, min(CHUNK - 2, context - 8))

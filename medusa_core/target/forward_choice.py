@@ -21,12 +21,17 @@ class ForwardChoice:
     why: str = ""
     threads: int | None = None  # where fewer than torch's own number are faster
     captured: bool = False  # its steps are replayed as graphs
+    native: bool = False  # in C, where the rows are those of a step
 
     def words(self) -> str:
         """For a person: ``lean forward, packed weights, exact``."""
         if not self.lean:
             return f"transformers' forward ({self.why})" if self.why else "transformers' forward"
-        parts = ["lean forward", "packed weights" if self.packed else "", "exact" if self.exact else ""]
+        parts = [
+            "lean forward in C" if self.native else "lean forward",
+            "packed weights" if self.packed else "",
+            "exact" if self.exact else "",
+        ]
         if self.captured:
             parts.append("captured as CUDA graphs")
         if self.threads is not None:

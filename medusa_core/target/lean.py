@@ -17,7 +17,7 @@ N rows of a forward · d hidden size · H query heads · G key-value heads · D 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional as F
@@ -71,6 +71,11 @@ class LeanForward:
         self._rotations = rotations(weights.rotary, MOST_ROWS, weights.embedding.device)
         width = self._rotations.cos.shape[-1]
         self._turns = Turns(weights.head_size, width, weights.embedding.device)
+
+    def first_layers(self, count: int, context: int) -> LeanForward:
+        """A forward of so many layers, the last norm and the LM head, to try something out on."""
+        weights = replace(self.weights, layers=self.weights.layers[:count])
+        return LeanForward(weights, self.masks, context)
 
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""

@@ -76,7 +76,7 @@ class LeanCache(TreeCache):
         self.first = 0
         self._allocate(layers, heads, size, self._rows_for(slots), device)
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._buffer = self._sums = self.keys.new_empty(0)
+        self._buffer = self._sums = self._work = self.keys.new_empty(0)
 
     def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What ``make`` makes of a tree's mask, which is the same tensor in most steps of a run."""
@@ -100,6 +100,13 @@ class LeanCache(TreeCache):
         if not len(self._sums):
             self._sums = self.keys.new_empty(SUMS_BYTES // self.keys.itemsize)
         return self._sums
+
+    def work(self, size: int) -> torch.Tensor:
+        """Room of so many bytes for what else a forward in C works in."""
+        places = -(-size // self.keys.itemsize)
+        if places > len(self._work):
+            self._work = self.keys.new_empty(places)
+        return self._work
 
     @property
     def nbytes(self) -> int:

@@ -43,6 +43,8 @@ from medusa_core.trees.token_tree import TokenTree
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from medusa_core.target.native.library import Library
+
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
@@ -65,6 +67,7 @@ class Target:
         self.attention: str = self.masks.kernel
         self.lean: Forward | None = None
         self.forward = ForwardChoice(why="no other was asked for")
+        self.library: Library | None = None  # the forward in C, also for models that draft
         self.threads: int | None = None  # that runs use, None: the usual number
         self.usual_threads: int = torch.get_num_threads()
         if not self.held.is_proven:

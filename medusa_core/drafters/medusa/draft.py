@@ -18,6 +18,7 @@ from medusa_core.drafters import Reading
 from medusa_core.drafters._head_trees import AUTO, TreeSettings, budget_tree, named_tree
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads, packed_heads
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
@@ -27,6 +28,7 @@ from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
     from medusa_core.target.model import Target
+    from medusa_core.target.native.library import Library
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,13 @@ class MedusaDraft:
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
     latency: tuple[LatencyPoint, ...] = ()  # times of a step on this machine by tree size, where measured
+    library: Library | None = None  # that computes heads in C
 
     @cached_property
-    def packed(self) -> PackedHeads | None:
-        """The heads packed for the CPU, made at the first run; None where that is no faster."""
+    def packed(self) -> PackedHeads | NativeHeads | None:
+        """The heads laid out for the CPU, made at the first run; None where that is no faster."""
+        if self.library is not None and NativeHeads.takes(self.heads):
+            return NativeHeads(self.heads, self.library)
         return packed_heads(self.heads)
 
     @property
@@ -130,6 +135,7 @@ def load(folder: Path, target: Target) -> MedusaDraft:
         load_tree(str(tree)) if tree else None,
         read_accuracies(accuracies, tensors.count) if accuracies else None,
         tensors.notes,
+        library=target.library,
     )
 
 

@@ -15,6 +15,7 @@ from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import Target
@@ -31,7 +32,11 @@ class MedusaDrafter:
     length = 0  # it keeps nothing of the text but the last hidden state
 
     def __init__(
-        self, heads: MedusaHeads, tree: Topology, device: torch.device, packed: PackedHeads | None = None
+        self,
+        heads: MedusaHeads,
+        tree: Topology,
+        device: torch.device,
+        packed: PackedHeads | NativeHeads | None = None,
     ) -> None:
         """``packed`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
         tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))

@@ -30,12 +30,12 @@ class Int8Linear:
     def __init__(self, weight: torch.Tensor) -> None:
         wide = weight.float()
         largest = wide.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
-        self._scales = (largest / _LEVELS).to(weight.dtype)
-        steps = (wide / self._scales.float()[:, None]).round()
-        self._weight = steps.clamp(-_LEVELS, _LEVELS).to(torch.int8)
+        self.scales = (largest / _LEVELS).to(weight.dtype)
+        steps = (wide / self.scales.float()[:, None]).round()
+        self.weight = steps.clamp(-_LEVELS, _LEVELS).to(torch.int8)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten._weight_int8pack_mm(x, self._weight, self._scales)
+        return torch.ops.aten._weight_int8pack_mm(x, self.weight, self.scales)
 
     @classmethod
     def runs_here(cls, dtype: torch.dtype) -> bool:

@@ -1,0 +1,74 @@
+"""Medusa heads in C, with the LM heads in 8 bits: one call for what is some forty operations of torch.
+
+B rows · K heads · V vocabulary · d hidden size
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.packed import Int8Linear
+from medusa_core.target.native import structures
+from medusa_core.target.native.library import Library
+from medusa_core.target.products import PACK_LIMIT
+
+_FEATURES, _TOKENS = 32, 16  # that are computed at once
+
+
+class NativeHeads:
+    """Called as the heads are: hidden states [B, d] → logits of the ``first`` heads [first, B, V]."""
+
+    last_itemsize = torch.int8.itemsize  # bytes a number of an LM head
+
+    def __init__(self, heads: MedusaHeads, library: Library) -> None:
+        """``heads`` have blocks and LM heads of their own, in bfloat16 on a CPU."""
+        self._library = library
+        self._weights = heads.block_weight.detach(), heads.block_bias.detach()
+        self._last = [Int8Linear(one) for one in heads.lm_weight.detach()]
+        self._vocabulary, hidden = heads.lm_weight.shape[1:]
+        pointers = ctypes.c_void_p * heads.count
+        self._heads = structures.Heads(
+            heads=heads.count,
+            blocks=heads.layers,
+            hidden=hidden,
+            vocabulary=self._vocabulary,
+            tiles=library.tiles,
+            weight=self._weights[0].data_ptr(),
+            bias=self._weights[1].data_ptr(),
+            last=pointers(*(one.weight.data_ptr() for one in self._last)),
+            scale=pointers(*(one.scales.data_ptr() for one in self._last)),
+        )
+        self._bytes = library.functions.heads_bytes(self._heads)
+
+    @classmethod
+    def takes(cls, heads: MedusaHeads) -> bool:
+        """Whether these are heads that the functions in C compute: with an LM head each, in bfloat16."""
+        last = heads.lm_weight
+        return (
+            type(heads) is MedusaHeads
+            and not heads.shares_lm_head
+            and last.dtype == torch.bfloat16
+            and last.device.type == "cpu"
+            and last.nbytes <= PACK_LIMIT
+            and last.shape[1] % _TOKENS == 0
+            and last.shape[2] % _FEATURES == 0
+        )
+
+    def __call__(self, hidden: torch.Tensor, first: int) -> torch.Tensor:
+        rows = len(hidden)
+        logits = torch.empty(first, rows, self._vocabulary)
+        work = torch.empty(self._bytes, dtype=torch.uint8)
+        given = hidden.contiguous()
+        self._library.functions.run_heads(
+            self._heads,
+            first,
+            given.data_ptr(),
+            rows,
+            logits.data_ptr(),
+            work.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return logits

@@ -1,0 +1,118 @@
+/* The forward itself: threads meet after each part of a layer. */
+
+#include "model.h"
+#include <omp.h>
+
+/* [B][size] as rows of bfloat16. */
+static void write_rows(const float *from, num stride, num size, bf16 *to, num rows, Worker worker) {
+  for (num row = worker.thread; row < rows; row += worker.threads)
+    for (num i = 0; i < size; i++) {
+      vec value = _mm512_set1_ps(from[(row / LANES * stride + i) * LANES + row % LANES]);
+      to[row * size + i] = (bf16)_mm256_extract_epi16((__m256i)_mm512_cvtneps_pbh(value), 0);
+    }
+}
+
+/* The embeddings of the rows, and cos and sin of their positions: 0, 1 and 0 in lanes without a row. */
+static void embed(const Model *model, const Batch *batch, Work work, Worker worker) {
+  num d = model->hidden, width = model->rotated, first, end;
+  for (num row = 0; row < blocks_of(batch->rows) * LANES; row++) {
+    num block = row / LANES, lane = row % LANES, real = row < batch->rows;
+    const bf16 *from = model->embedding + (real ? batch->tokens[row] * d : 0);
+    float *x = work.x + block * d * LANES + lane;
+    share(d / LANES, worker, &first, &end); /* features, so that threads write no line of memory together */
+    for (num i = first * LANES; i < end * LANES; i++) x[i * LANES] = real ? widened(from[i]) : 0.0f;
+    float *cos = work.cos + block * width * LANES + lane, *sin = work.sin + block * width * LANES + lane;
+    share(width, worker, &first, &end);
+    for (num i = first; i < end; i++) {
+      cos[i * LANES] = real ? batch->cos[row * width + i] : 1.0f;
+      sin[i * LANES] = real ? batch->sin[row * width + i] : 0.0f;
+    }
+  }
+}
+
+static num work_of(const Model *model, num rows, uint8_t *memory, Work *work) {
+  num blocks = blocks_of(rows) * LANES * (num)sizeof(float), H = model->query_heads, D = model->head_size;
+  num sizes[] = {blocks * model->hidden,
+                 blocks * (H + 2 * model->key_heads) * D,
+                 blocks * model->rotated,
+                 blocks * model->rotated,
+                 blocks * H * D,
+                 blocks * H * (D + ONES),
+                 blocks * most(model->hidden, H * D) / 2,
+                 blocks * model->inner / 2};
+  void **parts[] = {(void **)&work->x,     (void **)&work->qkv,     (void **)&work->cos,
+                    (void **)&work->sin,   (void **)&work->queries, (void **)&work->sums,
+                    (void **)&work->pairs, (void **)&work->inner};
+  num used = 0;
+  for (int i = 0; i < 8; used += sizes[i], i++) *parts[i] = memory + used;
+  return used;
+}
+
+num work_bytes(const Model *model, num rows) {
+  Work work;
+  return work_of(model, rows, 0, &work);
+}
+
+static void run_layers(const Model *model, const Batch *batch, Work work, Worker worker) {
+  num d = model->hidden, D = model->head_size, H = model->query_heads, G = model->key_heads;
+  num blocks = blocks_of(batch->rows), heads = H + 2 * G;
+  embed(model, batch, work, worker);
+  if (worker.thread == 0)
+    memset(work.pairs, 0, sizeof(float) * (size_t)(blocks * LANES * most(d, H * D) / 2));
+#pragma omp barrier
+  for (num number = 0; number < model->layers; number++) {
+    const Layer *layer = model->layer + number;
+    if (batch->states && batch->states[number])
+      write_rows(work.x, d, d, batch->states[number], batch->rows, worker);
+    norm(work.x, layer->before_attention, d, model->floor, work.pairs, blocks, worker);
+#pragma omp barrier
+    product(layer->qkv, d, heads * D, work.pairs, work.qkv, blocks, 0, worker);
+#pragma omp barrier
+    turn_and_keep(model, batch, number, work, worker);
+#pragma omp barrier
+    if (batch->queries && batch->queries[number])
+      write_rows(work.qkv, heads * D, H * D, batch->queries[number], batch->rows, worker);
+    attend(model, batch, number, work, worker);
+#pragma omp barrier
+    product(layer->out, H * D, d, work.pairs, work.x, blocks, 1, worker);
+#pragma omp barrier
+    norm(work.x, layer->before_mlp, d, model->floor, work.pairs, blocks, worker);
+#pragma omp barrier
+    gated(layer->gate_up, d, model->inner, work.pairs, work.inner, blocks, worker);
+#pragma omp barrier
+    product(layer->down, model->inner, d, work.inner, work.x, blocks, 1, worker);
+#pragma omp barrier
+  }
+}
+
+static void run_end(const Model *model, const Batch *batch, Work work, Worker worker) {
+  num d = model->hidden;
+  if (batch->states && batch->states[model->layers])
+    write_rows(work.x, d, d, batch->states[model->layers], batch->rows, worker);
+  norm(work.x, model->last_norm, d, model->floor, work.pairs, blocks_of(batch->rows), worker);
+#pragma omp barrier
+  for (num row = worker.thread; row < batch->rows; row += worker.threads) {
+    const uint32_t *from = work.pairs + row / LANES * d / 2 * LANES + row % LANES;
+    for (num i = 0; i < d / 2; i++) memcpy(batch->hidden + row * d + 2 * i, from + i * LANES, sizeof *from);
+  }
+  product_by_row(model->head, d, model->vocabulary, work.pairs, batch->logits, batch->rows, batch->place,
+                 worker);
+}
+
+/* 0, or 1 where a token is none of the vocabulary. */
+num forward(const Model *model, const Batch *batch) {
+  Work work;
+  for (num row = 0; row < batch->rows; row++)
+    if (batch->tokens[row] < 0 || batch->tokens[row] >= model->vocabulary) return 1;
+  work_of(model, batch->rows, batch->work, &work);
+#pragma omp parallel num_threads((int)batch->threads)
+  {
+    Worker worker = {omp_get_thread_num(), omp_get_num_threads(), model->tiles != 0};
+    uint8_t before[64];
+    begin_tiles(worker, before);
+    run_layers(model, batch, work, worker);
+    run_end(model, batch, work, worker);
+    end_tiles(worker, before);
+  }
+  return 0;
+}

@@ -1,0 +1,80 @@
+/* A forward of a few rows through a Llama-like model in bfloat16, compiled for the machine that runs it.
+
+   Every number of a row depends on that row and on what it sees alone, never on how many rows run with it:
+   rows lie in the lanes of vectors, which do not meet, each sum is made in one order, and a key that a row
+   does not see has weight 0, which changes no sum. So a node of a tree has the bits of its token alone.
+
+   Sixteen rows are a block. What belongs to a block lies as [feature][row], so that the sixteen rows' values
+   of a feature are one vector. The input of a product lies as [feature / 2][row] pairs of bfloat16, as the
+   instructions of AVX-512 BF16 and AMX want it, against weights as they are: [output][input], not packed.
+
+   N rows, B blocks, d hidden size, H query heads, G key-value heads, D head size, m inner size of the MLP,
+   V vocabulary. structures.py has the same structures for Python. */
+
+#ifndef MEDUSA_MODEL_H
+#define MEDUSA_MODEL_H
+
+#include "vectors.h"
+
+#define ONES 16 /* columns of a value row behind its D numbers: a one and zeros */
+
+typedef struct {
+  const bf16 *weight, *bias;
+} Linear; /* bias may be absent */
+
+typedef struct {
+  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* those of heads may be absent */
+  Linear qkv, out, gate_up, down;
+  num rotates;
+} Layer;
+
+typedef struct {
+  num hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary, tiles;
+  float scale, floor, head_floor; /* of norms: n · epsilon, as their weights have √n in them */
+  const Layer *layer;
+  const bf16 *embedding;
+  const float *last_norm;
+  Linear head;
+} Model;
+
+typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
+  num rows, length, slots;
+  float *keys, *values; /* [layers][G][D][slots], [layers][G][slots][D + ONES] */
+  const uint8_t *seen;  /* [rows][rows] */
+} Part;
+
+typedef struct {
+  num rows, parts, threads, rows_at_once;
+  const num *tokens, *place; /* [N]: ids; the row of the logits, or −1 */
+  const float *cos, *sin;    /* [N][rotated] */
+  const Part *part;
+  uint8_t *work;            /* of work_bytes() */
+  float *scores;            /* of rows_at_once rows of each part: [G][rows · H / G][keys, in whole vectors] */
+  bf16 *logits, *hidden;    /* [rows kept][V], [N][d] */
+  bf16 **states, **queries; /* by layer, or absent: [N][d] before it, [N][H · D] in it */
+} Batch;
+
+typedef struct {
+  float *x, *qkv, *cos, *sin; /* [B][d], [B][(H + 2 G) D], [B][rotated] */
+  float *queries, *sums;      /* [N][H][D], scaled; [N][H][D + ONES], the last with the denominators */
+  uint32_t *pairs, *inner;    /* [B][max(d, H D) / 2], [B][m / 2] */
+} Work;
+
+/* products.c: as the block of rows is multiplied, by all threads together, without a barrier at the end */
+num tiles_allowed(void);
+void begin_tiles(Worker worker, uint8_t before[64]);
+void end_tiles(Worker worker, const uint8_t before[64]);
+void product(Linear linear, num inputs, num outputs, const uint32_t *pairs, float *result, num blocks,
+             int adds, Worker worker);
+void gated(Linear linear, num inputs, num inner, const uint32_t *pairs, uint32_t *result, num blocks,
+           Worker worker);
+void product_by_row(Linear linear, num inputs, num outputs, const uint32_t *pairs, bf16 *result, num rows,
+                    const num *place, Worker worker);
+
+/* attention.c: norms, rotations and attention of the rows of a batch */
+void norm(const float *x, const float *weight, num size, float floor, uint32_t *pairs, num blocks,
+          Worker worker);
+void turn_and_keep(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
+void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
+
+#endif

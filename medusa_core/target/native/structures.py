@@ -1,0 +1,77 @@
+"""The structures of ``model.h`` and ``heads.c``, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import ClassVar
+
+_NUMBER, _FLOAT, _ADDRESS = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+_Fields = list[tuple[str, type]]
+
+
+def _numbers(*names: str) -> _Fields:
+    return [(name, _NUMBER) for name in names]
+
+
+def _addresses(*names: str) -> _Fields:
+    return [(name, _ADDRESS) for name in names]
+
+
+class Linear(ctypes.Structure):
+    """A weight and its bias, which may be absent."""
+
+    _fields_: ClassVar[_Fields] = _addresses("weight", "bias")
+
+
+class Layer(ctypes.Structure):
+    """One decoder layer."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_addresses("before_attention", "query_norm", "key_norm", "before_mlp"),
+        *[(name, Linear) for name in ("qkv", "out", "gate_up", "down")],
+        *_numbers("rotates"),
+    ]
+
+
+class Model(ctypes.Structure):
+    """Sizes and weights of a model."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
+        *_numbers("layers", "vocabulary", "tiles"),
+        *[(name, _FLOAT) for name in ("scale", "floor", "head_floor")],
+        ("layer", ctypes.POINTER(Layer)),
+        *_addresses("embedding", "last_norm"),
+        ("head", Linear),
+    ]
+
+
+class Part(ctypes.Structure):
+    """One sequence of a forward."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("rows", "length", "slots"),
+        *_addresses("keys", "values", "seen"),
+    ]
+
+
+class Batch(ctypes.Structure):
+    """The rows of a forward, and where its results go."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("rows", "parts", "threads", "rows_at_once"),
+        *_addresses("tokens", "place", "cos", "sin"),
+        ("part", ctypes.POINTER(Part)),
+        *_addresses("work", "scores", "logits", "hidden"),
+        *[(name, ctypes.POINTER(_ADDRESS)) for name in ("states", "queries")],
+    ]
+
+
+class Heads(ctypes.Structure):
+    """The weights of Medusa heads."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("heads", "blocks", "hidden", "vocabulary", "tiles"),
+        *_addresses("weight", "bias"),
+        *[(name, ctypes.POINTER(_ADDRESS)) for name in ("last", "scale")],
+    ]

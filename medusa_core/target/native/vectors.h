@@ -1,0 +1,65 @@
+/* Vectors of sixteen numbers, which are sixteen rows or a part of one, and how threads share work. */
+
+#ifndef MEDUSA_VECTORS_H
+#define MEDUSA_VECTORS_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+
+typedef uint16_t bf16;
+typedef int64_t num;
+typedef __m512 vec;
+
+typedef struct {
+  int thread, threads, tiles;
+} Worker;
+
+static inline num most(num a, num b) { return a > b ? a : b; }
+static inline num least(num a, num b) { return a < b ? a : b; }
+static inline num blocks_of(num rows) { return (rows + LANES - 1) / LANES; }
+static inline num whole(num keys) { return (keys + LANES - 1) / LANES * LANES; }
+static inline __mmask16 mask_of(num count) { return (__mmask16)((1u << most(0, least(LANES, count))) - 1); }
+
+/* The tasks of a thread, which lie beside each other. */
+static inline void share(num tasks, Worker worker, num *first, num *end) {
+  *first = tasks * worker.thread / worker.threads;
+  *end = tasks * (worker.thread + 1) / worker.threads;
+}
+
+static inline float widened(bf16 value) {
+  uint32_t bits = (uint32_t)value << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+/* Two features of sixteen rows as pairs of bfloat16. */
+static inline __m512i paired(vec first, vec second) {
+  __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
+  __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
+  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+/* e^x to the last bit but one, 0 for x < −87 and so exactly for what a row does not see. */
+static inline vec exponential(vec x) {
+  __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_GE_OQ); /* results below are slow */
+  vec n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
+  vec r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+  vec sum = _mm512_set1_ps(1.0f / 5040);
+  const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+  for (int i = 0; i < 7; i++) sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(terms[i]));
+  return _mm512_maskz_scalef_ps(normal, sum, n);
+}
+
+/* x / (1 + e^−x) */
+static inline vec silu(vec x) {
+  vec below = _mm512_add_ps(_mm512_set1_ps(1.0f), exponential(_mm512_sub_ps(_mm512_setzero_ps(), x)));
+  return _mm512_div_ps(x, below);
+}
+
+#endif

@@ -1,0 +1,322 @@
+"""The forward in C: the logits of the one in torch, a row's bits whatever runs with it, and its refusals."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
+
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.native_heads import NativeHeads
+from medusa_core.errors import MedusaError
+from medusa_core.loading import native_library as loading
+from medusa_core.target import native_forward
+from medusa_core.target.choose_forward import choose_forward
+from medusa_core.target.features import BEFORE_NORM, Features
+from medusa_core.target.forward import Part, Rows
+from medusa_core.target.lean import LeanForward
+from medusa_core.target.lean_weights import read_weights
+from medusa_core.target.model import Target
+from medusa_core.target.native import library as native
+from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
+from medusa_core.target.native_forward import NativeForward, NotNativeError
+from medusa_core.trees.token_tree import TokenTree
+
+VOCABULARY, CONTEXT = 96, 2048
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False,
+}  # fmt: skip
+MODELS = {
+    "MHA": LlamaConfig(**SIZES, num_key_value_heads=4),
+    "GQA": LlamaConfig(**SIZES, num_key_value_heads=2, head_dim=32),
+    "MQA, tied": LlamaConfig(**{**SIZES, "tie_word_embeddings": True}, num_key_value_heads=1),
+    "biases everywhere": LlamaConfig(**SIZES, num_key_value_heads=2, attention_bias=True, mlp_bias=True),
+    "sums of an odd number of blocks": LlamaConfig(
+        **{**SIZES, "hidden_size": 160, "intermediate_size": 224, "num_attention_heads": 5},
+        num_key_value_heads=5,
+    ),
+    "qwen2": Qwen2Config(**SIZES, num_key_value_heads=2),
+    "qwen3": Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16),
+    "smollm3": SmolLM3Config(**SIZES, num_key_value_heads=2, no_rope_layers=[1, 0]),
+    "phi3, in part rotated": Phi3Config(**SIZES, num_key_value_heads=4, partial_rotary_factor=0.5),
+    "mistral": MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None, head_dim=16),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    try:
+        return library_for_this_machine(tmp_path_factory.mktemp("library"))
+    except NoLibraryError as reason:
+        pytest.skip(f"no forward in C here: {reason}")
+
+
+@pytest.fixture(params=["tiles", "vectors"])
+def either(library, request):
+    """The library with AMX, where there is that, and without."""
+    if request.param == "tiles" and not library.tiles:
+        pytest.skip("this processor has no AMX")
+    return replace(library, tiles=request.param == "tiles")
+
+
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def forwards(config, library):
+    """The forward in torch and the one in C on the same weights."""
+    model = tiny.build_model(config, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.3)
+    target = Target(model)
+    weights = read_weights(model, pack=False, kinds=target.layer_kinds)
+    lean = LeanForward(weights, target.masks, CONTEXT)
+    return lean, NativeForward(weights, target.masks, CONTEXT, library)
+
+
+def text(length, seed=0):
+    return random.Random(seed).choices(range(VOCABULARY), k=length)
+
+
+def read(forward, tokens, slots=0, kept=1):
+    """A cache with these tokens committed, and their logits."""
+    cache = forward.new_cache(slots or len(tokens) + 300)
+    logits, _ = forward(Rows.of_text(tokens, torch.device("cpu"), kept), cache)
+    cache.commit(range(len(tokens)))
+    return cache, logits
+
+
+def tree_of(parents, seed=3):
+    return TokenTree.from_lists(text(len(parents), seed), parents, [tiny.ROOT] * len(parents))
+
+
+def random_parents(size, seed):
+    chosen = random.Random(seed)
+    return [-1, *(chosen.randrange(node) for node in range(1, size))]
+
+
+def off(found, wanted):
+    """How far logits are from others, as a part of their spread."""
+    found, wanted = found.float(), wanted.float()
+    return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_it_gives_the_logits_states_and_queries_of_the_forward_in_torch(name, either):
+    lean, fast = forwards(MODELS[name], either)
+    features = Features((0, 1, BEFORE_NORM, -1), queries=True)
+    tree = Rows.of_tree(tree_of(random_parents(21, 1)), torch.device("cpu"), features)
+    (wanted, wanted_states), (found, states) = (
+        forward(tree, read(forward, text(50))[0]) for forward in (lean, fast)
+    )
+    assert off(found, wanted) < 0.03
+    assert len(states) == len(wanted_states) == 4 + 2
+    for mine, theirs in zip(states, wanted_states, strict=True):
+        assert mine.shape == theirs.shape
+        assert mine.dtype == theirs.dtype == torch.bfloat16
+        assert off(mine, theirs) < 0.03
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_a_node_has_the_bits_of_its_token_alone(name, either, two_threads):
+    _, fast = forwards(MODELS[name], either)
+    for length, size in ((3, 2), (130, 16), (700, 33), (20, 250)):
+        parents = random_parents(size, length)
+        tree, cache = tree_of(parents), read(fast, text(length))[0]
+        logits, _ = fast(Rows.of_tree(tree, torch.device("cpu")), cache)
+        for node in random.Random(size).sample(range(size), min(size, 4)):
+            path = [node]
+            while parents[path[0]] >= 0:
+                path.insert(0, parents[path[0]])
+            for step in path:
+                alone, _ = fast(Rows.of_text([int(tree.tokens[step])], torch.device("cpu")), cache)
+                cache.commit([0])
+            assert torch.equal(alone[0], logits[node]), (length, size, node)
+            cache.truncate(length)
+
+
+@torch.inference_mode()
+def test_the_number_of_threads_changes_no_bit(library):
+    _, fast = forwards(MODELS["GQA"], library)
+    tree = Rows.of_tree(tree_of(random_parents(40, 5)), torch.device("cpu"))
+    results = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        cache, logits = read(fast, text(300)[:200], kept=0)
+        results.append([logits, fast(tree, cache)[0], fast(Rows.of_text([3], torch.device("cpu")), cache)[0]])
+    torch.set_num_threads(1)
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(1, 40)), min_size=1, max_size=6), st.integers(0, 99)
+)
+@torch.inference_mode()
+def test_texts_that_share_a_forward_get_what_they_get_alone(fast, sizes, seed):
+    features = Features((1,))
+    parts, wanted = [], []
+    for number, (length, size) in enumerate(sizes):
+        cache = read(fast, text(length, seed + number))[0]
+        rows = Rows.of_tree(tree_of(random_parents(size, seed + number)), torch.device("cpu"), features)
+        rows = replace(rows, kept=number % 2 * min(2, size))
+        parts.append(Part(rows, cache))
+        wanted.append(fast(rows, cache))
+    for (logits, states), (own_logits, own_states) in zip(fast.together(parts), wanted, strict=True):
+        assert torch.equal(logits, own_logits)
+        assert torch.equal(states[0], own_states[0])
+
+
+@pytest.fixture(scope="module")
+def fast(library):
+    return forwards(MODELS["GQA"], library)[1]
+
+
+@torch.inference_mode()
+def test_rows_that_attend_in_turns_get_the_same(fast, monkeypatch, two_threads):
+    tree = Rows.of_tree(tree_of(random_parents(50, 2)), torch.device("cpu"))
+    cache = read(fast, text(250))[0]
+    whole, _ = fast(tree, cache)
+    for room in (1, 20_000, 100_000):  # bytes of scores: a row at a time, and a few
+        monkeypatch.setattr(native_forward, "WEIGHTS_BYTES", room)
+        assert torch.equal(fast(tree, cache)[0], whole)
+
+
+@torch.inference_mode()
+def test_what_lies_in_the_cache_beyond_the_rows_is_not_read(fast):
+    row = Rows.of_text([5], torch.device("cpu"))
+    cache = read(fast, text(30))[0]
+    wanted, _ = fast(row, cache)
+    cache.keys[..., 31:] = torch.nan
+    cache.values[:, :, 31:] = torch.nan
+    assert torch.equal(fast(row, cache)[0], wanted)
+
+
+def test_wrong_tokens_and_full_caches_are_refused(fast):
+    cache = read(fast, text(5), slots=8)[0]
+    with pytest.raises(MedusaError, match="none of the 96"):
+        fast(Rows.of_text([VOCABULARY], torch.device("cpu")), cache)
+    with pytest.raises(MedusaError, match="none of the 96"):
+        fast(Rows.of_text([-1], torch.device("cpu")), cache)
+    with pytest.raises(MedusaError, match="room for 8 rows"):
+        fast(Rows.of_text([1] * 4, torch.device("cpu")), cache)
+    with pytest.raises(MedusaError, match="another forward"):
+        fast(Rows.of_text([1], torch.device("cpu")), SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden_act": "gelu"}, "activation"),
+        ({"head_dim": 24}, "heads have 24"),
+        ({"vocab_size": 90}, "product of 90"),
+    ],
+)
+def test_models_that_it_does_not_compute_are_refused(changes, reason, library):
+    with pytest.raises(NotNativeError, match=reason):
+        forwards(LlamaConfig(**{**SIZES, **changes}, num_key_value_heads=4), library)
+    target = Target(tiny.build_model(LlamaConfig(**{**SIZES, **changes}), dtype=torch.bfloat16))
+    choice = choose_forward(target, library=library)
+    assert (choice.lean, choice.native) == (True, False)
+
+
+def test_models_with_windows_and_in_float32_run_in_torch(library):
+    sliding = MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=32, head_dim=16)
+    for config, dtype in ((sliding, torch.bfloat16), (MODELS["GQA"], torch.float32)):
+        target = Target(tiny.build_model(config, dtype=dtype))
+        assert not choose_forward(target, library=library).native
+
+
+def test_the_choice_says_that_it_runs_in_c_and_is_exact(library):
+    target = Target(tiny.build_model(MODELS["GQA"], dtype=torch.bfloat16))
+    choice = choose_forward(target, library=library)
+    assert choice.words() == "lean forward in C, exact"
+    assert target.weight_bytes == target.held.nbytes  # no copies
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@torch.inference_mode()
+def test_heads_say_what_the_module_says(blocks, either):
+    torch.manual_seed(0)
+    heads = MedusaHeads(
+        torch.randn(3, blocks, 64, 64).bfloat16() / 8,
+        torch.randn(3, blocks, 64).bfloat16(),
+        torch.randn(3, VOCABULARY, 64).bfloat16(),
+    )
+    assert NativeHeads.takes(heads)
+    fast = NativeHeads(heads, either)
+    for rows in (1, 2, 4):
+        hidden = torch.randn(rows, 64).bfloat16()
+        for first in (1, 3):
+            found, wanted = fast(hidden, first), heads.float()(hidden.float(), first)
+            heads.bfloat16()
+            assert found.shape == wanted.shape == (first, rows, VOCABULARY)
+            assert off(found, wanted) < 0.02
+    assert not NativeHeads.takes(heads.float())
+
+
+def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
+    first = library_for_this_machine(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert first.tiles == library.tiles
+    monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("it is there"))
+    library_for_this_machine(tmp_path)
+    path.chmod(0o777)  # anybody could have written it
+    with pytest.raises(pytest.fail.Exception, match="it is there"):
+        library_for_this_machine(tmp_path)
+
+
+def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+
+    def reason() -> str:
+        with pytest.raises(NoLibraryError) as error:
+            library_for_this_machine(tmp_path)
+        assert loading.native_library() is None
+        assert caplog.records[-1].getMessage() == f"No forward in C: {error.value}"
+        return str(error.value)
+
+    with monkeypatch.context() as context:
+        context.setenv(native.SWITCH, "0")
+        assert reason() == "MEDUSA_NATIVE is 0"
+    with monkeypatch.context() as context:
+        context.setattr(native.shutil, "which", lambda name: None)
+        assert reason() == "there is no C compiler"
+    with monkeypatch.context() as context:
+        context.setattr(native, "_processor_flags", lambda: {"avx512f"})
+        assert reason() == "this processor has no avx512bw"
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-include", "/nothing.h"))
+    assert reason().startswith("the C compiler fails: ")
+
+
+def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch):
+    damaged = tmp_path / "damaged"
+    monkeypatch.setenv("MEDUSA_CACHE", str(damaged))
+    assert loading.native_library() is not None
+    (path,) = damaged.iterdir()
+    half = path.read_bytes()[:5000]  # which would crash when it is loaded
+    path.unlink()  # it is in use
+    path.write_bytes(half)
+    path.chmod(0o700)
+    assert loading.native_library() is not None
+    assert len(list(damaged.iterdir())) == 1
+    file = tmp_path / "file"
+    file.write_text("a file")
+    monkeypatch.setenv("MEDUSA_CACHE", str(file))
+    assert loading.native_library() is not None
