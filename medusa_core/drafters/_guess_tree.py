@@ -18,14 +18,27 @@ from medusa_core.trees.tree import Topology
 
 
 @dataclass(frozen=True)
+class Guesses:
+    """The best tokens of each level for each text, first the likeliest: [levels, B, ranks] each."""
+
+    tokens: torch.Tensor
+    logp: torch.Tensor
+
+    @classmethod
+    def of(cls, logits: torch.Tensor, count: int) -> Guesses:
+        """The ``count`` best of logits [levels, B, V]."""
+        tokens = logits.topk(count, dim=-1).indices
+        return cls(tokens, logits.log_softmax(dim=-1).gather(-1, tokens))
+
+
+@dataclass(frozen=True)
 class _Shape:
     """A topology with its mask and its look-up into the guesses, on the device."""
 
     topology: Topology
     origins: list[Origin]
     mask: torch.Tensor  # bool [N, N]
-    level: torch.Tensor  # [N - 1], depth of each drafted node from 0
-    rank: torch.Tensor  # [N - 1]
+    places: torch.Tensor  # [N - 1]: where a drafted node's guess lies in [levels · ranks]
 
 
 class GuessTree:
@@ -39,40 +52,43 @@ class GuessTree:
         self._topology = topology
         self._origin_of = origin_of
         self._device = device
-        self._top = max(topology.ranks) + 1
+        self.ranks = max(topology.ranks) + 1  # guesses of a level that it has room for
         self._shapes: dict[int, _Shape] = {}
 
-    def filled(self, roots: Sequence[int], depths: Sequence[int], logits: torch.Tensor) -> list[TokenTree]:
-        """The trees below ``roots``, no deeper than ``depths``, with the best guesses of [levels, B, V]."""
-        guesses = logits.topk(self._top, dim=-1).indices
-        logp = logits.log_softmax(dim=-1).gather(-1, guesses)
+    def filled(self, roots: Sequence[int], depths: Sequence[int], guesses: Guesses) -> list[TokenTree]:
+        """The trees below ``roots``, no deeper than ``depths``, with the guesses."""
+        tokens, logp = guesses.tokens, guesses.logp
         return [
-            self._filled(self._shape(min(depth, self.depth), logits.device), root, guesses[:, b], logp[:, b])
+            self._filled(self._shape(min(depth, self.depth), tokens.device), root, tokens[:, b], logp[:, b])
             for b, (root, depth) in enumerate(zip(roots, depths, strict=True))
         ]
 
     def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """``guesses`` and their log-probabilities are [levels, ranks]."""
         root_token = torch.tensor([root], device=guesses.device)
+        tokens, logp = guesses.reshape(-1), logp.reshape(-1)
         return TokenTree(
-            tokens=torch.cat([root_token, guesses[shape.level, shape.rank]]).to(self._device),
+            tokens=torch.cat([root_token, tokens.index_select(0, shape.places)]).to(self._device),
             parents=shape.topology.parents,
             depths=shape.topology.depths,
             origins=shape.origins,
             mask=shape.mask,
-            draft_logp=torch.cat([logp.new_zeros(1), logp[shape.level, shape.rank]]),
+            draft_logp=torch.cat([logp.new_zeros(1), logp.index_select(0, shape.places)]),
         )
 
     def _shape(self, depth: int, device: torch.device) -> _Shape:
         """The shape down to ``depth``, its look-up on the device of the guesses."""
         if depth not in self._shapes:
             topology = self._topology.limited(depth)
-            drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
+            drafted = list(zip(topology.depths[1:], topology.ranks[1:], strict=True))
             self._shapes[depth] = _Shape(
                 topology,
                 [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)],
                 ancestor_mask(topology.parents).to(self._device),
-                torch.tensor(topology.depths[1:], dtype=torch.long, device=device) - 1,
-                torch.tensor(topology.ranks[1:], dtype=torch.long, device=device),
+                torch.tensor(
+                    [(level - 1) * self.ranks + rank for level, rank in drafted],
+                    dtype=torch.long,
+                    device=device,
+                ),
             )
         return self._shapes[depth]

@@ -264,10 +264,15 @@ def test_heads_say_what_the_module_says(blocks, either):
     for rows in (1, 2, 4):
         hidden = torch.randn(rows, 64).bfloat16()
         for first in (1, 3):
-            found, wanted = fast(hidden, first), heads.float()(hidden.float(), first)
+            wanted = heads.float()(hidden.float(), first).log_softmax(-1)
             heads.bfloat16()
-            assert found.shape == wanted.shape == (first, rows, VOCABULARY)
-            assert off(found, wanted) < 0.02
+            found = fast.best(hidden, first, VOCABULARY)
+            assert found.tokens.sort().values.equal(torch.arange(VOCABULARY).expand(first, rows, -1))
+            assert found.logp.diff().le(0).all()
+            assert off(found.logp, wanted.gather(-1, found.tokens)) < 0.02
+            fewer = fast.best(hidden, first, 7)
+            assert fewer.tokens.equal(found.tokens[..., :7])
+            assert fewer.logp.equal(found.logp[..., :7])
     assert not NativeHeads.takes(heads.float())
 
 

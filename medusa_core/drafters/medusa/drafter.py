@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from medusa_core.drafters._guess_tree import GuessTree
+from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
@@ -66,9 +66,14 @@ class MedusaDrafter:
         # At the end of the context there is no room for a guess, and one is asked for nothing.
         asked = max(1, *(min(depth, self._guessed.depth) for depth in depths))
         hidden = torch.stack([drafter._hidden for drafter in drafters])  # [B, d]
-        heads = self._heads if self._packed is None or len(hidden) > MOST_ROWS else self._packed
-        logits = heads(hidden, asked).float()  # [asked, B, V]
-        return self._guessed.filled(roots, depths, logits)
+        return self._guessed.filled(roots, depths, self._guesses(hidden, asked))
+
+    def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
+        packed = self._packed if len(hidden) <= MOST_ROWS else None
+        if isinstance(packed, NativeHeads):
+            return packed.best(hidden, asked, self._guessed.ranks)
+        heads = packed or self._heads
+        return Guesses.of(heads(hidden, asked).float(), self._guessed.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the last accepted node; ``features`` is [1, d]."""

@@ -9,6 +9,7 @@ import ctypes
 
 import torch
 
+from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.packed import Int8Linear
 from medusa_core.target.native import structures
@@ -19,7 +20,7 @@ _FEATURES, _TOKENS = 32, 16  # that are computed at once
 
 
 class NativeHeads:
-    """Called as the heads are: hidden states [B, d] → logits of the ``first`` heads [first, B, V]."""
+    """The best guesses of heads on a row or a few."""
 
     last_itemsize = torch.int8.itemsize  # bytes a number of an LM head
 
@@ -41,7 +42,6 @@ class NativeHeads:
             last=pointers(*(one.weight.data_ptr() for one in self._last)),
             scale=pointers(*(one.scales.data_ptr() for one in self._last)),
         )
-        self._bytes = library.functions.heads_bytes(self._heads)
 
     @classmethod
     def takes(cls, heads: MedusaHeads) -> bool:
@@ -57,18 +57,22 @@ class NativeHeads:
             and last.shape[2] % _FEATURES == 0
         )
 
-    def __call__(self, hidden: torch.Tensor, first: int) -> torch.Tensor:
-        rows = len(hidden)
-        logits = torch.empty(first, rows, self._vocabulary)
-        work = torch.empty(self._bytes, dtype=torch.uint8)
-        given = hidden.contiguous()
-        self._library.functions.run_heads(
+    def best(self, hidden: torch.Tensor, first: int, count: int) -> Guesses:
+        """The ``count`` best of the ``first`` heads behind hidden states [B, d]."""
+        rows, given = len(hidden), hidden.contiguous()
+        tokens = torch.empty(first, rows, count, dtype=torch.long)
+        logp = torch.empty(first, rows, count)
+        functions = self._library.functions
+        work = torch.empty(functions.heads_bytes(self._heads, rows), dtype=torch.uint8)
+        functions.run_heads(
             self._heads,
             first,
             given.data_ptr(),
             rows,
-            logits.data_ptr(),
+            count,
+            tokens.data_ptr(),
+            logp.data_ptr(),
             work.data_ptr(),
             torch.get_num_threads(),
         )
-        return logits
+        return Guesses(tokens, logp)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from medusa_core.drafters._guess_tree import GuessTree
+from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._ngram_table import FoundNode, NgramTable
 from medusa_core.drafters.tokenswift import NAME, Settings
 from medusa_core.drafters.tokenswift.draft import UNNORMED, TokenSwiftDraft
@@ -116,7 +116,8 @@ class TokenSwiftDrafter:
         own = torch.stack([logits[0] for logits, _ in read])  # [B, V]
         hidden = torch.stack([states[0] for _, states in read]).to(self._heads.linear)  # [B, d]
         guesses = self._heads(hidden, asked - 1)  # [asked - 1, B, V]
-        trees = self._guessed.filled(roots, depths, torch.cat([own[None].float(), guesses.float()]))
+        logits = torch.cat([own[None].float(), guesses.float()])
+        trees = self._guessed.filled(roots, depths, Guesses.of(logits, self._guessed.ranks))
         trees = [
             drafter._told(tree, over) for drafter, tree, over in zip(drafters, trees, caches, strict=True)
         ]

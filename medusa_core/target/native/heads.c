@@ -7,9 +7,8 @@
 #include "model.h"
 #include <omp.h>
 
-#define AHEAD 4 /* rows of an LM head that are asked for before they are read */
-#define LEVELS                                                                                               \
-  8191 /* on either side of 0: sums of 16,000 products with 8 bits stay below 2^31 in each lane */
+#define AHEAD 4     /* rows of an LM head that are asked for before they are read */
+#define LEVELS 8191 /* of a hidden state: sums of 16,000 products with 8 bits fit into 32 */
 
 typedef struct {
   num heads, blocks, hidden, vocabulary, tiles;
@@ -17,11 +16,6 @@ typedef struct {
   const int8_t *const *last; /* K times [V][d] */
   const bf16 *const *scale;  /* K times [V] */
 } Heads;
-
-num heads_bytes(const Heads *heads) {
-  num features = heads->heads * heads->hidden;
-  return LANES * (features * (2 * (num)sizeof(float) + 4) + heads->heads * (num)sizeof(float));
-}
 
 /* The hidden states of all heads and the pairs of them: of the first input for all heads, or + SiLU(result). */
 static void step(const Heads *heads, const bf16 *hidden, num rows, float *x, const float *result,
@@ -52,7 +46,8 @@ static void rounded(num d, num asked, num rows, const float *x, int16_t *numbers
     float largest = 1e-30f;
     for (num i = 0; i < d; i++) largest = fmaxf(largest, fabsf(from[i * LANES]));
     unit[at] = largest / LEVELS;
-    for (num i = 0; i < d; i++) numbers[at * d + i] = (int16_t)lrintf(from[i * LANES] / unit[at]);
+    float each = LEVELS / largest;
+    for (num i = 0; i < d; i++) numbers[at * d + i] = (int16_t)lrintf(from[i * LANES] * each);
   }
 }
 
@@ -78,13 +73,42 @@ static void last(const Heads *heads, num asked, num rows, const int16_t *x, cons
   }
 }
 
-/* Logits of the first ``asked`` heads for up to LANES texts. */
-void run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, float *logits, float *work,
-               num threads) {
+/* The ``count`` largest of the logits of a row, first the largest, and their log-probabilities. */
+static void best(const float *logits, num V, num count, num *tokens, float *logp) {
+  vec sum = _mm512_setzero_ps();
+  for (num i = 0; i < count; i++) logp[i] = -INFINITY, tokens[i] = 0;
+  for (num first = 0; first < V; first += LANES) {
+    vec lowest = _mm512_set1_ps(logp[count - 1]);
+    for (uint32_t above = _mm512_cmp_ps_mask(_mm512_loadu_ps(logits + first), lowest, _CMP_GT_OQ); above;
+         above &= above - 1) {
+      num token = first + __builtin_ctz(above), place = count - 1;
+      if (logits[token] <= logp[count - 1]) continue;
+      for (; place > 0 && logp[place - 1] < logits[token]; place--)
+        logp[place] = logp[place - 1], tokens[place] = tokens[place - 1];
+      logp[place] = logits[token], tokens[place] = token;
+    }
+  }
+  vec largest = _mm512_set1_ps(logp[0]);
+  for (num first = 0; first < V; first += LANES)
+    sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(_mm512_loadu_ps(logits + first), largest)));
+  float all = logp[0] + logf(_mm512_reduce_add_ps(sum));
+  for (num i = 0; i < count; i++) logp[i] -= all;
+}
+
+num heads_bytes(const Heads *heads, num rows) {
+  num features = heads->heads * heads->hidden, each = sizeof(float);
+  return LANES * (2 * features * each + features * each / 2 + heads->heads * each) +
+         heads->heads * rows * (heads->hidden * (num)sizeof(int16_t) + heads->vocabulary * each);
+}
+
+/* The ``count`` best guesses of each of the first ``asked`` heads for up to LANES texts, [asked][rows][count]. */
+void run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num count, num *tokens,
+               float *logp, float *work, num threads) {
   num d = heads->hidden, features = heads->heads * d;
   float *x = work, *result = x + features * LANES, *unit = result + features * LANES;
   uint32_t *pairs = (uint32_t *)(unit + heads->heads * LANES);
-  int16_t *numbers = (int16_t *)(pairs + features / 2 * LANES);
+  float *logits = (float *)(pairs + features / 2 * LANES);
+  int16_t *numbers = (int16_t *)(logits + heads->heads * rows * heads->vocabulary);
   Heads own = *heads;
   own.heads = asked;
 #pragma omp parallel num_threads((int)threads)
@@ -108,5 +132,8 @@ void run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, floa
     rounded(d, asked, rows, x, numbers, unit, worker);
 #pragma omp barrier
     last(heads, asked, rows, numbers, unit, logits, worker);
+#pragma omp barrier
+    for (num at = worker.thread; at < asked * rows; at += worker.threads)
+      best(logits + at * heads->vocabulary, heads->vocabulary, count, tokens + at * count, logp + at * count);
   }
 }

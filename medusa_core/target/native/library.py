@@ -49,17 +49,10 @@ class Library:
             getattr(functions, name).restype = number
         functions.work_bytes.argtypes = [ctypes.POINTER(Model), number]
         functions.forward.argtypes = [ctypes.POINTER(Model), ctypes.POINTER(Batch)]
-        functions.heads_bytes.argtypes = [ctypes.POINTER(Heads)]
+        functions.heads_bytes.argtypes = [ctypes.POINTER(Heads), number]
         functions.run_heads.restype = None
-        functions.run_heads.argtypes = [
-            ctypes.POINTER(Heads),
-            number,
-            address,
-            number,
-            address,
-            address,
-            number,
-        ]
+        functions.run_heads.argtypes = [ctypes.POINTER(Heads), number, address, number, number]
+        functions.run_heads.argtypes += [address, address, address, number]
         return cls(functions, bool(functions.tiles_allowed()))
 
 

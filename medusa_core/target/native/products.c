@@ -33,9 +33,9 @@ void end_tiles(Worker worker, const uint8_t before[64]) {
   _tile_loadconfig(before);
 }
 
-/* Asks for the lines of sixty-four numbers of each of sixteen rows, in the order of memory. */
-static void fetch(const bf16 *from) {
-  for (int line = 0; line < 2 * LANES; line++) _mm_prefetch((const char *)(from + 32 * line), _MM_HINT_T1);
+/* Asks for the lines of sixteen numbers of each of sixteen rows, in the order of memory. */
+static inline void fetch(const bf16 *from) {
+  for (int line = 0; line < LANES; line++) _mm_prefetch((const char *)(from + 32 * line), _MM_HINT_T1);
 }
 
 /* Two times sixteen outputs of a block of rows, the even and the odd thirty-twos of inputs apart. Meanwhile
@@ -49,17 +49,21 @@ static void sums_by_tiles(const bf16 *first, const bf16 *second, const uint32_t 
   _tile_zero(2);
   _tile_zero(3);
   for (num i = 0; i < inputs; i += 64) {
-    if (ahead) fetch(first + ahead + LANES * i), fetch(second + ahead + LANES * i);
+    const bf16 *next = first + ahead + LANES * i, *other = second + ahead + LANES * i;
     _tile_loadd(6, pairs + i / 2 * LANES, 64);
     _tile_loadd(4, first + i, bytes);
+    fetch(next);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(5, second + i, bytes);
+    fetch(next + 32 * LANES);
     _tile_dpbf16ps(1, 5, 6);
     if (i + 32 == inputs) break;
     _tile_loadd(7, pairs + (i / 2 + 16) * LANES, 64);
     _tile_loadd(4, first + i + 32, bytes);
+    fetch(other);
     _tile_dpbf16ps(2, 4, 7);
     _tile_loadd(5, second + i + 32, bytes);
+    fetch(other + 32 * LANES);
     _tile_dpbf16ps(3, 5, 7);
   }
   _tile_stored(0, part[0], 64);
