@@ -22,8 +22,9 @@ from medusa_core.target.lean import LeanForward
 from medusa_core.target.lean_model import LeanModel
 from medusa_core.target.lean_weights import LeanWeights, NotLeanError, read_weights
 from medusa_core.target.model import Target
+from medusa_core.target.native.computation import NotNativeError
 from medusa_core.target.native.library import Library
-from medusa_core.target.native_forward import NativeForward, NotNativeError
+from medusa_core.target.native_forward import NativeForward
 from medusa_core.target.products import Operators, invariant_rows
 from medusa_core.target.static_forward import StaticForward
 from medusa_core.target.threads import cpu_threads

@@ -52,9 +52,14 @@ class Norm:
         """Read transformers' module. Raises NotLeanError for a norm of another kind."""
         if not type(module).__name__.endswith("RMSNorm") or len(list(module.parameters())) != 1:
             raise NotLeanError(f"its norm is {type(module).__name__}")
-        size = module.weight.shape[0]
-        floor = torch.tensor(math.sqrt(size * module.variance_epsilon), device=module.weight.device)
-        return cls(module.weight.detach().float() * math.sqrt(size), floor)
+        return cls.with_epsilon(module.weight.detach(), module.variance_epsilon)
+
+    @classmethod
+    def with_epsilon(cls, weight: torch.Tensor, epsilon: float) -> Norm:
+        """From w [n] and ε."""
+        size = len(weight)
+        floor = torch.tensor(math.sqrt(size * epsilon), device=weight.device)
+        return cls(weight.float() * math.sqrt(size), floor)
 
     def __call__(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """``x`` in float32, the result in ``dtype``."""

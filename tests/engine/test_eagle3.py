@@ -13,6 +13,7 @@ from eagle3_slow import SlowDraft
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import make_drafter
+from medusa_core.drafters.eagle3.network import TorchNetwork
 from medusa_core.drafters.eagle3.packed import packed_by
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
@@ -161,7 +162,7 @@ def test_packed_weights_say_the_same(model):
     with torch.inference_mode():
         torch.testing.assert_close(packed.fc(features), draft.model.fc(features))
         torch.testing.assert_close(packed.logits(outputs), draft.model.logits(outputs))
-    draft.__dict__["running"] = packed
+    draft.__dict__["network"] = TorchNetwork(packed, draft.embedding)
     steps = tiny.run(engine, **SMALL, max_new_tokens=12)
     assert len(tiny.emitted(steps)) == 12
     assert any(len(step.verdict.path) > 1 for step in steps)

@@ -106,21 +106,22 @@ def test_the_draft_layer_gives_the_recorded_numbers(engine_of):
         drafter._append([0, *text[:-1]], unit["features"])
         close(drafter._fused[:10], unit["fc_out"])
         visible = torch.ones(10, 10, dtype=torch.bool).tril()
-        hidden = drafter._forward(unit["tokens"], drafter._fused[:10], visible, 0)
+        hidden, logits = drafter._forward(unit["tokens"], drafter._fused[:10], visible, 0)
         close(hidden, unit["hidden"])
+        close(logits, unit["logits"][-1:])
         close(draft.model.norm(hidden), unit["normed"])
         close(draft.model.logits(hidden), unit["logits"])
-        see = torch.cat([torch.ones(4, 10, dtype=torch.bool), torch.eye(4, dtype=torch.bool)], dim=1)
+        see = torch.eye(4, dtype=torch.bool)
         level = hidden[-1:].expand(4, -1)
-        level1 = drafter._forward(unit["level1_tokens"], level, see, 10, together=True)
+        level1, logits = drafter._forward(unit["level1_tokens"], level, see, 10, together=True)
         close(level1, unit["level1_hidden"])
-        close(draft.model.logits(level1), unit["level1_logits"])
-        see = torch.cat([torch.ones(4, 10, dtype=torch.bool), unit["level2_mask"][:, -8:].bool()], dim=1)
-        level2 = drafter._forward(
+        close(logits, unit["level1_logits"])
+        see = unit["level2_mask"][:, -8:].bool()
+        level2, logits = drafter._forward(
             unit["level2_tokens"], level1[unit["level2_parents"]], see, 11, together=True
         )
         close(level2, unit["level2_hidden"])
-        close(draft.model.logits(level2), unit["level2_logits"])
+        close(logits, unit["level2_logits"])
 
 
 def test_the_target_s_features_and_logits_are_the_recorded_ones(engine_of):

@@ -13,20 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
+from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
+from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.errors import MedusaError
 from medusa_core.loading import native_library as loading
-from medusa_core.target import native_forward
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.forward import Part, Rows
 from medusa_core.target.lean import LeanForward
 from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
+from medusa_core.target.native import computation
 from medusa_core.target.native import library as native
+from medusa_core.target.native.computation import NotNativeError
 from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
-from medusa_core.target.native_forward import NativeForward, NotNativeError
+from medusa_core.target.native_forward import NativeForward
 from medusa_core.trees.token_tree import TokenTree
 
 VOCABULARY, CONTEXT = 96, 2048
@@ -65,7 +69,7 @@ def either(library, request):
     """The library with AMX, where there is that, and without."""
     if request.param == "tiles" and not library.tiles:
         pytest.skip("this processor has no AMX")
-    return replace(library, tiles=request.param == "tiles")
+    return native.Library(library.functions, tiles=request.param == "tiles")
 
 
 @pytest.fixture
@@ -194,7 +198,7 @@ def test_rows_that_attend_in_turns_get_the_same(fast, monkeypatch, two_threads):
     cache = read(fast, text(250))[0]
     whole, _ = fast(tree, cache)
     for room in (1, 20_000, 100_000):  # bytes of scores: a row at a time, and a few
-        monkeypatch.setattr(native_forward, "WEIGHTS_BYTES", room)
+        monkeypatch.setattr(computation, "WEIGHTS_BYTES", room)
         assert torch.equal(fast(tree, cache)[0], whole)
 
 
@@ -276,6 +280,45 @@ def test_heads_say_what_the_module_says(blocks, either):
     assert not NativeHeads.takes(heads.float())
 
 
+@torch.inference_mode()
+def test_an_eagle3_layer_says_what_its_modules_say(either):
+    shape = DraftShape(
+        hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
+        draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = DraftModel(shape)
+    for parameter in model.parameters():
+        parameter.data = (torch.randn_like(parameter) / parameter.shape[-1] ** 0.5).bfloat16()
+    embedding, rotary = torch.randn(VOCABULARY, 64).bfloat16(), RotaryTable(shape, torch.device("cpu"))
+    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, either)
+    features = torch.randn(60, 192).bfloat16()
+    found = []
+    for network in networks:
+        cache = network.new_cache()
+        cache.reserve(80)
+        fused = network.fuse(features)
+        seen = torch.ones(60, 60, dtype=torch.bool).tril()
+        read = network(torch.tensor(text(60)), fused, rotary.at(0, 60), cache, seen, 1)
+        cache.commit(range(60))
+        # Two levels of three nodes at one position each; those of the second see one of the first.
+        first = network(
+            torch.tensor([1, 2, 3]),
+            read[0][-1:].expand(3, -1),
+            rotary.at(60, 1),
+            cache,
+            torch.eye(3).bool(),
+            3,
+        )
+        cache.commit(range(3))
+        seen = torch.cat([torch.eye(3)[[0, 0, 2]], torch.eye(3)], dim=1).bool()
+        second = network(torch.tensor([4, 5, 6]), first[0][[0, 0, 2]], rotary.at(61, 1), cache, seen, 3)
+        found.append([fused, *read, *first, *second])
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.shape == theirs.shape
+        assert off(theirs, mine) < 0.03
+
+
 def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
     first = library_for_this_machine(tmp_path)
     (path,) = tmp_path.iterdir()
@@ -285,6 +328,19 @@ def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, t
     path.chmod(0o777)  # anybody could have written it
     with pytest.raises(pytest.fail.Exception, match="it is there"):
         library_for_this_machine(tmp_path)
+
+
+def test_late_threads_leave_calls_to_one_for_a_while(library):
+    own = native.Library(library.functions, tiles=False)
+    torch.set_num_threads(3)
+    assert [own.threads for _ in range(30)] == [3] * 30
+    own.was_late()  # once is chance
+    assert [own.threads for _ in range(5)] == [3] * 5
+    own.was_late()
+    assert [own.threads for _ in range(native._CALLS_ALONE + 2)] == [1] * native._CALLS_ALONE + [3, 3]
+    own.was_late()
+    assert own.threads == 3
+    torch.set_num_threads(1)
 
 
 def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog):

@@ -18,9 +18,12 @@ from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
 from medusa_core.drafters.eagle3.packed import packed_model
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers
 from medusa_core.errors import MedusaError
+from medusa_core.target.native.computation import NotNativeError
+from medusa_core.target.native.library import Library
 
 if TYPE_CHECKING:
     from medusa_core.target.model import Target
@@ -40,15 +43,21 @@ class Eagle3Draft:
     layers: tuple[int, ...]
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
+    library: Library | None = None  # that computes it in C
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rotary", RotaryTable(self.model.shape, self.embedding.device))
 
     @cached_property
-    def running(self) -> DraftModel:
-        """The draft model as drafters run it, packed at the first run where that is faster."""
-        return packed_model(self.model)
+    def network(self) -> Network:
+        """The draft model as drafters run it, laid out for the CPU at the first run where that is faster."""
+        if self.library is not None:
+            try:
+                return NativeNetwork(self.model, self.embedding, self.library)
+            except NotNativeError:
+                pass  # torch computes more kinds of model
+        return TorchNetwork(packed_model(self.model), self.embedding)
 
     @property
     def label(self) -> str:
@@ -87,7 +96,7 @@ def build(
     }
     model.load_state_dict(placed, assign=True)
     layers = shape.layers or feature_layers(target.config.num_hidden_layers)
-    return Eagle3Draft(model.requires_grad_(False).eval(), embedding, layers, notes)
+    return Eagle3Draft(model.requires_grad_(False).eval(), embedding, layers, notes, library=target.library)
 
 
 def target_embedding(target: Target) -> torch.Tensor:

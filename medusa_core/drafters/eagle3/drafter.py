@@ -17,7 +17,6 @@ from medusa_core.drafters.eagle3 import NAME, Settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
 from medusa_core.drafters.eagle3.grow import grow
 from medusa_core.target.features import Features
-from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
@@ -33,7 +32,7 @@ class Eagle3Drafter:
         """``device`` is where token ids go."""
         self.largest_tree = settings.draft_nodes + 1
         self.features = Features(draft.layers, all_rows=True)
-        self._model = draft.running
+        self._model, self._network = draft.model, draft.network
         self._rotary = draft.rotary
         self._embedding = draft.embedding
         self._device = device
@@ -41,8 +40,7 @@ class Eagle3Drafter:
         self._tokens: list[int] = []
         # Kept for all rows: where a text goes on differently, the last row is paired with another token.
         self._fused = draft.embedding.new_empty(0, draft.model.shape.hidden)  # [S, d]
-        self._cache = TreeCache(1, 0)
-        self._visible: torch.Tensor | None = None  # of the rows being read, bool [T, L + T]
+        self._cache = self._network.new_cache()
 
     @classmethod
     def build(cls, target: Target, draft: Eagle3Draft, settings: Settings) -> Eagle3Drafter:
@@ -61,8 +59,8 @@ class Eagle3Drafter:
 
     def cache_bytes_for(self, rows: int) -> int:
         """The same after a text of so many rows."""
-        shape, each = self._model.shape, self._embedding.itemsize
-        return (shape.cache_row * (rows + self._tree_rows) - shape.hidden * self._tree_rows) * each
+        features = self._model.shape.hidden * self._embedding.itemsize
+        return self._network.cache_row * (rows + self._tree_rows) + features * rows
 
     def reserve(self, rows: int) -> None:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
@@ -84,24 +82,23 @@ class Eagle3Drafter:
         levels = min(depth, self._settings.draft_depth)
         if levels < 1:
             return self._token_tree(root, [], [], [], torch.empty(0, device=self._embedding.device))
-        output = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
+        outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
         length = self._cache.length
-        outputs = output[-1:]  # of the level that goes on
+        outputs = outputs[-1:]  # of the level that goes on
 
         def expand(tokens: torch.Tensor, rows: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
             nonlocal outputs
             # All nodes of the first level go on from the root's row.
             features = outputs[rows] if len(outputs) > 1 else outputs.expand(len(rows), -1)
             level = self._cache.length - length
-            visible = F.pad(seen, (length, 0), value=True)
             position = length + level // len(rows)
-            outputs = self._forward(
-                self._model.target_tokens(tokens), features, visible, position, together=True
+            outputs, logits = self._forward(
+                self._model.target_tokens(tokens), features, seen, position, together=True
             )
-            return self._log_probabilities(outputs)
+            return _log_probabilities(logits)
 
         found = grow(
-            self._log_probabilities(outputs)[0],
+            _log_probabilities(logits)[0],
             expand,
             self._settings.draft_top_k,
             levels,
@@ -124,7 +121,7 @@ class Eagle3Drafter:
         start, end = len(self._tokens), len(self._tokens) + len(tokens)
         if end > len(self._fused):
             self._keep_features(max(2 * len(self._fused), end, _LEAST_SLOTS))
-        self._fused[start:end] = self._model.fc(features.to(self._fused))
+        self._fused[start:end] = self._network.fuse(features.to(self._fused))
         self._tokens += tokens
 
     def _keep_features(self, rows: int) -> None:
@@ -134,44 +131,36 @@ class Eagle3Drafter:
             grown[:known] = self._fused[:known]
             self._fused = grown
 
-    def _read_rows(self, following: Sequence[int]) -> torch.Tensor:
-        """Commit the rows whose next tokens are ``following`` [T]; the output [.., d] of the last of them."""
-        output = self._fused[:0]
+    def _read_rows(self, following: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Commit the rows whose next tokens are ``following`` [T]: outputs [.., d] and the last logits."""
+        outputs = logits = self._fused[:0]
         for start in range(0, len(following), PREFILL_CHUNK):
             tokens = torch.tensor(following[start : start + PREFILL_CHUNK], device=self._embedding.device)
             count, length = len(tokens), self._cache.length
-            visible = torch.ones(count, length + count, dtype=torch.bool, device=tokens.device).tril(length)
-            output = self._forward(tokens, self._fused[length : length + count], visible, length)
-        return output
+            seen = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+            outputs, logits = self._forward(tokens, self._fused[length : length + count], seen, length)
+        return outputs, logits
 
     def _forward(
         self,
         tokens: torch.Tensor,
         features: torch.Tensor,
-        visible: torch.Tensor,
+        seen: torch.Tensor,
         position: int,
         *,
         together: bool = False,
-    ) -> torch.Tensor:
-        """Run and commit rows [T] from ``position`` on, or all at it: features [T, d] to output [T, d]."""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run and commit rows [T] from ``position`` on, or all at it: outputs [T, d] and logits.
+
+        Those of the last row, and with ``together`` of all rows.
+        """
         count = len(tokens)
         if self._cache.length + count > self._cache.slots:
             self._cache.reserve(max(2 * self._cache.slots, self._cache.length + count, _LEAST_SLOTS))
-
-        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            keys, values = self._cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], 0)
-            mixed = F.scaled_dot_product_attention(
-                query.transpose(0, 1)[None], keys, values, visible, enable_gqa=True
-            )
-            return mixed[0].transpose(0, 1).flatten(1)
-
         by = self._rotary.at(position, 1 if together else count)
-        output = self._model.midlayer(F.embedding(tokens, self._embedding), features, by, attend)
+        found = self._network(tokens, features, by, self._cache, seen, count if together else 1)
         self._cache.commit(range(count))
-        return output
-
-    def _log_probabilities(self, output: torch.Tensor) -> torch.Tensor:
-        return self._model.logits(output).float().log_softmax(dim=-1)
+        return found
 
     def _token_tree(
         self, root: int, tokens: list[int], parents: list[int], ranks: list[int], logp: torch.Tensor
@@ -187,6 +176,10 @@ class Eagle3Drafter:
             mask=ancestor_mask(parents).to(self._device),
             draft_logp=F.pad(logp, (1, 0)),
         )
+
+
+def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    return logits.float().log_softmax(dim=-1)
 
 
 def _origin(parent: int, level: int, rank: int) -> Origin:

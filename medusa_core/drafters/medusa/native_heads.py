@@ -64,7 +64,7 @@ class NativeHeads:
         logp = torch.empty(first, rows, count)
         functions = self._library.functions
         work = torch.empty(functions.heads_bytes(self._heads, rows), dtype=torch.uint8)
-        functions.run_heads(
+        late = functions.run_heads(
             self._heads,
             first,
             given.data_ptr(),
@@ -73,6 +73,8 @@ class NativeHeads:
             tokens.data_ptr(),
             logp.data_ptr(),
             work.data_ptr(),
-            torch.get_num_threads(),
+            self._library.threads,
         )
+        if late:
+            self._library.was_late()
         return Guesses(tokens, logp)

@@ -22,12 +22,12 @@ static vec normed(const float *x, const float *weight, num i, vec by) {
   return _mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(x + i * LANES), by), _mm512_set1_ps(weight[i]));
 }
 
-/* RMS norm of the rows of each block, as pairs. */
-void norm(const float *x, const float *weight, num size, float floor, uint32_t *pairs, num blocks,
+/* RMS norm of the rows of each block, as pairs that lie ``stride`` features apart. */
+void norm(const float *x, const float *weight, num size, float floor, uint32_t *pairs, num stride, num blocks,
           Worker worker) {
   for (num block = worker.thread; block < blocks; block += worker.threads) {
     const float *rows = x + block * size * LANES;
-    uint32_t *to = pairs + block * size / 2 * LANES;
+    uint32_t *to = pairs + block * stride / 2 * LANES;
     vec by = inverse_length(rows, size, floor);
     for (num i = 0; i < size; i += 2)
       _mm512_store_si512(to + i / 2 * LANES,
@@ -151,13 +151,13 @@ static void score(const Model *model, Work work, View view, num layer, num group
 
 /* e^(score − largest) of one query, 0 for what it does not see. */
 static void weigh(const Model *model, View view, num group, num query) {
-  num row = view.begin + query / (model->query_heads / model->key_heads), rows = view.part->rows;
+  num row = view.begin + query / (model->query_heads / model->key_heads), columns = view.part->columns;
   float *scores = view.scores + (group * view.queries + query) * view.stride,
-        *own = scores + view.part->length;
-  const uint8_t *seen = view.part->seen + row * rows;
+        *own = scores + view.keys - columns;
+  const uint8_t *seen = view.part->seen + row * columns;
   vec hide = _mm512_set1_ps(-INFINITY), largest = hide;
-  for (num other = 0; other < rows; other += LANES) {
-    __mmask16 real = mask_of(rows - other);
+  for (num other = 0; other < columns; other += LANES) {
+    __mmask16 real = mask_of(columns - other);
     __mmask16 hidden =
         _mm_mask_cmpeq_epi8_mask(real, _mm_maskz_loadu_epi8(real, seen + other), _mm_setzero_si128());
     _mm512_mask_storeu_ps(own + other, hidden, hide);
@@ -278,7 +278,7 @@ void attend(const Model *model, const Batch *batch, num layer, Work work, Worker
         if (stages == 1) attend_by_queries(model, work, view, layer, some, &task, worker);
         else attend_in_stages(model, work, view, layer, stage, &task, worker);
       }
-#pragma omp barrier
+      meet(worker);
     }
   divide(model, batch, work, worker);
 }

@@ -1,7 +1,6 @@
 /* The forward itself: threads meet after each part of a layer. */
 
 #include "model.h"
-#include <omp.h>
 
 /* [B][size] as rows of bfloat16. */
 static void write_rows(const float *from, num stride, num size, bf16 *to, num rows, Worker worker) {
@@ -12,15 +11,22 @@ static void write_rows(const float *from, num stride, num size, bf16 *to, num ro
     }
 }
 
-/* The embeddings of the rows, and cos and sin of their positions: 0, 1 and 0 in lanes without a row. */
+/* Inputs of the product for queries, keys and values. */
+static num inputs_of(const Model *model) { return model->hidden * (model->layer->of_embedding ? 2 : 1); }
+
+/* The embeddings of the rows, or what else x begins with, and cos and sin of their positions: 0, 1 and 0 in
+   lanes without a row. */
 static void embed(const Model *model, const Batch *batch, Work work, Worker worker) {
   num d = model->hidden, width = model->rotated, first, end;
   for (num row = 0; row < blocks_of(batch->rows) * LANES; row++) {
     num block = row / LANES, lane = row % LANES, real = row < batch->rows;
     const bf16 *from = model->embedding + (real ? batch->tokens[row] * d : 0);
-    float *x = work.x + block * d * LANES + lane;
+    const bf16 *given = batch->features ? batch->features + (real ? row * d : 0) : from;
+    float *x = work.x + block * d * LANES + lane, *embedded = work.embedded + block * d * LANES + lane;
     share(d / LANES, worker, &first, &end); /* features, so that threads write no line of memory together */
-    for (num i = first * LANES; i < end * LANES; i++) x[i * LANES] = real ? widened(from[i]) : 0.0f;
+    for (num i = first * LANES; i < end * LANES; i++) x[i * LANES] = real ? widened(given[i]) : 0.0f;
+    for (num i = first * LANES; model->layer->of_embedding && i < end * LANES; i++)
+      embedded[i * LANES] = real ? widened(from[i]) : 0.0f;
     float *cos = work.cos + block * width * LANES + lane, *sin = work.sin + block * width * LANES + lane;
     share(width, worker, &first, &end);
     for (num i = first; i < end; i++) {
@@ -38,13 +44,14 @@ static num work_of(const Model *model, num rows, uint8_t *memory, Work *work) {
                  blocks * model->rotated,
                  blocks * H * D,
                  blocks * H * (D + ONES),
-                 blocks * most(model->hidden, H * D) / 2,
+                 model->layer->of_embedding ? blocks * model->hidden : 0,
+                 blocks * most(inputs_of(model), H * D) / 2,
                  blocks * model->inner / 2};
-  void **parts[] = {(void **)&work->x,     (void **)&work->qkv,     (void **)&work->cos,
-                    (void **)&work->sin,   (void **)&work->queries, (void **)&work->sums,
-                    (void **)&work->pairs, (void **)&work->inner};
+  void **parts[] = {(void **)&work->x,        (void **)&work->qkv,     (void **)&work->cos,
+                    (void **)&work->sin,      (void **)&work->queries, (void **)&work->sums,
+                    (void **)&work->embedded, (void **)&work->pairs,   (void **)&work->inner};
   num used = 0;
-  for (int i = 0; i < 8; used += sizes[i], i++) *parts[i] = memory + used;
+  for (int i = 0; i < 9; used += sizes[i], i++) *parts[i] = memory + used;
   return used;
 }
 
@@ -55,33 +62,36 @@ num work_bytes(const Model *model, num rows) {
 
 static void run_layers(const Model *model, const Batch *batch, Work work, Worker worker) {
   num d = model->hidden, D = model->head_size, H = model->query_heads, G = model->key_heads;
-  num blocks = blocks_of(batch->rows), heads = H + 2 * G;
+  num blocks = blocks_of(batch->rows), heads = H + 2 * G, inputs = inputs_of(model);
   embed(model, batch, work, worker);
   if (worker.thread == 0)
-    memset(work.pairs, 0, sizeof(float) * (size_t)(blocks * LANES * most(d, H * D) / 2));
-#pragma omp barrier
+    memset(work.pairs, 0, sizeof(float) * (size_t)(blocks * LANES * most(inputs, H * D) / 2));
+  meet(worker);
   for (num number = 0; number < model->layers; number++) {
     const Layer *layer = model->layer + number;
     if (batch->states && batch->states[number])
       write_rows(work.x, d, d, batch->states[number], batch->rows, worker);
-    norm(work.x, layer->before_attention, d, model->floor, work.pairs, blocks, worker);
-#pragma omp barrier
-    product(layer->qkv, d, heads * D, work.pairs, work.qkv, blocks, 0, worker);
-#pragma omp barrier
+    if (layer->of_embedding)
+      norm(work.embedded, layer->of_embedding, d, model->floor, work.pairs, inputs, blocks, worker);
+    norm(work.x, layer->before_attention, d, model->floor, work.pairs + (inputs - d) / 2 * LANES, inputs,
+         blocks, worker);
+    meet(worker);
+    product(layer->qkv, inputs, heads * D, work.pairs, work.qkv, blocks, 0, worker);
+    meet(worker);
     turn_and_keep(model, batch, number, work, worker);
-#pragma omp barrier
+    meet(worker);
     if (batch->queries && batch->queries[number])
       write_rows(work.qkv, heads * D, H * D, batch->queries[number], batch->rows, worker);
     attend(model, batch, number, work, worker);
-#pragma omp barrier
+    meet(worker);
     product(layer->out, H * D, d, work.pairs, work.x, blocks, 1, worker);
-#pragma omp barrier
-    norm(work.x, layer->before_mlp, d, model->floor, work.pairs, blocks, worker);
-#pragma omp barrier
+    meet(worker);
+    norm(work.x, layer->before_mlp, d, model->floor, work.pairs, d, blocks, worker);
+    meet(worker);
     gated(layer->gate_up, d, model->inner, work.pairs, work.inner, blocks, worker);
-#pragma omp barrier
+    meet(worker);
     product(layer->down, model->inner, d, work.inner, work.x, blocks, 1, worker);
-#pragma omp barrier
+    meet(worker);
   }
 }
 
@@ -89,30 +99,32 @@ static void run_end(const Model *model, const Batch *batch, Work work, Worker wo
   num d = model->hidden;
   if (batch->states && batch->states[model->layers])
     write_rows(work.x, d, d, batch->states[model->layers], batch->rows, worker);
-  norm(work.x, model->last_norm, d, model->floor, work.pairs, blocks_of(batch->rows), worker);
-#pragma omp barrier
-  for (num row = worker.thread; row < batch->rows; row += worker.threads) {
+  norm(work.x, model->last_norm, d, model->floor, work.pairs, d, blocks_of(batch->rows), worker);
+  meet(worker);
+  for (num row = worker.thread; batch->hidden && row < batch->rows; row += worker.threads) {
     const uint32_t *from = work.pairs + row / LANES * d / 2 * LANES + row % LANES;
     for (num i = 0; i < d / 2; i++) memcpy(batch->hidden + row * d + 2 * i, from + i * LANES, sizeof *from);
   }
-  product_by_row(model->head, d, model->vocabulary, work.pairs, batch->logits, batch->rows, batch->place,
+  product_by_row(model->head, d, model->outputs, work.pairs, batch->logits, batch->rows, batch->place,
                  worker);
 }
 
-/* 0, or 1 where a token is none of the vocabulary. */
+/* 0, 1 where a thread was late, or −1 where a token is none of the vocabulary. */
 num forward(const Model *model, const Batch *batch) {
   Work work;
   for (num row = 0; row < batch->rows; row++)
-    if (batch->tokens[row] < 0 || batch->tokens[row] >= model->vocabulary) return 1;
+    if (batch->tokens[row] < 0 || batch->tokens[row] >= model->vocabulary) return -1;
   work_of(model, batch->rows, batch->work, &work);
+  Meeting meeting = {0, 0, 0};
 #pragma omp parallel num_threads((int)batch->threads)
   {
-    Worker worker = {omp_get_thread_num(), omp_get_num_threads(), model->tiles != 0};
+    Worker worker = {omp_get_thread_num(), omp_get_num_threads(), model->tiles != 0, &meeting};
     uint8_t before[64];
     begin_tiles(worker, before);
     run_layers(model, batch, work, worker);
     run_end(model, batch, work, worker);
     end_tiles(worker, before);
+    meet(worker);
   }
-  return 0;
+  return meeting.late;
 }

@@ -5,7 +5,6 @@
    K heads, L blocks, d hidden size, V vocabulary, B texts; structures.py has the same structures. */
 
 #include "model.h"
-#include <omp.h>
 
 #define AHEAD 4     /* rows of an LM head that are asked for before they are read */
 #define LEVELS 8191 /* of a hidden state: sums of 16,000 products with 8 bits fit into 32 */
@@ -101,9 +100,10 @@ num heads_bytes(const Heads *heads, num rows) {
          heads->heads * rows * (heads->hidden * (num)sizeof(int16_t) + heads->vocabulary * each);
 }
 
-/* The ``count`` best guesses of each of the first ``asked`` heads for up to LANES texts, [asked][rows][count]. */
-void run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num count, num *tokens,
-               float *logp, float *work, num threads) {
+/* The ``count`` best guesses of each of the first ``asked`` heads for up to LANES texts, [asked][rows][count].
+   Returns 1 where a thread was late, else 0. */
+num run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num count, num *tokens,
+              float *logp, float *work, num threads) {
   num d = heads->hidden, features = heads->heads * d;
   float *x = work, *result = x + features * LANES, *unit = result + features * LANES;
   uint32_t *pairs = (uint32_t *)(unit + heads->heads * LANES);
@@ -111,29 +111,31 @@ void run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num 
   int16_t *numbers = (int16_t *)(logits + heads->heads * rows * heads->vocabulary);
   Heads own = *heads;
   own.heads = asked;
+  Meeting meeting = {0, 0, 0};
 #pragma omp parallel num_threads((int)threads)
   {
-    Worker worker = {omp_get_thread_num(), omp_get_num_threads(), heads->tiles != 0};
+    Worker worker = {omp_get_thread_num(), omp_get_num_threads(), heads->tiles != 0, &meeting};
     uint8_t before[64];
     begin_tiles(worker, before);
     step(&own, hidden, rows, x, 0, pairs, worker);
-#pragma omp barrier
+    meet(worker);
     for (num block = 0; block < heads->blocks; block++) {
       for (num head = 0; head < asked; head++) {
         num at = head * heads->blocks + block;
         Linear linear = {heads->weight + at * d * d, heads->bias + at * d};
         product(linear, d, d, pairs + head * d / 2 * LANES, result + head * d * LANES, 1, 0, worker);
       }
-#pragma omp barrier
+      meet(worker);
       step(&own, 0, rows, x, result, pairs, worker);
-#pragma omp barrier
+      meet(worker);
     }
     end_tiles(worker, before);
     rounded(d, asked, rows, x, numbers, unit, worker);
-#pragma omp barrier
+    meet(worker);
     last(heads, asked, rows, numbers, unit, logits, worker);
-#pragma omp barrier
+    meet(worker);
     for (num at = worker.thread; at < asked * rows; at += worker.threads)
       best(logits + at * heads->vocabulary, heads->vocabulary, count, tokens + at * count, logp + at * count);
   }
+  return meeting.late;
 }

@@ -17,8 +17,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from medusa_core.target.native.structures import Batch, Heads, Model
 
@@ -27,33 +28,56 @@ _COMPILERS = "cc", "gcc", "clang"
 _FLAGS = "-O3", "-march=native", "-std=gnu11", "-fopenmp", "-shared", "-fPIC"
 _NEEDED = "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx512_vnni"
 _SECONDS = 60  # that compiling may take
+_CALLS_ALONE = 200
+_CALLS_IN_A_ROW = 20
 
 
 class NoLibraryError(Exception):
     """Why there is none on this machine."""
 
 
-@dataclass(frozen=True)
 class Library:
-    """The compiled functions."""
+    """The compiled functions, and on how many threads they run."""
 
-    functions: ctypes.CDLL
-    tiles: bool  # whether products run on AMX
+    def __init__(self, functions: ctypes.CDLL, *, tiles: bool) -> None:
+        """``tiles``: whether products run on AMX."""
+        self.functions = functions
+        self.tiles = tiles
+        self._alone = 0  # calls that are left to one thread
+        self._since = 0  # calls since one in which a thread was late
+
+    @property
+    def threads(self) -> int:
+        """For the next call: those of torch, or one for a while after some were late.
+
+        Threads meet many times in a call. Where other programs need the processors too, each meeting can wait
+        for the system to give one back, and a thread alone is many times as fast.
+        """
+        self._since += 1
+        if self._alone:
+            self._alone -= 1
+            return 1
+        return torch.get_num_threads()
+
+    def was_late(self) -> None:
+        """A thread kept the others waiting in a call. Once may be chance, twice in a row is not."""
+        if self._since <= _CALLS_IN_A_ROW:
+            self._alone = _CALLS_ALONE
+        self._since = 0
 
     @classmethod
     def load(cls, path: Path) -> Library:
         """Raises OSError for a file that is no library for this machine."""
         functions = ctypes.CDLL(str(path))
         number, address = ctypes.c_int64, ctypes.c_void_p
-        for name in ("tiles_allowed", "work_bytes", "forward", "heads_bytes"):
+        for name in ("tiles_allowed", "work_bytes", "forward", "heads_bytes", "run_heads"):
             getattr(functions, name).restype = number
         functions.work_bytes.argtypes = [ctypes.POINTER(Model), number]
         functions.forward.argtypes = [ctypes.POINTER(Model), ctypes.POINTER(Batch)]
         functions.heads_bytes.argtypes = [ctypes.POINTER(Heads), number]
-        functions.run_heads.restype = None
         functions.run_heads.argtypes = [ctypes.POINTER(Heads), number, address, number, number]
         functions.run_heads.argtypes += [address, address, address, number]
-        return cls(functions, bool(functions.tiles_allowed()))
+        return cls(functions, tiles=bool(functions.tiles_allowed()))
 
 
 def library_for_this_machine(folder: Path) -> Library:

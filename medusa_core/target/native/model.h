@@ -24,12 +24,14 @@ typedef struct {
 
 typedef struct {
   const float *before_attention, *query_norm, *key_norm, *before_mlp; /* those of heads may be absent */
+  const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   Linear qkv, out, gate_up, down;
   num rotates;
 } Layer;
 
 typedef struct {
-  num hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary, tiles;
+  num hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary, outputs,
+      tiles;                      /* outputs of the LM head */
   float scale, floor, head_floor; /* of norms: n · epsilon, as their weights have √n in them */
   const Layer *layer;
   const bf16 *embedding;
@@ -38,9 +40,9 @@ typedef struct {
 } Model;
 
 typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
-  num rows, length, slots;
+  num rows, length, slots, columns;
   float *keys, *values; /* [layers][G][D][slots], [layers][G][slots][D + ONES] */
-  const uint8_t *seen;  /* [rows][rows] */
+  const uint8_t *seen;  /* [rows][columns], of the last keys; all rows see the keys before them */
 } Part;
 
 typedef struct {
@@ -48,16 +50,18 @@ typedef struct {
   const num *tokens, *place; /* [N]: ids; the row of the logits, or −1 */
   const float *cos, *sin;    /* [N][rotated] */
   const Part *part;
+  const bf16 *features;     /* [N][d] that x begins with, or absent: embeddings */
   uint8_t *work;            /* of work_bytes() */
   float *scores;            /* of rows_at_once rows of each part: [G][rows · H / G][keys, in whole vectors] */
-  bf16 *logits, *hidden;    /* [rows kept][V], [N][d] */
+  bf16 *logits, *hidden;    /* [rows kept][outputs], [N][d] after the last norm or absent */
   bf16 **states, **queries; /* by layer, or absent: [N][d] before it, [N][H · D] in it */
 } Batch;
 
 typedef struct {
   float *x, *qkv, *cos, *sin; /* [B][d], [B][(H + 2 G) D], [B][rotated] */
   float *queries, *sums;      /* [N][H][D], scaled; [N][H][D + ONES], the last with the denominators */
-  uint32_t *pairs, *inner;    /* [B][max(d, H D) / 2], [B][m / 2] */
+  float *embedded;            /* [B][d], where a layer reads it */
+  uint32_t *pairs, *inner;    /* [B][max(inputs of qkv, H D) / 2], [B][m / 2] */
 } Work;
 
 /* products.c: as the block of rows is multiplied, by all threads together, without a barrier at the end */
@@ -72,7 +76,7 @@ void product_by_row(Linear linear, num inputs, num outputs, const uint32_t *pair
                     const num *place, Worker worker);
 
 /* attention.c: norms, rotations and attention of the rows of a batch */
-void norm(const float *x, const float *weight, num size, float floor, uint32_t *pairs, num blocks,
+void norm(const float *x, const float *weight, num size, float floor, uint32_t *pairs, num stride, num blocks,
           Worker worker);
 void turn_and_keep(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
 void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);

@@ -27,7 +27,7 @@ class Layer(ctypes.Structure):
     """One decoder layer."""
 
     _fields_: ClassVar[_Fields] = [
-        *_addresses("before_attention", "query_norm", "key_norm", "before_mlp"),
+        *_addresses("before_attention", "query_norm", "key_norm", "before_mlp", "of_embedding"),
         *[(name, Linear) for name in ("qkv", "out", "gate_up", "down")],
         *_numbers("rotates"),
     ]
@@ -38,7 +38,7 @@ class Model(ctypes.Structure):
 
     _fields_: ClassVar[_Fields] = [
         *_numbers("hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
-        *_numbers("layers", "vocabulary", "tiles"),
+        *_numbers("layers", "vocabulary", "outputs", "tiles"),
         *[(name, _FLOAT) for name in ("scale", "floor", "head_floor")],
         ("layer", ctypes.POINTER(Layer)),
         *_addresses("embedding", "last_norm"),
@@ -50,7 +50,7 @@ class Part(ctypes.Structure):
     """One sequence of a forward."""
 
     _fields_: ClassVar[_Fields] = [
-        *_numbers("rows", "length", "slots"),
+        *_numbers("rows", "length", "slots", "columns"),
         *_addresses("keys", "values", "seen"),
     ]
 
@@ -62,7 +62,7 @@ class Batch(ctypes.Structure):
         *_numbers("rows", "parts", "threads", "rows_at_once"),
         *_addresses("tokens", "place", "cos", "sin"),
         ("part", ctypes.POINTER(Part)),
-        *_addresses("work", "scores", "logits", "hidden"),
+        *_addresses("features", "work", "scores", "logits", "hidden"),
         *[(name, ctypes.POINTER(_ADDRESS)) for name in ("states", "queries")],
     ]
 

@@ -5,18 +5,51 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
 #define LANES 16
+#define LATE 1e-3 /* seconds */
 
 typedef uint16_t bf16;
 typedef int64_t num;
 typedef __m512 vec;
 
 typedef struct {
+  int arrived, round;
+  int late; /* whether a thread kept the others waiting, as where other programs use the processors */
+} Meeting;
+
+typedef struct {
   int thread, threads, tiles;
+  Meeting *meeting;
 } Worker;
+
+/* All threads of a region wait here for each other. One that waits longer than parts of a step take lets other
+   programs run: theirs may be the processor that the last thread needs, and OpenMP's own barrier would spin
+   until the system takes it away, for milliseconds each time. */
+static inline void meet(Worker worker) {
+  const int patience = 1000; /* pauses: some 50 microseconds */
+  Meeting *meeting = worker.meeting;
+  int round = __atomic_load_n(&meeting->round, __ATOMIC_RELAXED);
+  if (__atomic_add_fetch(&meeting->arrived, 1, __ATOMIC_ACQ_REL) == worker.threads) {
+    meeting->arrived = 0;
+    __atomic_store_n(&meeting->round, round + 1, __ATOMIC_RELEASE);
+    return;
+  }
+  double since = 0.0;
+  for (int waited = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round; waited++) {
+    if (waited < patience) {
+      _mm_pause();
+      continue;
+    }
+    sched_yield();
+    if (waited == patience) since = omp_get_wtime();
+    else if (omp_get_wtime() - since > LATE) meeting->late = 1;
+  }
+}
 
 static inline num most(num a, num b) { return a > b ? a : b; }
 static inline num least(num a, num b) { return a < b ? a : b; }
