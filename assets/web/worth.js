@@ -4,6 +4,7 @@
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
 // guess the bits that its token gets alone}; null for a run from a file.
+const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 
 function worthOf({ steps, output }, beside) {
@@ -22,6 +23,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;
     return estimate + " " + say`In this run a step took ${decimal(stepMs)} ms (median): it shared the processor with the drawing of this page.`;
   }
+  if (mean < NOTHING_KEPT) return say`No guess was kept in this run: one token a step, as without guesses, and what guessing took came on top.`;
   const perStep = say`${decimal(mean)} tokens a step is not yet a speedup: a step with a tree takes longer than a plain one.`;
   if (!beside) return perStep + " " + say`No step of plain decoding was timed with this run, so there is no estimate.`;
   return perStep + " " + say`Steps of this model and method have not been timed on this machine, so there is no estimate: Side by side measures it.`;

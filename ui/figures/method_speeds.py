@@ -24,7 +24,8 @@ ROOM = 1.16  # of an axis over its largest value
 # Places of a name beside its point, in the order in which they are tried, as shares of the axes.
 PLACES = {
     "top center": (0.0, 0.045), "bottom center": (0.0, -0.045), "middle right": (0.11, 0.0),
-    "middle left": (-0.11, 0.0),
+    "middle left": (-0.11, 0.0), "top right": (0.11, 0.035), "bottom right": (0.11, -0.035),
+    "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
 }  # fmt: skip
 LETTER, LINE_HEIGHT = 0.02, 0.04  # of a name, as shares of the axes
 
