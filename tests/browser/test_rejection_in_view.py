@@ -39,7 +39,7 @@ def page(chromium, trace):
 
 
 def test_the_view_tells_what_was_compared_and_whose_guess_it_was(page):
-    page.locator("[data-node='1']").first.click()
+    page.locator(".mdv-node[data-node='1']").click()
     said = page.locator("#host").inner_text()
     assert "p/q" in said
     assert "The drafter draft model’s guess 1" in said
