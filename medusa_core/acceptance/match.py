@@ -33,10 +33,11 @@ class MatchRule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""
+        import torch  # noqa: PLC0415 - reading the settings of rules must not, and a run has
+
         # One transfer to the host for both, which is the step's synchronisation with the device.
-        both = logits.new_empty(2, tree.size, dtype=tree.tokens.dtype)
-        both[0], both[1] = self.choose(logits), tree.tokens
-        choices, tokens = both.tolist()
+        chosen = self.choose(logits)
+        choices, tokens = torch.stack([chosen, tree.tokens.to(chosen.device)]).tolist()
         passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(

@@ -38,7 +38,8 @@ class _Shape:
     topology: Topology
     origins: list[Origin]
     mask: torch.Tensor  # bool [N, N]
-    places: torch.Tensor  # [N - 1]: where a drafted node's guess lies in [levels · ranks]
+    places: torch.Tensor  # [N]: where each node lies in [1 + levels · ranks], the root before the guesses
+    certain: torch.Tensor  # [1], the root's log-probability
 
 
 class GuessTree:
@@ -65,15 +66,15 @@ class GuessTree:
 
     def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """``guesses`` and their log-probabilities are [levels, ranks]."""
-        root_token = torch.tensor([root], device=guesses.device)
-        tokens, logp = guesses.reshape(-1), logp.reshape(-1)
+        tokens = torch.cat([guesses.new_tensor([root]), guesses.reshape(-1)])
+        logp = torch.cat([shape.certain, logp.reshape(-1)])
         return TokenTree(
-            tokens=torch.cat([root_token, tokens.index_select(0, shape.places)]).to(self._device),
+            tokens=tokens.index_select(0, shape.places).to(self._device),
             parents=shape.topology.parents,
             depths=shape.topology.depths,
             origins=shape.origins,
             mask=shape.mask,
-            draft_logp=torch.cat([logp.new_zeros(1), logp.index_select(0, shape.places)]),
+            draft_logp=logp.index_select(0, shape.places),
         )
 
     def _shape(self, depth: int, device: torch.device) -> _Shape:
@@ -86,9 +87,10 @@ class GuessTree:
                 [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)],
                 ancestor_mask(topology.parents).to(self._device),
                 torch.tensor(
-                    [(level - 1) * self.ranks + rank for level, rank in drafted],
+                    [0, *(1 + (level - 1) * self.ranks + rank for level, rank in drafted)],
                     dtype=torch.long,
                     device=device,
                 ),
+                torch.zeros(1, device=device),
             )
         return self._shapes[depth]

@@ -263,19 +263,29 @@ class LeanForward:
         return mask.repeat_interleave(self.weights.query_heads // self.weights.key_heads, dim=0)
 
     def _rotations_for(self, parts: Sequence[Part]) -> Rotations:
-        """Those of all rows of the parts.
+        """Those of all rows of the parts."""
+        table = self._table_for(parts)
+        if len(parts) == 1 and len(parts[0].rows.tokens) == 1:
+            return table.of_one(parts[0].cache.position + parts[0].rows.deepest)
+        return table.at(positions_of(parts))
 
-        The table grows as it is needed, by one assignment, and is read from then on by the name that it had
-        here, since runs in other threads read it and let it grow too.
+    def _table_for(self, parts: Sequence[Part]) -> Rotations:
+        """One that has the positions of all rows.
+
+        It grows as it is needed, by one assignment, and is read from then on by the name that it had here,
+        since runs in other threads read it and let it grow too.
         """
         most = max(part.cache.position + part.rows.deepest for part in parts)
         table = self._rotations
         if most >= len(table.cos):
             rows = min(max(2 * len(table.cos), most + 1), max(self._context, most + 1))
             table = self._rotations = rotations(self.weights.rotary, rows, self.weights.embedding.device)
-        if len(parts) == 1 and len(parts[0].rows.tokens) == 1:
-            return table.of_one(most)
-        return table.at(_joined([part.rows.depths + part.cache.position for part in parts]))
+        return table
+
+
+def positions_of(parts: Sequence[Part]) -> torch.Tensor:
+    """Where all rows of the parts stand in their texts, [N]."""
+    return _joined([part.rows.depths + part.cache.position for part in parts])
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -125,14 +125,17 @@ class LeanCache(TreeCache):
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
-        start, count = self.length - self.first, len(path)
+        count = len(path)
         if list(path) != list(range(count)):
-            rows = torch.tensor([start + row for row in path], device=self.keys.device)
-            # The rows are copied before they are written, so overlapping source and target are safe.
-            self.keys.narrow(3, start, count).copy_(self.keys.index_select(3, rows))
-            self.values.narrow(2, start, count).copy_(self.values.index_select(2, rows))
+            self._move(path, self.length - self.first)
         for layer in self._layers:
             layer.length += count
+
+    def _move(self, path: Sequence[int], start: int) -> None:
+        rows, count = torch.tensor([start + row for row in path], device=self.keys.device), len(path)
+        # The rows are copied before they are written, so overlapping source and target are safe.
+        self.keys.narrow(3, start, count).copy_(self.keys.index_select(3, rows))
+        self.values.narrow(2, start, count).copy_(self.values.index_select(2, rows))
 
     def truncate(self, length: int) -> None:
         """Forget the rows from ``length`` on; all of them where rows that are needed then were dropped."""

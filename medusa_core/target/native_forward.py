@@ -16,10 +16,11 @@ from medusa_core.errors import MedusaError
 from medusa_core.target.exact_attention import MOST_ROWS
 from medusa_core.target.features import BEFORE_NORM
 from medusa_core.target.forward import Outputs, Part
-from medusa_core.target.lean import LeanForward
+from medusa_core.target.lean import LeanForward, positions_of
 from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.target.masks import LayerMasks
+from medusa_core.target.native.cache import NativeCache
 from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
 from medusa_core.target.native.library import Library
 
@@ -40,6 +41,11 @@ class NativeForward(LeanForward):
         weights = replace(self.weights, layers=self.weights.layers[:count])
         return NativeForward(weights, self.masks, context, self.library)
 
+    def new_cache(self, slots: int) -> LeanCache:
+        """As ``LeanForward``."""
+        w = self.weights
+        return NativeCache(len(w.layers), w.key_heads, w.head_size, slots, self.library)
+
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         counts = [len(part.rows.tokens) for part in parts]
         if sum(counts) > MOST_ROWS:
@@ -59,7 +65,8 @@ class NativeForward(LeanForward):
         logits = embedding.new_empty(sum(kept), len(embedding))
         self._computation.run(
             parts[0].rows.tokens if len(parts) == 1 else torch.cat([part.rows.tokens for part in parts]),
-            self._rotations_for(parts),
+            positions_of(parts),
+            self._table_for(parts),
             attending,
             Results(logits, kept, hidden, before, queries),
         )

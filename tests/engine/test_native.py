@@ -11,29 +11,22 @@ import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from native_case import CONTEXT, VOCABULARY, off, text
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
-from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
-from medusa_core.drafters.eagle3.shape import DraftShape
-from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.errors import MedusaError
-from medusa_core.loading import native_library as loading
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.forward import Part, Rows
 from medusa_core.target.lean import LeanForward
+from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
 from medusa_core.target.native import computation
-from medusa_core.target.native import library as native
 from medusa_core.target.native.computation import NotNativeError
-from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
 from medusa_core.target.native_forward import NativeForward
 from medusa_core.trees.token_tree import TokenTree
 
-VOCABULARY, CONTEXT = 96, 2048
 SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
@@ -56,29 +49,6 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    try:
-        return library_for_this_machine(tmp_path_factory.mktemp("library"))
-    except NoLibraryError as reason:
-        pytest.skip(f"no forward in C here: {reason}")
-
-
-@pytest.fixture(params=["tiles", "vectors"])
-def either(library, request):
-    """The library with AMX, where there is that, and without."""
-    if request.param == "tiles" and not library.tiles:
-        pytest.skip("this processor has no AMX")
-    return native.Library(library.functions, tiles=request.param == "tiles")
-
-
-@pytest.fixture
-def two_threads():
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
-
-
 def forwards(config, library):
     """The forward in torch and the one in C on the same weights."""
     model = tiny.build_model(config, dtype=torch.bfloat16)
@@ -90,10 +60,6 @@ def forwards(config, library):
     weights = read_weights(model, pack=False, kinds=target.layer_kinds)
     lean = LeanForward(weights, target.masks, CONTEXT)
     return lean, NativeForward(weights, target.masks, CONTEXT, library)
-
-
-def text(length, seed=0):
-    return random.Random(seed).choices(range(VOCABULARY), k=length)
 
 
 def read(forward, tokens, slots=0, kept=1):
@@ -111,12 +77,6 @@ def tree_of(parents, seed=3):
 def random_parents(size, seed):
     chosen = random.Random(seed)
     return [-1, *(chosen.randrange(node) for node in range(1, size))]
-
-
-def off(found, wanted):
-    """How far logits are from others, as a part of their spread."""
-    found, wanted = found.float(), wanted.float()
-    return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -254,130 +214,17 @@ def test_the_choice_says_that_it_runs_in_c_and_is_exact(library):
     assert target.weight_bytes == target.held.nbytes  # no copies
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-@torch.inference_mode()
-def test_heads_say_what_the_module_says(blocks, either):
-    torch.manual_seed(0)
-    heads = MedusaHeads(
-        torch.randn(3, blocks, 64, 64).bfloat16() / 8,
-        torch.randn(3, blocks, 64).bfloat16(),
-        torch.randn(3, VOCABULARY, 64).bfloat16(),
-    )
-    assert NativeHeads.takes(heads)
-    fast = NativeHeads(heads, either)
-    for rows in (1, 2, 4):
-        hidden = torch.randn(rows, 64).bfloat16()
-        for first in (1, 3):
-            wanted = heads.float()(hidden.float(), first).log_softmax(-1)
-            heads.bfloat16()
-            found = fast.best(hidden, first, VOCABULARY)
-            assert found.tokens.sort().values.equal(torch.arange(VOCABULARY).expand(first, rows, -1))
-            assert found.logp.diff().le(0).all()
-            assert off(found.logp, wanted.gather(-1, found.tokens)) < 0.02
-            fewer = fast.best(hidden, first, 7)
-            assert fewer.tokens.equal(found.tokens[..., :7])
-            assert fewer.logp.equal(found.logp[..., :7])
-    assert not NativeHeads.takes(heads.float())
-
-
-@torch.inference_mode()
-def test_an_eagle3_layer_says_what_its_modules_say(either):
-    shape = DraftShape(
-        hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
-        draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = DraftModel(shape)
-    for parameter in model.parameters():
-        parameter.data = (torch.randn_like(parameter) / parameter.shape[-1] ** 0.5).bfloat16()
-    embedding, rotary = torch.randn(VOCABULARY, 64).bfloat16(), RotaryTable(shape, torch.device("cpu"))
-    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, either)
-    features = torch.randn(60, 192).bfloat16()
-    found = []
-    for network in networks:
-        cache = network.new_cache()
-        cache.reserve(80)
-        fused = network.fuse(features)
-        seen = torch.ones(60, 60, dtype=torch.bool).tril()
-        read = network(torch.tensor(text(60)), fused, rotary.at(0, 60), cache, seen, 1)
-        cache.commit(range(60))
-        # Two levels of three nodes at one position each; those of the second see one of the first.
-        first = network(
-            torch.tensor([1, 2, 3]),
-            read[0][-1:].expand(3, -1),
-            rotary.at(60, 1),
-            cache,
-            torch.eye(3).bool(),
-            3,
-        )
-        cache.commit(range(3))
-        seen = torch.cat([torch.eye(3)[[0, 0, 2]], torch.eye(3)], dim=1).bool()
-        second = network(torch.tensor([4, 5, 6]), first[0][[0, 0, 2]], rotary.at(61, 1), cache, seen, 3)
-        found.append([fused, *read, *first, *second])
-    for mine, theirs in zip(*found, strict=True):
-        assert mine.shape == theirs.shape
-        assert off(theirs, mine) < 0.03
-
-
-def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
-    first = library_for_this_machine(tmp_path)
-    (path,) = tmp_path.iterdir()
-    assert first.tiles == library.tiles
-    monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("it is there"))
-    library_for_this_machine(tmp_path)
-    path.chmod(0o777)  # anybody could have written it
-    with pytest.raises(pytest.fail.Exception, match="it is there"):
-        library_for_this_machine(tmp_path)
-
-
-def test_late_threads_leave_calls_to_one_for_a_while(library):
-    own = native.Library(library.functions, tiles=False)
-    torch.set_num_threads(3)
-    assert [own.threads for _ in range(30)] == [3] * 30
-    own.was_late()  # once is chance
-    assert [own.threads for _ in range(5)] == [3] * 5
-    own.was_late()
-    assert [own.threads for _ in range(native._CALLS_ALONE + 2)] == [1] * native._CALLS_ALONE + [3, 3]
-    own.was_late()
-    assert own.threads == 3
-    torch.set_num_threads(1)
-
-
-def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
-
-    def reason() -> str:
-        with pytest.raises(NoLibraryError) as error:
-            library_for_this_machine(tmp_path)
-        assert loading.native_library() is None
-        assert caplog.records[-1].getMessage() == f"No forward in C: {error.value}"
-        return str(error.value)
-
-    with monkeypatch.context() as context:
-        context.setenv(native.SWITCH, "0")
-        assert reason() == "MEDUSA_NATIVE is 0"
-    with monkeypatch.context() as context:
-        context.setattr(native.shutil, "which", lambda name: None)
-        assert reason() == "there is no C compiler"
-    with monkeypatch.context() as context:
-        context.setattr(native, "_processor_flags", lambda: {"avx512f"})
-        assert reason() == "this processor has no avx512bw"
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-include", "/nothing.h"))
-    assert reason().startswith("the C compiler fails: ")
-
-
-def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch):
-    damaged = tmp_path / "damaged"
-    monkeypatch.setenv("MEDUSA_CACHE", str(damaged))
-    assert loading.native_library() is not None
-    (path,) = damaged.iterdir()
-    half = path.read_bytes()[:5000]  # which would crash when it is loaded
-    path.unlink()  # it is in use
-    path.write_bytes(half)
-    path.chmod(0o700)
-    assert loading.native_library() is not None
-    assert len(list(damaged.iterdir())) == 1
-    file = tmp_path / "file"
-    file.write_text("a file")
-    monkeypatch.setenv("MEDUSA_CACHE", str(file))
-    assert loading.native_library() is not None
+@given(
+    start=st.integers(0, 20),
+    path=st.sets(st.integers(1, 15), max_size=8).map(lambda rows: [0, *sorted(rows)]),
+)
+def test_accepted_rows_are_moved_as_the_cache_in_torch_moves_them(fast, start, path):
+    lean, cache = LeanCache(2, 2, 32, 50, torch.device("cpu")), fast.new_cache(50)
+    for one in (lean, cache):
+        for number, buffer in enumerate((one.keys, one.values)):
+            buffer.copy_(torch.arange(buffer.numel()).view_as(buffer) + number)
+        one.commit(range(start))
+        one.commit(path)
+        assert one.length == start + len(path)
+    assert cache.keys.equal(lean.keys)
+    assert cache.values.equal(lean.values)

@@ -157,10 +157,10 @@ class NativeNetwork:
         assert isinstance(cache, LeanCache)
         features, count = features.contiguous(), len(tokens)
         output, logits = torch.empty_like(features), features.new_empty(kept, self._outputs)
-        each = Rotations(*(part.expand(count, -1, -1) for part in by))
+        positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
         attending = [Attending(count, cache, seen.contiguous())]
         results = Results(logits, [kept], before=[None, output])
-        self._computation.run(tokens, each, attending, results, features)
+        self._computation.run(tokens, positions, by, attending, results, features)
         return output, logits
 
 

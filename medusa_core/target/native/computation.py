@@ -89,13 +89,15 @@ class Computation:
     def run(
         self,
         tokens: torch.Tensor,
-        positions: Rotations,
+        positions: torch.Tensor,
+        table: Rotations,
         sequences: Sequence[Attending],
         results: Results,
         features: torch.Tensor | None = None,
     ) -> None:
         """Compute the rows ``tokens`` [N] and write their keys and values; commits nothing.
 
+        Each is rotated by the row of ``table`` that ``positions`` [N] names.
         ``features`` [N, d] are what the hidden states begin with, instead of embeddings. Raises MedusaError
         for tokens outside the vocabulary and where a cache has no room.
         """
@@ -104,7 +106,6 @@ class Computation:
                 raise MedusaError(f"the cache has room for {own.cache.rows} rows")
         counts = [own.count for own in sequences]
         tokens = tokens.long().contiguous()
-        cos, sin = positions.cos.contiguous(), positions.sin.contiguous()
         place = None if list(results.kept) == counts else _places(counts, results.kept)
         at_once, scores = self._room_for_scores(sequences)
         first = sequences[0].cache
@@ -115,9 +116,10 @@ class Computation:
             threads=self._library.threads,
             rows_at_once=at_once,
             tokens=tokens.data_ptr(),
+            positions=positions.data_ptr(),
             place=_address(place),
-            cos=cos.data_ptr(),
-            sin=sin.data_ptr(),
+            cos=table.cos.data_ptr(),
+            sin=table.sin.data_ptr(),
             part=(structures.Part * len(sequences))(*map(_part, sequences)),
             features=_address(features),
             work=work.data_ptr(),

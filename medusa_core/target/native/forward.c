@@ -28,10 +28,11 @@ static void embed(const Model *model, const Batch *batch, Work work, Worker work
     for (num i = first * LANES; model->layer->of_embedding && i < end * LANES; i++)
       embedded[i * LANES] = real ? widened(from[i]) : 0.0f;
     float *cos = work.cos + block * width * LANES + lane, *sin = work.sin + block * width * LANES + lane;
+    num place = real ? batch->positions[row] * width : 0;
     share(width, worker, &first, &end);
     for (num i = first; i < end; i++) {
-      cos[i * LANES] = real ? batch->cos[row * width + i] : 1.0f;
-      sin[i * LANES] = real ? batch->sin[row * width + i] : 0.0f;
+      cos[i * LANES] = real ? batch->cos[place + i] : 1.0f;
+      sin[i * LANES] = real ? batch->sin[place + i] : 0.0f;
     }
   }
 }
@@ -127,4 +128,20 @@ num forward(const Model *model, const Batch *batch) {
     meet(worker);
   }
   return meeting.late;
+}
+
+/* Keep the rows ``kept`` of the last write in the places behind ``start``, in all ``lines``: layers and heads.
+   None of them moves to the right. */
+void keep_rows(float *keys, float *values, num lines, num size, num slots, num start, const num *kept,
+               num count) {
+  num width = size + ONES;
+  for (num column = 0; column < lines * size; column++) {
+    float *own = keys + column * slots + start;
+    for (num i = 0; i < count; i++) own[i] = own[kept[i]];
+  }
+  for (num line = 0; line < lines; line++) {
+    float *own = values + (line * slots + start) * width;
+    for (num i = 0; i < count; i++)
+      if (kept[i] != i) memcpy(own + i * width, own + kept[i] * width, (size_t)width * sizeof(float));
+  }
 }

@@ -47,8 +47,8 @@ typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
 
 typedef struct {
   num rows, parts, threads, rows_at_once;
-  const num *tokens, *place; /* [N]: ids; the row of the logits, or −1 */
-  const float *cos, *sin;    /* [N][rotated] */
+  const num *tokens, *positions, *place; /* [N]: ids; rows of cos and sin; the row of the logits, or −1 */
+  const float *cos, *sin;                /* [positions][rotated] */
   const Part *part;
   const bf16 *features;     /* [N][d] that x begins with, or absent: embeddings */
   uint8_t *work;            /* of work_bytes() */

@@ -60,7 +60,7 @@ class Batch(ctypes.Structure):
 
     _fields_: ClassVar[_Fields] = [
         *_numbers("rows", "parts", "threads", "rows_at_once"),
-        *_addresses("tokens", "place", "cos", "sin"),
+        *_addresses("tokens", "positions", "place", "cos", "sin"),
         ("part", ctypes.POINTER(Part)),
         *_addresses("features", "work", "scores", "logits", "hidden"),
         *[(name, ctypes.POINTER(_ADDRESS)) for name in ("states", "queries")],

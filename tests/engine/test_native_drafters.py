@@ -1,0 +1,78 @@
+"""Drafters in C beside their modules in torch: Medusa's heads and EAGLE-3's layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from native_case import CONTEXT, VOCABULARY, off, text
+
+from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
+from medusa_core.drafters.eagle3.shape import DraftShape
+from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.native_heads import NativeHeads
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@torch.inference_mode()
+def test_heads_say_what_the_module_says(blocks, either):
+    torch.manual_seed(0)
+    heads = MedusaHeads(
+        torch.randn(3, blocks, 64, 64).bfloat16() / 8,
+        torch.randn(3, blocks, 64).bfloat16(),
+        torch.randn(3, VOCABULARY, 64).bfloat16(),
+    )
+    assert NativeHeads.takes(heads)
+    fast = NativeHeads(heads, either)
+    for rows in (1, 2, 4):
+        hidden = torch.randn(rows, 64).bfloat16()
+        for first in (1, 3):
+            wanted = heads.float()(hidden.float(), first).log_softmax(-1)
+            heads.bfloat16()
+            found = fast.best(hidden, first, VOCABULARY)
+            assert found.tokens.sort().values.equal(torch.arange(VOCABULARY).expand(first, rows, -1))
+            assert found.logp.diff().le(0).all()
+            assert off(found.logp, wanted.gather(-1, found.tokens)) < 0.02
+            fewer = fast.best(hidden, first, 7)
+            assert fewer.tokens.equal(found.tokens[..., :7])
+            assert fewer.logp.equal(found.logp[..., :7])
+    assert not NativeHeads.takes(heads.float())
+
+
+@torch.inference_mode()
+def test_an_eagle3_layer_says_what_its_modules_say(either):
+    shape = DraftShape(
+        hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
+        draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = DraftModel(shape)
+    for parameter in model.parameters():
+        parameter.data = (torch.randn_like(parameter) / parameter.shape[-1] ** 0.5).bfloat16()
+    embedding, rotary = torch.randn(VOCABULARY, 64).bfloat16(), RotaryTable(shape, torch.device("cpu"))
+    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, either)
+    features = torch.randn(60, 192).bfloat16()
+    found = []
+    for network in networks:
+        cache = network.new_cache()
+        cache.reserve(80)
+        fused = network.fuse(features)
+        seen = torch.ones(60, 60, dtype=torch.bool).tril()
+        read = network(torch.tensor(text(60)), fused, rotary.at(0, 60), cache, seen, 1)
+        cache.commit(range(60))
+        # Two levels of three nodes at one position each; those of the second see one of the first.
+        first = network(
+            torch.tensor([1, 2, 3]),
+            read[0][-1:].expand(3, -1),
+            rotary.at(60, 1),
+            cache,
+            torch.eye(3).bool(),
+            3,
+        )
+        cache.commit(range(3))
+        seen = torch.cat([torch.eye(3)[[0, 0, 2]], torch.eye(3)], dim=1).bool()
+        second = network(torch.tensor([4, 5, 6]), first[0][[0, 0, 2]], rotary.at(61, 1), cache, seen, 3)
+        found.append([fused, *read, *first, *second])
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.shape == theirs.shape
+        assert off(theirs, mine) < 0.03

@@ -1,0 +1,74 @@
+"""The library in C: compiled once, done without where it cannot be, on one thread where others are late."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from medusa_core.loading import native_library as loading
+from medusa_core.target.native import library as native
+from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
+
+
+def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
+    first = library_for_this_machine(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert first.tiles == library.tiles
+    monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("it is there"))
+    library_for_this_machine(tmp_path)
+    path.chmod(0o777)  # anybody could have written it
+    with pytest.raises(pytest.fail.Exception, match="it is there"):
+        library_for_this_machine(tmp_path)
+
+
+def test_late_threads_leave_calls_to_one_for_a_while(library):
+    own = native.Library(library.functions, tiles=False)
+    torch.set_num_threads(3)
+    assert [own.threads for _ in range(30)] == [3] * 30
+    own.was_late()  # once is chance
+    assert [own.threads for _ in range(5)] == [3] * 5
+    own.was_late()
+    assert [own.threads for _ in range(native._CALLS_ALONE + 2)] == [1] * native._CALLS_ALONE + [3, 3]
+    own.was_late()
+    assert own.threads == 3
+    torch.set_num_threads(1)
+
+
+def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+
+    def reason() -> str:
+        with pytest.raises(NoLibraryError) as error:
+            library_for_this_machine(tmp_path)
+        assert loading.native_library() is None
+        assert caplog.records[-1].getMessage() == f"No forward in C: {error.value}"
+        return str(error.value)
+
+    with monkeypatch.context() as context:
+        context.setenv(native.SWITCH, "0")
+        assert reason() == "MEDUSA_NATIVE is 0"
+    with monkeypatch.context() as context:
+        context.setattr(native.shutil, "which", lambda name: None)
+        assert reason() == "there is no C compiler"
+    with monkeypatch.context() as context:
+        context.setattr(native, "_processor_flags", lambda: {"avx512f"})
+        assert reason() == "this processor has no avx512bw"
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-include", "/nothing.h"))
+    assert reason().startswith("the C compiler fails: ")
+
+
+def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch):
+    damaged = tmp_path / "damaged"
+    monkeypatch.setenv("MEDUSA_CACHE", str(damaged))
+    assert loading.native_library() is not None
+    (path,) = damaged.iterdir()
+    half = path.read_bytes()[:5000]  # which would crash when it is loaded
+    path.unlink()  # it is in use
+    path.write_bytes(half)
+    path.chmod(0o700)
+    assert loading.native_library() is not None
+    assert len(list(damaged.iterdir())) == 1
+    file = tmp_path / "file"
+    file.write_text("a file")
+    monkeypatch.setenv("MEDUSA_CACHE", str(file))
+    assert loading.native_library() is not None

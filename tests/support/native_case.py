@@ -1,0 +1,17 @@
+"""What tests of the forward in C share: the size of their models, a text, and how far results are apart."""
+
+from __future__ import annotations
+
+import random
+
+VOCABULARY, CONTEXT = 96, 2048
+
+
+def text(length, seed=0):
+    return random.Random(seed).choices(range(VOCABULARY), k=length)
+
+
+def off(found, wanted):
+    """How far logits are from others, as a part of their spread."""
+    found, wanted = found.float(), wanted.float()
+    return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
