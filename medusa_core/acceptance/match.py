@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.sampling import choose
+from medusa_core.acceptance.sampling import choose, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class MatchRule:
         # One transfer to the host for both, which is the step's synchronisation with the device.
         chosen = self.choose(logits)
         choices, tokens = torch.stack([chosen, tree.tokens.to(chosen.device)]).tolist()
+        require_drawn(choices, logits.shape[-1])
         passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
         path = longest_path(tree, passes, None)
         return Verdict(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
 from medusa_core.acceptance.match import MatchRule
-from medusa_core.acceptance.sampling import choose, probabilities, refusing_nan
+from medusa_core.acceptance.sampling import choose, drawn, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ class RejectionRule:
         return passes, f"u = {u:.3g} {'<' if passes else '≥'} {bar} = {ratio:.3g}"
 
     def _draw(self, p: torch.Tensor) -> int:
-        with refusing_nan():
-            return int(p.multinomial(1, generator=self._generator))
+        token = int(drawn(p[None], self._generator)[0])
+        require_drawn([token], len(p))
+        return token
 
 
 def _without(p: torch.Tensor, q: torch.Tensor | None, token: int) -> tuple[torch.Tensor, torch.Tensor | None]:

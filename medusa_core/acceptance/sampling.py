@@ -7,8 +7,7 @@ V vocabulary · N rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so t
 # At this temperature all but the largest logits have probability 0; float32 rounds much lower ones to 0, and
 # then 0 / 0 is no number.
 COLDEST = 1e-30
+_BELOW_ONE = 1 - 2**-52  # so that rounding takes no number up to the sum of all p
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,29 @@ def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator 
     if temperature <= 0:
         # The same as argmax, which on a CPU takes three times as long in bfloat16.
         return logits.max(dim=-1).indices
-    with refusing_nan():
-        return probabilities(logits, temperature).multinomial(1, generator=generator).squeeze(-1)
+    return drawn(probabilities(logits, temperature), generator)
 
 
-@contextmanager
-def refusing_nan() -> Iterator[None]:
-    """Turn torch's multinomial error on NaN or infinite probabilities into a MedusaError."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "probability tensor" not in str(error):
-            raise
-        raise MedusaError(
-            "the model's output is not a number, its weights are damaged or too large for their dtype: "
-            "fetch them again, or use --dtype float32"
-        ) from error
+def drawn(probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    """One token a row of ``probs`` [N, V], [N]; on a CPU V where they are no numbers (``require_drawn``)."""
+    if probs.device.type != "cpu":
+        return probs.multinomial(1, generator=generator).squeeze(-1)
+    # torch's multinomial takes a random number for each token, here it is one for each row: where it lies
+    # among the sums of p, in float64, so that small p count too.
+    sums = probs.double().cumsum(dim=-1)
+    below = sums.new_empty(len(sums), 1).uniform_(generator=generator) * (sums[:, -1:] * _BELOW_ONE)
+    return sums.gt(below).logical_not_().sum(dim=-1)
+
+
+def require_drawn(tokens: Iterable[int], vocabulary: int) -> None:
+    """Raise MedusaError for tokens that were drawn from what is no distribution."""
+    if max(tokens) >= vocabulary:
+        raise not_a_number()
+
+
+def not_a_number() -> MedusaError:
+    """What to say of a model from whose output nothing can be drawn."""
+    return MedusaError(
+        "the model's output is not a number, its weights are damaged or too large for their dtype: "
+        "fetch them again, or use --dtype float32"
+    )

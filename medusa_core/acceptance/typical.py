@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
 from medusa_core.acceptance.match import MatchRule
-from medusa_core.acceptance.sampling import choose
+from medusa_core.acceptance.sampling import choose, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path, statistics_beside
 from medusa_core.config import setting
 
@@ -63,6 +63,7 @@ class TypicalRule:
         ]
         path = longest_path(tree, passes, statistics.p)
         bonus = roots[0][path[-1]] if roots else int(self.choose(logits[path[-1]][None])[0])
+        require_drawn([bonus], logits.shape[-1])
         return Verdict(
             path=path,
             bonus=bonus,

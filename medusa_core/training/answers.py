@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from medusa_core.acceptance.sampling import COLDEST, refusing_nan
+from medusa_core.acceptance.sampling import COLDEST, not_a_number
 from medusa_core.errors import MedusaError
 from medusa_core.text.chat_template import ChatTemplateError, chat_ids
 from medusa_core.training.config import SelfDistillConfig
@@ -184,7 +184,7 @@ class Writer:
         device = self._model.device
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         generate: Any = self._model.generate  # of a mixin that every model has, and the type does not name
-        with refusing_nan():
+        try:
             output = generate(
                 ids.to(device),
                 attention_mask=mask.to(device),
@@ -192,6 +192,10 @@ class Writer:
                 pad_token_id=self._end,
                 **(sampling if temperature > 0 else {"do_sample": False}),
             )
+        except RuntimeError as error:
+            if "probability tensor" not in str(error):
+                raise
+            raise not_a_number() from error
         return [self._until_end(new) for new in output[:, width:].tolist()]
 
     def _until_end(self, tokens: list[int]) -> list[int]:
