@@ -38,7 +38,7 @@ ROOMS = {
         "decoding": "acceptance drafters logits target trees",
         "summary": "decoding text",
         "engine": "acceptance decoding drafters logits options summary target text trees",
-        "trace": "acceptance decoding drafters engine trees",
+        "trace": "acceptance decoding drafters engine target trees",
         "replay": "drafters trace",
         "chat": "decoding engine target text",
         "loading": "checkpoints drafters engine target",

@@ -195,9 +195,11 @@ class TraceBuilder:
             tokens += [step.tokens[each + 1] for each in sequence]
             order += [node + each for each in sequence]
             first, node = first + len(step.rows.nodes), node + len(judges)
-        whole = [torch.tensor(each, dtype=torch.long) for each in (rows, tokens, order)]
-        found = answers(torch.cat([step.logits for step in kept]), self._config.temperature, *whole[:2])
-        node_p = torch.empty_like(found.node_p).scatter_(0, whole[2].to(found.node_p.device), found.node_p)
+        judging, judged, places = (torch.tensor(each, dtype=torch.long) for each in (rows, tokens, order))
+        logits = torch.cat([step.logits for step in kept])
+        library = self._engine.target.library
+        found = answers(logits, self._config.temperature, judging, judged, library)
+        node_p = torch.empty_like(found.node_p).scatter_(0, places.to(found.node_p.device), found.node_p)
         numbers = _Numbers(found, node_p, torch.cat([step.draft_logp for step in kept]).exp())
         records = [self._record(step, numbers) for step in kept]
         self.record.steps.add(records)

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+import orjson
+
 from medusa_core.trace.packed import UNPACKED_VERSION, Record, Tables, compact, unpacked
 
 WINDOW = 128  # steps
@@ -25,7 +27,7 @@ class StepWindows:
 
     def __init__(self) -> None:
         self._full: list[bytes] = []
-        self._open: list[str] = []  # each step as JSON
+        self._open: list[bytes] = []  # each step as JSON
         self._changing = threading.Lock()
         self.text_bytes = 0  # of all steps as JSON
         self._full_bytes = self._open_bytes = 0
@@ -51,7 +53,7 @@ class StepWindows:
     def add(self, steps: Sequence[Record]) -> None:
         """Behind those that are there."""
         for step in steps:
-            text = json.dumps(step, separators=(",", ":"))
+            text = orjson.dumps(step)
             full = len(self._open) + 1 == WINDOW
             packed = _compressed([*self._open, text]) if full else b""
             with self._changing:
@@ -172,5 +174,5 @@ class UnpackedSteps(Sequence[Record]):
         raise TypeError("steps change as a run grows: they have no hash")
 
 
-def _compressed(steps: Sequence[str]) -> bytes:
-    return zlib.compress(f"[{','.join(steps)}]".encode(), 1)
+def _compressed(steps: Sequence[bytes]) -> bytes:
+    return zlib.compress(b"[" + b",".join(steps) + b"]", 1)

@@ -77,6 +77,8 @@ class Library:
         functions.heads_bytes.argtypes = [ctypes.POINTER(Heads), number]
         functions.run_heads.argtypes = [ctypes.POINTER(Heads), number, address, number, number]
         functions.run_heads.argtypes += [address, address, address, number]
+        functions.run_answers.argtypes = [address]
+        functions.run_answers.restype = number
         functions.keep_rows.argtypes = [address, address, number, number, number, number, address, number]
         functions.keep_rows.restype = None
         return cls(functions, tiles=bool(functions.tiles_allowed()))
