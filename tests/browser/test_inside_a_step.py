@@ -173,7 +173,11 @@ def test_other_drafters_have_the_phases_they_go_through(show):
 def test_the_strip_gives_every_node_a_slot_and_kept_rows_their_new_one(show, traces):
     page = show("typical")
     step = traces["typical"]["steps"][0]
-    page.wait_for_selector(".mdv-area-kv .mdv-kvcell")
+    # Drawn a little later than the tree; until then it is the strip of the run before.
+    page.wait_for_function(
+        "(count) => document.querySelectorAll('.mdv-area-kv .mdv-kvcell').length === count",
+        arg=len(step["nodes"]) + len(step["path"]),
+    )
     shown = page.locator(".mdv-area-kv .mdv-kvcell").evaluate_all(
         "all => all.map((c) => [Number(c.dataset.node), c.querySelector('.slot').textContent, "
         "c.querySelector('.position')?.textContent ?? null, c.classList.contains('is-lost')])"
