@@ -1,7 +1,8 @@
 """Prints how fast the page answers.
 
 Scrubbing and pointing with trees of 64 nodes and 400 steps, the lag of mask and reason behind the tree of a
-run that goes on, the first picture after the page's load, and the size of such a trace.
+run that goes on, the first picture after the page's load, the size of such a trace, and the speed of a run that
+is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
 For all but the first picture the view stands alone in its page, so what is measured is its own work and the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ sys.path.insert(0, str(ROOT))
 from long_trace import repeated  # noqa: E402
 from page_messages import step_messages  # noqa: E402
 
-from medusa_core.config import LoadConfig  # noqa: E402
+from medusa_core.api import load  # noqa: E402
+from medusa_core.config import GenerationConfig, LoadConfig  # noqa: E402
+from medusa_core.decoding import Step  # noqa: E402
 from medusa_core.replay.view import web_script  # noqa: E402
+from medusa_core.trace.builder import TraceBuilder  # noqa: E402
 from medusa_core.trace.packed import packed  # noqa: E402
 from ui.components.decode_view import message_begin, message_trace  # noqa: E402
 from ui.components.theme import gradio_theme  # noqa: E402
 from ui.layout import build_page, page_css, page_head  # noqa: E402
-from ui.records.examples import recordings  # noqa: E402
 from ui.session import Session  # noqa: E402
 
 STEPS = 400
@@ -46,6 +50,8 @@ MOST_LAG = 100.0
 MOST_FIRST = 1500.0  # from the address to the first tree on the screen
 MOST_MEGABYTES = 2.0
 LOADS = 5
+RUN_TOKENS = 512
+AT_REST_MS = 6000
 LIVE_STEPS, LIVE_MS = 40, 100  # of a run that is told step by step
 # From the event to the end of the task after the frame that shows its result.
 TIMED = """async ([act, count]) => {
@@ -108,9 +114,13 @@ FIRST_PICTURE = """() => {
 
 
 def long_trace() -> dict:
-    """The recorded run with the largest tree, its steps repeated."""
-    trace = max((each.trace for each in recordings()), key=lambda trace: len(trace["steps"][0]["nodes"]))
-    return repeated(trace, STEPS)
+    """A run of the embedded model with a tree of 64 nodes, its steps repeated."""
+    engine, config = load(), GenerationConfig.of(tree="mc_sim_7b_63", max_new_tokens=64)
+    prompt = engine.encode("Once upon a time")
+    builder = TraceBuilder(engine, config, prompt)
+    for step in engine.stream(prompt, config):
+        builder.add(step)
+    return repeated(builder.finish(), STEPS)
 
 
 def percentile(times: list[float], share: float) -> float:
@@ -143,12 +153,8 @@ def lags(page: Any, trace: dict) -> int:
     return int(late > MOST_LAG)
 
 
-def first_pictures(browser: Any) -> int:
+def first_pictures(browser: Any, address: str) -> int:
     """Print the time to the first tree, in a browser that has nothing of the page and in one that has."""
-    session = Session(LoadConfig())
-    session.load()  # as soon as the server is up the app loads it, which is not what is measured
-    demo = build_page(session)
-    address = launch(demo, theme=gradio_theme(), css=page_css(), head=page_head())
     times = []
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     for _ in range(LOADS):
@@ -158,9 +164,41 @@ def first_pictures(browser: Any) -> int:
         times.append(page.wait_for_function("window.firstPicture").json_value())
         page.close()
     context.close()
-    demo.close(verbose=False)
     print(f"first picture {times[0]:6.0f} ms in a fresh browser, {percentile(times[1:], 0.5):6.0f} ms later")
     return sum(time > MOST_FIRST for time in (times[0], percentile(times[1:], 0.5)))
+
+
+def streamed_runs(browser: Any, address: str) -> None:
+    """Print tokens per second of runs that the page draws meanwhile, from their first step to their last."""
+    runs: list[list[tuple[float, int]]] = []
+    add = TraceBuilder.add
+
+    def noted(builder: TraceBuilder, step: Step) -> None:
+        add(builder, step)
+        if step.index == 0:
+            runs.append([])
+        runs[-1].append((time.perf_counter(), len(step.emitted)))
+
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(address)
+    page.wait_for_selector(".mdv-node")
+    tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    tokens.fill(str(RUN_TOKENS))
+    tokens.press("Enter")
+    page.get_by_label("Go on after the end of the text").first.check()
+    page.wait_for_timeout(AT_REST_MS)  # in which the machine's steps are timed
+    TraceBuilder.add = noted
+    for _ in range(LOADS):
+        page.get_by_role("button", name="Run", exact=True).first.click()
+        for more in ("!", ""):
+            page.wait_for_function(
+                f"{more}document.querySelector('.mdv').innerText.includes('finished: length')"
+            )
+        page.wait_for_timeout(1000)
+    TraceBuilder.add = add
+    page.close()
+    speeds = [sum(count for _, count in run[1:]) / (run[-1][0] - run[0][0]) for run in runs]
+    print(f"streamed runs of {RUN_TOKENS} tokens: {', '.join(f'{speed:.0f}' for speed in speeds)} tokens/s")
 
 
 def main() -> int:
@@ -176,8 +214,14 @@ def main() -> int:
         page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
         beyond = answers(page, trace) + lags(page, trace)
         page.close()
-        beyond += first_pictures(browser) + (size > MOST_MEGABYTES)
+        session = Session(LoadConfig())
+        session.load()  # as soon as the server is up the app loads it, which is not what is measured
+        demo = build_page(session)
+        address = launch(demo, theme=gradio_theme(), css=page_css(), head=page_head())
+        beyond += first_pictures(browser, address) + (size > MOST_MEGABYTES)
+        streamed_runs(browser, address)
         browser.close()
+        demo.close(verbose=False)
     return int(beyond > 0)
 
 
