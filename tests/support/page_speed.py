@@ -1,8 +1,8 @@
 """Prints how fast the page answers.
 
 Scrubbing and pointing with trees of 64 nodes and 400 steps, the lag of mask and reason behind the tree of a
-run that goes on, the first picture after the page's load, the size of such a trace, and the speed of a run that
-is streamed into a drawing page.
+run that goes on, the first picture after the page's load, the size of such a trace, and the speed of a run
+that is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
 For all but the first picture the view stands alone in its page, so what is measured is its own work and the
