@@ -100,7 +100,7 @@ static void answer(const Answers *asked, num row, float *weights) {
 
 /* Returns 1 where a thread was late, else 0. */
 num run_answers(const Answers *asked) {
-  Meeting meeting = {0, 0, 0};
+  Meeting meeting = meeting_now();
 #pragma omp parallel num_threads((int)asked->threads)
   {
     Worker worker = {omp_get_thread_num(), omp_get_num_threads(), 0, &meeting};
@@ -111,5 +111,5 @@ num run_answers(const Answers *asked) {
     _mm_setcsr(before);
     meet(worker);
   }
-  return meeting.late;
+  return was_late(&meeting);
 }

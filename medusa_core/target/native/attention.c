@@ -6,6 +6,8 @@
 #define FEWEST 16 /* queries of a task */
 #define SCORED 64 /* keys of a task */
 #define NEAR 128  /* value rows that stay in the first cache while several queries read them */
+#define CLOSE                                                                                                \
+  512 /* keys whose weights stay in the second cache from where they are made to where they are read */
 
 static vec inverse_length(const float *x, num size, float floor) {
   vec sum[4];
@@ -149,8 +151,8 @@ static void score(const Model *model, Work work, View view, num layer, num group
   }
 }
 
-/* e^(score − largest) of one query, 0 for what it does not see. */
-static void weigh(const Model *model, View view, num group, num query) {
+/* Hides from one query what it does not see; the largest of the other scores. */
+static float hide_unseen(const Model *model, View view, num group, num query) {
   num row = view.begin + query / (model->query_heads / model->key_heads), columns = view.part->columns;
   float *scores = view.scores + (group * view.queries + query) * view.stride,
         *own = scores + view.keys - columns;
@@ -165,19 +167,25 @@ static void weigh(const Model *model, View view, num group, num query) {
   _mm512_mask_storeu_ps(scores + view.keys, mask_of(view.stride - view.keys), hide);
   for (num key = 0; key < view.stride; key += LANES)
     largest = _mm512_max_ps(largest, _mm512_load_ps(scores + key));
-  largest = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
-  for (num key = 0; key < view.stride; key += LANES)
-    _mm512_store_ps(scores + key, exponential(_mm512_sub_ps(_mm512_load_ps(scores + key), largest)));
+  return _mm512_reduce_max_ps(largest);
 }
 
-/* Σ w · v over all keys in their order, for some queries and two vectors of columns. */
+/* Scores of one query from key ``first`` to ``end`` become e^(score − largest), 0 for what is hidden. */
+static void weigh(View view, num group, num query, float largest, num first, num end) {
+  float *scores = view.scores + (group * view.queries + query) * view.stride;
+  vec below = _mm512_set1_ps(largest);
+  for (num key = first; key < end; key += LANES)
+    _mm512_store_ps(scores + key, exponential(_mm512_sub_ps(_mm512_load_ps(scores + key), below)));
+}
+
+/* Adds w · v of the keys from ``from`` to ``until`` in their order, for some queries and two vectors of columns. */
 static void mix(const Model *model, Work work, View view, num layer, num group, num begin, num end,
-                num column) {
+                num column, num from, num until) {
   num D = model->head_size, wide = D + ONES;
   int two = column + LANES < wide;
   const float *all =
       view.part->values + (layer * model->key_heads + group) * view.part->slots * wide + column;
-  for (num first = 0; first < view.keys; first += NEAR)
+  for (num first = from; first < until; first += NEAR)
     for (num query = begin; query < end; query += QUERIES) {
       num count = least(QUERIES, end - query);
       const float *weights[QUERIES], *values = all + first * wide;
@@ -190,7 +198,7 @@ static void mix(const Model *model, Work work, View view, num layer, num group, 
         sum[q][0] = first ? _mm512_loadu_ps(to[q]) : _mm512_setzero_ps();
         sum[q][1] = first && two ? _mm512_loadu_ps(to[q] + LANES) : _mm512_setzero_ps();
       }
-      for (num key = first; key < least(first + NEAR, view.keys); key++, values += wide) {
+      for (num key = first; key < least(first + NEAR, until); key++, values += wide) {
         vec a = _mm512_loadu_ps(values), b = two ? _mm512_loadu_ps(values + LANES) : a;
         for (int q = 0; q < QUERIES; q++) {
           vec weight = _mm512_set1_ps(weights[q][key]);
@@ -231,9 +239,16 @@ static void attend_by_queries(const Model *model, Work work, View view, num laye
       if ((*task)++ % worker.threads != worker.thread) continue;
       for (num key = 0; key < view.keys; key += 2 * LANES)
         score(model, work, view, layer, group, begin, end, key);
-      for (num query = begin; query < end; query++) weigh(model, view, group, query);
-      for (num column = 0; column < model->head_size + ONES; column += 2 * LANES)
-        mix(model, work, view, layer, group, begin, end, column);
+      float largest[end - begin];
+      for (num query = begin; query < end; query++)
+        largest[query - begin] = hide_unseen(model, view, group, query);
+      for (num first = 0; first < view.keys; first += CLOSE) {
+        num until = least(first + CLOSE, view.keys);
+        for (num query = begin; query < end; query++)
+          weigh(view, group, query, largest[query - begin], first, until);
+        for (num column = 0; column < model->head_size + ONES; column += 2 * LANES)
+          mix(model, work, view, layer, group, begin, end, column, first, until);
+      }
     }
 }
 
@@ -248,8 +263,8 @@ static void attend_in_stages(const Model *model, Work work, View view, num layer
       if ((*task)++ % worker.threads != worker.thread) continue;
       for (num key = i * SCORED; stage == 0 && key < least((i + 1) * SCORED, view.keys); key += 2 * LANES)
         score(model, work, view, layer, group, 0, view.queries, key);
-      if (stage == 1) weigh(model, view, group, i);
-      if (stage == 2) mix(model, work, view, layer, group, 0, view.queries, i * 2 * LANES);
+      if (stage == 1) weigh(view, group, i, hide_unseen(model, view, group, i), 0, view.keys);
+      if (stage == 2) mix(model, work, view, layer, group, 0, view.queries, i * 2 * LANES, 0, view.keys);
     }
 }
 

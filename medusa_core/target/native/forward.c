@@ -116,7 +116,7 @@ num forward(const Model *model, const Batch *batch) {
   for (num row = 0; row < batch->rows; row++)
     if (batch->tokens[row] < 0 || batch->tokens[row] >= model->vocabulary) return -1;
   work_of(model, batch->rows, batch->work, &work);
-  Meeting meeting = {0, 0, 0};
+  Meeting meeting = meeting_now();
 #pragma omp parallel num_threads((int)batch->threads)
   {
     Worker worker = {omp_get_thread_num(), omp_get_num_threads(), model->tiles != 0, &meeting};
@@ -127,7 +127,7 @@ num forward(const Model *model, const Batch *batch) {
     end_tiles(worker, before);
     meet(worker);
   }
-  return meeting.late;
+  return was_late(&meeting);
 }
 
 /* Keep the rows ``kept`` of the last write in the places behind ``start``, in all ``lines``: layers and heads.

@@ -111,7 +111,7 @@ num run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num c
   int16_t *numbers = (int16_t *)(logits + heads->heads * rows * heads->vocabulary);
   Heads own = *heads;
   own.heads = asked;
-  Meeting meeting = {0, 0, 0};
+  Meeting meeting = meeting_now();
 #pragma omp parallel num_threads((int)threads)
   {
     Worker worker = {omp_get_thread_num(), omp_get_num_threads(), heads->tiles != 0, &meeting};
@@ -137,5 +137,5 @@ num run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num c
     for (num at = worker.thread; at < asked * rows; at += worker.threads)
       best(logits + at * heads->vocabulary, heads->vocabulary, count, tokens + at * count, logp + at * count);
   }
-  return meeting.late;
+  return was_late(&meeting);
 }

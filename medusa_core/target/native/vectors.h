@@ -12,6 +12,7 @@
 
 #define LANES 16
 #define LATE 1e-3 /* seconds */
+#define PART 0.2  /* of a call */
 
 typedef uint16_t bf16;
 typedef int64_t num;
@@ -19,7 +20,7 @@ typedef __m512 vec;
 
 typedef struct {
   int arrived, round;
-  int late; /* whether a thread kept the others waiting, as where other programs use the processors */
+  double begun, waited; /* when the call began, and the longest that a thread has waited for another */
 } Meeting;
 
 typedef struct {
@@ -39,16 +40,25 @@ static inline void meet(Worker worker) {
     __atomic_store_n(&meeting->round, round + 1, __ATOMIC_RELEASE);
     return;
   }
-  double since = 0.0;
-  for (int waited = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round; waited++) {
-    if (waited < patience) {
+  double since = 0.0, waited = 0.0;
+  for (int times = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round; times++) {
+    if (times < patience) {
       _mm_pause();
       continue;
     }
     sched_yield();
-    if (waited == patience) since = omp_get_wtime();
-    else if (omp_get_wtime() - since > LATE) meeting->late = 1;
+    if (times == patience) since = omp_get_wtime();
+    else waited = omp_get_wtime() - since;
   }
+  if (waited > meeting->waited) meeting->waited = waited; /* of two threads' either will do */
+}
+
+static inline Meeting meeting_now(void) { return (Meeting){0, 0, omp_get_wtime(), 0.0}; }
+
+/* Whether a thread kept the others waiting for a good part of the call, as where other programs use the
+   processors, and not just since its share of the work was a little larger. */
+static inline int was_late(const Meeting *meeting) {
+  return meeting->waited > LATE && meeting->waited > PART * (omp_get_wtime() - meeting->begun);
 }
 
 static inline num most(num a, num b) { return a > b ? a : b; }
