@@ -12,18 +12,21 @@ from medusa_core.target.native.library import Library, NoLibraryError, library_f
 _log = logging.getLogger(__name__)
 
 
-def native_library() -> Library | None:
-    """None where this machine can have none; a log message says why."""
+def native_library() -> Library | NoLibraryError:
+    """Why there is none, which a log message says too, where this machine can have none."""
     try:
         return library_for_this_machine(cache_folder())
     except OSError:
         pass  # a folder that cannot be written to: compiled for this process alone
     except NoLibraryError as reason:
-        _log.info("No forward in C: %s", reason)
-        return None
+        return _without(reason)
     with tempfile.TemporaryDirectory() as folder:
         try:
             return library_for_this_machine(Path(folder))
         except (OSError, NoLibraryError) as reason:
-            _log.info("No forward in C: %s", reason)
-            return None
+            return _without(reason)
+
+
+def _without(reason: Exception) -> NoLibraryError:
+    _log.info("No forward in C: %s", reason)
+    return NoLibraryError(str(reason))

@@ -23,7 +23,7 @@ from medusa_core.target.lean_model import LeanModel
 from medusa_core.target.lean_weights import LeanWeights, NotLeanError, read_weights
 from medusa_core.target.model import Target
 from medusa_core.target.native.computation import NotNativeError
-from medusa_core.target.native.library import Library
+from medusa_core.target.native.library import Library, NoLibraryError
 from medusa_core.target.native_forward import NativeForward
 from medusa_core.target.products import Operators, invariant_rows
 from medusa_core.target.static_forward import StaticForward
@@ -40,20 +40,20 @@ def choose_forward(
     *,
     pack: bool | None = None,
     threads_for: Callable[[LeanForward], int | None] = lambda lean: None,
-    library: Library | None = None,
+    library: Library | NoLibraryError | None = None,
 ) -> ForwardChoice:
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
     ``pack`` says whether to pack the weights; None means where it is faster. ``threads_for`` chooses how many
     threads run it; None means torch's own number. ``library`` has the forward in C, which takes those models
-    that it knows.
+    that it knows; where there is none, the reason is told of a model that it would have taken.
     """
-    target.library = library
+    target.library = library if isinstance(library, Library) else None
     try:
         if target.output_device.type == "cuda":
             _use_captured(target, read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds))
         else:
-            _use_lean(target, _on_a_cpu(target, pack, library), threads_for)
+            _use_lean(target, *_on_a_cpu(target, pack, library), threads_for)
     except NotLeanError as reason:
         target.forward = ForwardChoice(why=str(reason))
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -63,19 +63,25 @@ def choose_forward(
     return target.forward
 
 
-def _on_a_cpu(target: Target, pack: bool | None, library: Library | None) -> LeanForward:
-    """The forward in C where it takes the model, which then needs no packed weights."""
-    model, kinds = target.held.weights, target.layer_kinds
-    if library is not None and not pack and target.dtype == torch.bfloat16:
+def _on_a_cpu(
+    target: Target, pack: bool | None, library: Library | NoLibraryError | None
+) -> tuple[LeanForward, str]:
+    """The forward in C where it takes the model, which then needs no packed weights; else why it does not."""
+    model, kinds, why = target.held.weights, target.layer_kinds, ""
+    if not pack and target.dtype == torch.bfloat16:
         try:
-            weights = read_weights(model, pack=False, kinds=kinds)
-            return NativeForward(weights, target.masks, target.context, library)
-        except NotNativeError:
-            pass  # the forward in torch takes more kinds of model
-    return LeanForward(read_weights(model, pack=pack, kinds=kinds), target.masks, target.context)
+            if isinstance(library, Library):
+                weights = read_weights(model, pack=False, kinds=kinds)
+                return NativeForward(weights, target.masks, target.context, library), ""
+            why = f"not in C: {library}" if library is not None else ""
+        except NotNativeError as reason:  # the forward in torch takes more kinds of model
+            why = f"not in C: {reason}"
+    return LeanForward(read_weights(model, pack=pack, kinds=kinds), target.masks, target.context), why
 
 
-def _use_lean(target: Target, lean: LeanForward, threads_for: Callable[[LeanForward], int | None]) -> None:
+def _use_lean(
+    target: Target, lean: LeanForward, why: str, threads_for: Callable[[LeanForward], int | None]
+) -> None:
     threads = threads_for(lean)
     # With other threads products are parted otherwise, so these are the ones to try.
     with torch.inference_mode(), cpu_threads(threads, target.usual_threads):
@@ -85,7 +91,8 @@ def _use_lean(target: Target, lean: LeanForward, threads_for: Callable[[LeanForw
     target.lean, target.threads = lean, threads
     exact = target.dtype != torch.float32 and not rounding
     native = isinstance(lean, NativeForward)
-    target.forward = ForwardChoice(True, lean.weights.packed, exact, rounding, threads, native=native)
+    reasons = "; ".join(filter(None, (rounding, why)))
+    target.forward = ForwardChoice(True, lean.weights.packed, exact, reasons, threads, native=native)
 
 
 def _use_captured(target: Target, weights: LeanWeights) -> None:

@@ -40,7 +40,7 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
     def reason() -> str:
         with pytest.raises(NoLibraryError) as error:
             library_for_this_machine(tmp_path)
-        assert loading.native_library() is None
+        assert str(loading.native_library()) == str(error.value)
         assert caplog.records[-1].getMessage() == f"No forward in C: {error.value}"
         return str(error.value)
 
@@ -60,15 +60,15 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
 def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch):
     damaged = tmp_path / "damaged"
     monkeypatch.setenv("MEDUSA_CACHE", str(damaged))
-    assert loading.native_library() is not None
+    assert isinstance(loading.native_library(), native.Library)
     (path,) = damaged.iterdir()
     half = path.read_bytes()[:5000]  # which would crash when it is loaded
     path.unlink()  # it is in use
     path.write_bytes(half)
     path.chmod(0o700)
-    assert loading.native_library() is not None
+    assert isinstance(loading.native_library(), native.Library)
     assert len(list(damaged.iterdir())) == 1
     file = tmp_path / "file"
     file.write_text("a file")
     monkeypatch.setenv("MEDUSA_CACHE", str(file))
-    assert loading.native_library() is not None
+    assert isinstance(loading.native_library(), native.Library)

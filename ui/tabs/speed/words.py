@@ -56,7 +56,7 @@ def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> 
     took, part, share = f"{found.step_ms:.2f}", f"{found.ms:.2f}", f"{found.share:.0%}"
     if found.kind == MEMORY:
         return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is waiting for memory, which only fewer "
+            "On this machine {0} takes {1} ms; {2}, so {3} of it is waiting for memory, which fewer "
             "bytes would shorten.", step, took, _least(found, figures), share,
         )  # fmt: skip
     if found.kind == ARITHMETIC:
