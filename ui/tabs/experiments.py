@@ -6,6 +6,7 @@ Reads stored records and draws them; needs no engine, and nothing that is chosen
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from ui.components.figure_table import grid, html_part, wrap
 from ui.figures.experiments import charts
 
 FOLDER = "experiments"  # of the assets
+REMARKS = "remarks.json"  # by experiment: what is to be known of the record of a date
 MOST_CHARTS = 2
 
 
@@ -157,9 +159,16 @@ def load_section(assets: Path, name: str) -> Shown:
     if record is None:
         return Shown(wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None)
     introduction = wrap(f"{shows} {html.escape(_difference(record))}</p>")
-    return Shown(
-        introduction, wrap(_table(record) + _list(record.notes)) + _paper(facts) + _origin(record), record
-    )
+    notes = _list([*record.notes, *_remarks(assets, name, record)])
+    return Shown(introduction, wrap(_table(record) + notes) + _paper(facts) + _origin(record), record)
+
+
+def _remarks(assets: Path, name: str, record: ExperimentRecord) -> list[str]:
+    """What is to be known of the record that is shipped; a newer one may be otherwise."""
+    path = assets / FOLDER / REMARKS
+    remarks = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found = remarks.get(name, {})
+    return list(found["remarks"]) if found.get("date") == record.date else []
 
 
 def _difference(record: ExperimentRecord) -> str:
