@@ -23,10 +23,13 @@ def native_library() -> Library | NoLibraryError:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return library_for_this_machine(Path(folder))
-        except (OSError, NoLibraryError) as reason:
+        except OSError as error:
+            _log.info("The library cannot be kept or loaded: %s", error)
+            return _without(NoLibraryError("what was compiled cannot be loaded"))
+        except NoLibraryError as reason:
             return _without(reason)
 
 
-def _without(reason: Exception) -> NoLibraryError:
+def _without(reason: NoLibraryError) -> NoLibraryError:
     _log.info("No forward in C: %s", reason)
-    return NoLibraryError(str(reason))
+    return reason

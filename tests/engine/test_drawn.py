@@ -41,6 +41,8 @@ def test_what_is_no_distribution_is_told():
     logits = torch.tensor([[0.0, torch.nan, 1.0], [torch.inf, torch.inf, 0.0]])
     tokens = choose(logits, 0.7, torch.Generator().manual_seed(0)).tolist()
     for token in tokens:
-        with pytest.raises(MedusaError, match="not a number, its weights are damaged .* use --dtype float32"):
+        with pytest.raises(
+            MedusaError, match=r"not a number, its weights are damaged .* use --dtype float32"
+        ):
             require_drawn([token], 3)
     require_drawn([0, 1, 2], 3)
