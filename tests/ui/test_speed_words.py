@@ -44,7 +44,7 @@ PLAIN = figures(4.0, 3.7)
         (
             figures(1.5, 1.3),
             "On this machine a plain step takes 1.50 ms; reading weights and cache once, 10.0 MB at 10.0 "
-            "GB/s, takes 1.00 ms, so 67% of it is waiting for memory, which only fewer bytes would shorten.",
+            "GB/s, takes 1.00 ms, so 67% of it is waiting for memory, which fewer bytes would shorten.",
         ),
         (
             figures(3.0, 2.8, flops=2e10),
