@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -137,6 +138,9 @@ def test_names_of_close_points_take_different_places():
     close = [MethodSpeed("medusa+lookup", 3.0, 6.0), MethodSpeed("medusa+ngram", 3.01, 6.01)]
     first, second = name_places(close, 8.0, 4.0)
     assert first != second
+    crowd = [MethodSpeed(f"medusa+{number}", 3.0, 6.0 + number / 100) for number in range(12)]
+    assert None in name_places(crowd, 8.0, 4.0)
+    assert None not in name_places([replace(one, name="medusa") for one in crowd], 8.0, 4.0)
 
 
 def test_without_a_record_the_stage_says_what_to_do(tmp_path):

@@ -27,7 +27,7 @@ PLACES = {
     "middle left": (-0.11, 0.0), "top right": (0.11, 0.035), "bottom right": (0.11, -0.035),
     "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
 }  # fmt: skip
-LETTER, LINE_HEIGHT = 0.02, 0.04  # of a name, as shares of the axes
+LETTER, LINE_HEIGHT = 0.012, 0.04  # of a name, as shares of the axes
 
 
 @dataclass(frozen=True)
@@ -90,27 +90,34 @@ def line_end(speed: float, most_ms: float, most_tokens: float) -> tuple[float, f
     return (most_ms, tokens) if tokens <= most_tokens else (1000 * most_tokens / speed, most_tokens)
 
 
-def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float) -> list[str]:
-    """Beside its point, where each method's name crosses the fewest other names and points."""
+def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float) -> list[str | None]:
+    """Beside its point, where each method's name crosses the fewest other names and points.
+
+    None for two drafters together whose name would lie over others: it is left to the pointer.
+    """
     at = [(method.step_ms / most_ms, method.tokens_per_step / most_tokens) for method in methods]
     taken: list[tuple[float, float, float, float]] = [_box(x, y, 2) for x, y in at]
-    found = []
-    for method, (x, y) in zip(methods, at, strict=True):
+    found: dict[int, str | None] = {}
+    # One drafter's name comes before those of two.
+    for number in sorted(range(len(methods)), key=lambda number: PLUS in methods[number].name):
+        method, (x, y) = methods[number], at[number]
         boxes = {}
         for place, (right, up) in PLACES.items():
             width = LETTER * len(method.name)
             shift = math.copysign(width / 2 + 0.02, right) if right else 0.0
             boxes[place] = _box(x + shift, y + up, len(method.name))
         own = _box(x, y, 2)
-        best = min(
-            boxes,
-            key=lambda place: (
-                sum(_overlap(boxes[place], other) for other in taken if other != own) + _outside(boxes[place])
-            ),
-        )
+        crossed = {
+            place: sum(_overlap(box, other) for other in taken if other != own) + _outside(box)
+            for place, box in boxes.items()
+        }
+        best = min(crossed, key=crossed.__getitem__)
+        if PLUS in method.name and crossed[best] > 0:
+            found[number] = None
+            continue
         taken.append(boxes[best])
-        found.append(best)
-    return found
+        found[number] = best
+    return [found[number] for number in range(len(methods))]
 
 
 def _box(x: float, y: float, letters: int) -> tuple[float, float, float, float]:
@@ -145,7 +152,9 @@ def _add_line(
     )  # fmt: skip
 
 
-def _add_point(figure: go.Figure, method: MethodSpeed, place: str, colours: Palette, dark: bool) -> None:
+def _add_point(
+    figure: go.Figure, method: MethodSpeed, place: str | None, colours: Palette, dark: bool
+) -> None:
     """A method: plain decoding a square, one drafter a disc, two together a diamond."""
     merged = PLUS in method.name
     own = drafter_palette(method.name.partition(PLUS)[0], dark).accepted
@@ -153,8 +162,8 @@ def _add_point(figure: go.Figure, method: MethodSpeed, place: str, colours: Pale
         x=[method.step_ms],
         y=[method.tokens_per_step],
         mode="markers+text",
-        text=[method.name],
-        textposition=place,
+        text=[method.name if place else ""],
+        textposition=place or "top center",
         textfont={"size": 12, "color": colours.text},
         cliponaxis=False,
         showlegend=False,
