@@ -28,6 +28,8 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
     rows = page.locator("#methods-table tbody th").all_inner_texts()
     assert set(rows) == set(method_names())
     page.wait_for_selector(NAMES)
-    assert set(page.locator(NAMES).all_text_contents()) == set(method_names())
+    # Where points lie close, the names of two drafters together are left to the pointer.
+    named = set(page.locator(NAMES).all_text_contents())
+    assert {name for name in method_names() if "+" not in name} <= named <= set(method_names())
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0
