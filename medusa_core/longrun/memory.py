@@ -85,7 +85,7 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
         cache=target.cache_bytes(rows) + own,
         workspace=_workspace(engine, rows, tree),
         free=free_memory(target.output_device),
-        window=target.cache_bytes(2 * rows) == target.cache_bytes(rows),
+        window=target.cache_bytes(2 * rows + SEGMENT) == target.cache_bytes(rows),
     )
 
 

@@ -76,7 +76,7 @@ class LeanCache(TreeCache):
         self.first = 0
         self._allocate(layers, heads, size, self._rows_for(slots), device)
         self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._buffer = self._sums = self._work = self.keys.new_empty(0)
+        self._buffer = self._sums = self._work = torch.empty(0)
 
     def kept(self, given: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """What ``make`` makes of a tree's mask, which is the same tensor in most steps of a run."""
@@ -90,22 +90,22 @@ class LeanCache(TreeCache):
         Blocks that are asked for anew, each a little larger, leave gaps that the C library keeps.
         """
         if rows * keys > len(self._buffer):
-            self._buffer = self.keys.new_empty(0)  # before the larger one is asked for
-            most = min(rows * self.rows, WEIGHTS_BYTES // self.keys.itemsize)
-            self._buffer = self.keys.new_empty(max(most, rows * keys))
+            self._buffer = torch.empty(0)  # before the larger one is asked for
+            most = min(rows * self.rows, WEIGHTS_BYTES // self._buffer.itemsize)
+            self._buffer = torch.empty(max(most, rows * keys))
         return self._buffer[: rows * keys]
 
     def sums(self) -> torch.Tensor:
         """Room for the sums of chunks, from where the text is long enough to need it."""
         if not len(self._sums):
-            self._sums = self.keys.new_empty(SUMS_BYTES // self.keys.itemsize)
+            self._sums = torch.empty(SUMS_BYTES // self._sums.itemsize)
         return self._sums
 
     def work(self, size: int) -> torch.Tensor:
         """Room of so many bytes for what else a forward in C works in."""
-        places = -(-size // self.keys.itemsize)
+        places = -(-size // self._work.itemsize)
         if places > len(self._work):
-            self._work = self.keys.new_empty(places)
+            self._work = torch.empty(places)
         return self._work
 
     @property

@@ -1,8 +1,9 @@
 """The lean forward in C, for models in bfloat16 on a CPU that has instructions for it.
 
 A forward of one row through a small model is some two hundred operations of torch, which together take as
-long as reading the weights twice. In C it is one call. It computes what ``lean`` does on the same weights and
-the same cache; ``native/model.h`` says how. Forwards of more rows than a tree has go through ``lean``.
+long as reading the weights twice. In C it is one call. It computes what ``lean`` does on the same weights;
+``native/model.h`` says how. Where attention runs on AMX the cache is one in bfloat16, and all forwards run in
+C; elsewhere it is that of ``lean``, through which forwards of more rows go than a tree has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from medusa_core.target.lean import LeanForward, positions_of
 from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.target.masks import LayerMasks
-from medusa_core.target.native.cache import NativeCache
+from medusa_core.target.native.cache import NativeCache, attends_by_tiles, native_cache_bytes
 from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
 from medusa_core.target.native.library import Library
 
@@ -43,16 +44,19 @@ class NativeForward(LeanForward):
 
     def new_cache(self, slots: int) -> LeanCache:
         """As ``LeanForward``."""
+        return self._computation.new_cache(slots)
+
+    def cache_bytes(self, slots: int) -> int:
+        """As ``LeanForward``."""
         w = self.weights
-        return NativeCache(len(w.layers), w.key_heads, w.head_size, slots, self.library)
+        return len(w.layers) * w.key_heads * native_cache_bytes(w.head_size, slots, self.library)
 
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         counts = [len(part.rows.tokens) for part in parts]
-        if sum(counts) > MOST_ROWS:
-            return super()._run(parts)
-        attending = [_attending(part, count) for part, count in zip(parts, counts, strict=True)]
-        embedding, features = self.weights.embedding, parts[0].rows.features  # the same for all
         rows, layers = sum(counts), len(self.weights.layers)
+        if rows > MOST_ROWS and not attends_by_tiles(self.library, self.weights.head_size):
+            return super()._run(parts)
+        embedding, features = self.weights.embedding, parts[0].rows.features  # the same for all
         hidden = embedding.new_empty(rows, embedding.shape[1])
         # As transformers counts them, the last hidden state is the one after the norm.
         states = {
@@ -63,21 +67,38 @@ class NativeForward(LeanForward):
         kept = [part.rows.kept or count for part, count in zip(parts, counts, strict=True)]
         before = [states.get(layer) for layer in (*range(layers), BEFORE_NORM)] if states else []
         logits = embedding.new_empty(sum(kept), len(embedding))
-        self._computation.run(
-            parts[0].rows.tokens if len(parts) == 1 else torch.cat([part.rows.tokens for part in parts]),
-            positions_of(parts),
-            self._table_for(parts),
-            attending,
-            Results(logits, kept, hidden, before, queries),
-        )
+        results = Results(logits, kept, hidden, before, queries)
+        if rows <= MOST_ROWS:
+            attending = [_attending(part, 0, count) for part, count in zip(parts, counts, strict=True)]
+            tokens = (
+                parts[0].rows.tokens if len(parts) == 1 else torch.cat([part.rows.tokens for part in parts])
+            )
+            self._computation.run(tokens, positions_of(parts), self._table_for(parts), attending, results)
+        else:
+            self._run_in_turns(parts[0], results)
         wanted = [*(states[layer] for layer in features.layers), *queries]
         if len(parts) == 1:
             return [(logits, wanted)]
         split = [state.split(counts) for state in wanted]
         return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
 
+    def _run_in_turns(self, part: Part, results: Results) -> None:
+        """``MOST_ROWS`` rows of a part at a time, behind each other."""
+        count, positions, table = len(part.rows.tokens), positions_of([part]), self._table_for([part])
+        for start in range(0, count, MOST_ROWS):
+            end = min(start + MOST_ROWS, count)
+            self._computation.run(
+                part.rows.tokens[start:end],
+                positions[start:end],
+                table,
+                [_attending(part, start, end)],
+                results.of_rows(start, end, count),
+            )
 
-def _attending(part: Part, count: int) -> Attending:
-    if not isinstance(part.cache, LeanCache):
+
+def _attending(part: Part, start: int, end: int) -> Attending:
+    """Rows ``start`` to ``end`` of a part, behind the others."""
+    if not isinstance(part.cache, NativeCache):
         raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
-    return Attending(count, part.cache, part.rows.allowed.contiguous())
+    seen = part.rows.allowed[start:end, :end].contiguous()
+    return Attending(end - start, part.cache, seen, (part.rows.depths - start)[start:end].contiguous(), start)

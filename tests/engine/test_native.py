@@ -19,14 +19,15 @@ from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.forward import Part, Rows
 from medusa_core.target.lean import LeanForward
-from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
 from medusa_core.target.native import computation
+from medusa_core.target.native.cache import TileCache
 from medusa_core.target.native.computation import NotNativeError
 from medusa_core.target.native_forward import NativeForward
 from medusa_core.trees.token_tree import TokenTree
 
+DEEPEST = 64  # nodes that a drafter puts behind each other (lookup_tokens)
 SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
@@ -41,6 +42,8 @@ MODELS = {
         **{**SIZES, "hidden_size": 160, "intermediate_size": 224, "num_attention_heads": 5},
         num_key_value_heads=5,
     ),
+    "heads of 64": LlamaConfig(**SIZES, num_key_value_heads=1, head_dim=64),
+    "heads of 160": LlamaConfig(**SIZES, num_key_value_heads=4, head_dim=160),
     "qwen2": Qwen2Config(**SIZES, num_key_value_heads=2),
     "qwen3": Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16),
     "smollm3": SmolLM3Config(**SIZES, num_key_value_heads=2, no_rope_layers=[1, 0]),
@@ -100,7 +103,7 @@ def test_it_gives_the_logits_states_and_queries_of_the_forward_in_torch(name, ei
 @torch.inference_mode()
 def test_a_node_has_the_bits_of_its_token_alone(name, either, two_threads):
     _, fast = forwards(MODELS[name], either)
-    for length, size in ((3, 2), (130, 16), (700, 33), (20, 250)):
+    for length, size in ((3, 2), (130, 16), (255, 40), (700, 33), (20, 250)):
         parents = random_parents(size, length)
         tree, cache = tree_of(parents), read(fast, text(length))[0]
         logits, _ = fast(Rows.of_tree(tree, torch.device("cpu")), cache)
@@ -116,13 +119,47 @@ def test_a_node_has_the_bits_of_its_token_alone(name, either, two_threads):
 
 
 @torch.inference_mode()
+def test_the_deepest_tree_that_a_drafter_makes_is_exact_too(either):
+    """Its nodes lie at other slots than in a text, each behind one that it does not see."""
+    _, fast = forwards(MODELS["heads of 64"], either)
+    parents = [-1, *(max(node - 2, 0) for node in range(1, 2 * DEEPEST))]
+    for length in (95, 700):
+        tree, cache = tree_of(parents), read(fast, text(length))[0]
+        logits, _ = fast(Rows.of_tree(tree, torch.device("cpu")), cache)
+        for node in (0, *range(1, 2 * DEEPEST, 2)):
+            alone, _ = fast(Rows.of_text([int(tree.tokens[node])], torch.device("cpu")), cache)
+            assert torch.equal(alone[0], logits[node]), (length, node)
+            cache.commit([0])
+
+
+@torch.inference_mode()
+def test_a_text_read_at_once_is_what_it_is_token_by_token(library, two_threads):
+    _, fast = forwards(MODELS["heads of 64"], library)
+    if not library.tiles:
+        pytest.skip("long texts are read in C where there is AMX")
+    tokens = text(700)
+    features = Features((0, -1), queries=True)
+    rows, cache = Rows.of_text(tokens, torch.device("cpu"), 300, features), fast.new_cache(700)
+    logits, states = fast(rows, cache)
+    cache.commit(range(700))
+    assert len(logits) == 300
+    slow = fast.new_cache(700)
+    for number, token in enumerate(tokens):
+        alone, own = fast(Rows.of_text([token], torch.device("cpu"), 1, features), slow)
+        slow.commit([0])
+        assert number < 400 or torch.equal(alone[0], logits[number - 400])
+        assert all(torch.equal(one[0], all_of[number]) for one, all_of in zip(own, states, strict=True))
+    assert slow.keys[:, :, :700].equal(cache.keys[:, :, :700])
+
+
+@torch.inference_mode()
 def test_the_number_of_threads_changes_no_bit(library):
     _, fast = forwards(MODELS["GQA"], library)
     tree = Rows.of_tree(tree_of(random_parents(40, 5)), torch.device("cpu"))
     results = []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
-        cache, logits = read(fast, text(300)[:200], kept=0)
+        cache, logits = read(fast, text(600), kept=200)
         results.append([logits, fast(tree, cache)[0], fast(Rows.of_text([3], torch.device("cpu")), cache)[0]])
     torch.set_num_threads(1)
     for other in results[1:]:
@@ -167,8 +204,12 @@ def test_what_lies_in_the_cache_beyond_the_rows_is_not_read(fast):
     row = Rows.of_text([5], torch.device("cpu"))
     cache = read(fast, text(30))[0]
     wanted, _ = fast(row, cache)
-    cache.keys[..., 31:] = torch.nan
-    cache.values[:, :, 31:] = torch.nan
+    if isinstance(cache, TileCache):
+        cache.keys[:, :, 31:] = torch.nan
+        cache.values[:, :, 0, :, 31:] = cache.values[:, :, 1:] = torch.nan
+    else:
+        cache.keys[..., 31:] = torch.nan
+        cache.values[:, :, 31:] = torch.nan
     assert torch.equal(fast(row, cache)[0], wanted)
 
 
@@ -212,19 +253,3 @@ def test_the_choice_says_that_it_runs_in_c_and_is_exact(library):
     choice = choose_forward(target, library=library)
     assert choice.words() == "lean forward in C, exact"
     assert target.weight_bytes == target.held.nbytes  # no copies
-
-
-@given(
-    start=st.integers(0, 20),
-    path=st.sets(st.integers(1, 15), max_size=8).map(lambda rows: [0, *sorted(rows)]),
-)
-def test_accepted_rows_are_moved_as_the_cache_in_torch_moves_them(fast, start, path):
-    lean, cache = LeanCache(2, 2, 32, 50, torch.device("cpu")), fast.new_cache(50)
-    for one in (lean, cache):
-        for number, buffer in enumerate((one.keys, one.values)):
-            buffer.copy_(torch.arange(buffer.numel()).view_as(buffer) + number)
-        one.commit(range(start))
-        one.commit(path)
-        assert one.length == start + len(path)
-    assert cache.keys.equal(lean.keys)
-    assert cache.values.equal(lean.values)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache, row_bytes
 from medusa_core.target.lean_weights import Layer, LeanWeights, Norm
+from medusa_core.target.native.cache import NativeCache, native_row_bytes
 from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
 from medusa_core.target.native.library import Library
 from medusa_core.target.products import PACK_LIMIT, Linear, PackedLinear, packing_that_wins
@@ -131,14 +131,13 @@ class NativeNetwork:
             scale=shape.head_size**-0.5,
             packed=False,
         )
-        self._heads, self._size = shape.key_heads, shape.head_size
         self._outputs = shape.draft_vocabulary
         self._computation = Computation(weights, shape.head_size, library, _norm(layer.input_layernorm))
-        self.cache_row = shape.key_heads * row_bytes(shape.head_size)
+        self.cache_row = shape.key_heads * native_row_bytes(shape.head_size, library)
 
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
-        return LeanCache(1, self._heads, self._size, 0, torch.device("cpu"))
+        return self._computation.new_cache(0)
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
@@ -154,11 +153,12 @@ class NativeNetwork:
         kept: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As ``Network``."""
-        assert isinstance(cache, LeanCache)
+        assert isinstance(cache, NativeCache)
         features, count = features.contiguous(), len(tokens)
         output, logits = torch.empty_like(features), features.new_empty(kept, self._outputs)
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
-        attending = [Attending(count, cache, seen.contiguous())]
+        # Drafted nodes share a position, and nothing needs the bits that they would have alone.
+        attending = [Attending(count, cache, seen.contiguous(), torch.zeros(count, dtype=torch.long))]
         results = Results(logits, [kept], before=[None, output])
         self._computation.run(tokens, positions, by, attending, results, features)
         return output, logits

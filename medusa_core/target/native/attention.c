@@ -2,10 +2,11 @@
 
 #include "model.h"
 
-#define QUERIES 8 /* that are multiplied with the same keys at once */
-#define FEWEST 16 /* queries of a task */
-#define SCORED 64 /* keys of a task */
-#define NEAR 128  /* value rows that stay in the first cache while several queries read them */
+#define LOG2_E 1.44269504f /* for weights that are powers of two */
+#define QUERIES 8          /* that are multiplied with the same keys at once */
+#define FEWEST 16          /* queries of a task */
+#define SCORED 64          /* keys of a task */
+#define NEAR 128           /* value rows that stay in the first cache while several queries read them */
 #define CLOSE                                                                                                \
   512 /* keys whose weights stay in the second cache from where they are made to where they are read */
 
@@ -55,7 +56,7 @@ static void turn(const Model *model, const float *norm_weight, int rotates, floa
   }
 }
 
-/* Keys are columns of the cache and values rows of it. */
+/* Keys are columns of the cache and values rows of it; for AMX it is the other way round. */
 static void keep(const Model *model, const Batch *batch, num layer, num group, int is_value, const float *x,
                  num block) {
   num D = model->head_size, first = 0;
@@ -66,11 +67,17 @@ static void keep(const Model *model, const Batch *batch, num layer, num group, i
     for (num row = from; row < end; row++) {
       num slot = part->length + row - first;
       const float *numbers = x + row % LANES;
-      if (is_value) {
-        float *to = part->values + (head * part->slots + slot) * (D + ONES);
+      if (model->tiled && is_value) {
+        bf16 *to = (bf16 *)part->values + (head * part->slots + slot / 32 * 32) * D + slot % 32;
+        for (num i = 0; i < D; i++) to[i * 32] = narrowed(numbers[i * LANES]);
+      } else if (model->tiled) {
+        bf16 *to = (bf16 *)part->keys + (head * part->slots + slot) * D;
+        for (num i = 0; i < D; i++) to[i] = narrowed(numbers[i * LANES]);
+      } else if (is_value) {
+        float *to = (float *)part->values + (head * part->slots + slot) * (D + ONES);
         for (num i = 0; i < D; i++) to[i] = numbers[i * LANES];
       } else {
-        float *to = part->keys + head * D * part->slots + slot;
+        float *to = (float *)part->keys + head * D * part->slots + slot;
         for (num i = 0; i < D; i++) to[i * part->slots] = numbers[i * LANES];
       }
     }
@@ -88,8 +95,12 @@ void turn_and_keep(const Model *model, const Batch *batch, num number, Work work
     if (head < H + G)
       turn(model, head < H ? layer->query_norm : layer->key_norm, layer->rotates != 0, x, cos, sin);
     for (num row = block * LANES; head < H && row < least((block + 1) * LANES, batch->rows); row++) {
-      float *query = work.queries + (row * H + head) * D;
-      for (num i = 0; i < D; i++) query[i] = x[i * LANES + row % LANES] * model->scale;
+      num place = (row * H + head) * D;
+      for (num i = 0; i < D; i++) {
+        float number = x[i * LANES + row % LANES] * model->scale;
+        if (model->tiled) ((bf16 *)work.queries)[place + i] = narrowed(number * LOG2_E);
+        else work.queries[place + i] = number;
+      }
     }
     if (head >= H) keep(model, batch, number, (head - H) % G, head >= H + G, x, block);
   }
@@ -124,7 +135,7 @@ static num place_of(const Model *model, View view, num group, num query) {
 static void score(const Model *model, Work work, View view, num layer, num group, num begin, num end,
                   num key) {
   num D = model->head_size, slots = view.part->slots;
-  const float *keys = view.part->keys + (layer * model->key_heads + group) * D * slots + key;
+  const float *keys = (const float *)view.part->keys + (layer * model->key_heads + group) * D * slots + key;
   __mmask16 low = mask_of(view.keys - key), high = mask_of(view.keys - key - LANES);
   for (num query = begin; query < end; query += QUERIES) {
     num count = least(QUERIES, end - query);
@@ -183,8 +194,8 @@ static void mix(const Model *model, Work work, View view, num layer, num group, 
                 num column, num from, num until) {
   num D = model->head_size, wide = D + ONES;
   int two = column + LANES < wide;
-  const float *all =
-      view.part->values + (layer * model->key_heads + group) * view.part->slots * wide + column;
+  const float *all = (const float *)view.part->values +
+                     (layer * model->key_heads + group) * view.part->slots * wide + column;
   for (num first = from; first < until; first += NEAR)
     for (num query = begin; query < end; query += QUERIES) {
       num count = least(QUERIES, end - query);

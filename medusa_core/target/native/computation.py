@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
 from medusa_core.target.exact_attention import WEIGHTS_BYTES
-from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import Layer, LeanWeights, Norm
 from medusa_core.target.native import structures
+from medusa_core.target.native.cache import NativeCache, attends_by_tiles, native_cache
 from medusa_core.target.native.library import Library
 from medusa_core.target.products import Linear
 from medusa_core.target.rotary import Rotations
@@ -30,11 +30,18 @@ class NotNativeError(Exception):
 
 @dataclass(frozen=True)
 class Attending:
-    """The rows of one sequence, behind the committed ones of its cache."""
+    """Rows of one sequence, behind the committed ones of its cache and what else has been written there."""
 
     count: int
-    cache: LeanCache
+    cache: NativeCache
     seen: torch.Tensor  # bool [count, keys], contiguous: of the last keys; those before them all rows see
+    depths: torch.Tensor  # [count], contiguous: where they stand in the text, behind the first of them
+    written: int = 0  # rows behind the committed ones
+
+    @property
+    def length(self) -> int:
+        """Rows in front of these."""
+        return self.cache.length + self.written
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,14 @@ class Results:
     hidden: torch.Tensor | None = None  # [N, d], after the last norm
     before: Sequence[torch.Tensor | None] = ()  # [N, d]: x before each layer, and behind the last
     queries: Sequence[torch.Tensor] = field(default=())  # [N, H · D] of each layer
+
+    def of_rows(self, start: int, end: int, count: int) -> Results:
+        """Those of rows ``start`` to ``end`` of a single sequence of ``count``."""
+        first = count - self.kept[0]  # row with logits
+        logits = self.logits[max(start - first, 0) : max(end - first, 0)]
+        before = [None if one is None else one[start:end] for one in self.before]
+        hidden = None if self.hidden is None else self.hidden[start:end]
+        return Results(logits, [len(logits)], hidden, before, [one[start:end] for one in self.queries])
 
 
 class Computation:
@@ -77,6 +92,7 @@ class Computation:
             vocabulary=len(weights.embedding),
             outputs=weights.head.shape[0],
             tiles=library.tiles,
+            tiled=attends_by_tiles(library, weights.head_size),
             scale=weights.scale,
             floor=_floor(first.before_attention),
             head_floor=_floor(first.query_norm),
@@ -85,6 +101,11 @@ class Computation:
             last_norm=weights.last_norm.weight.data_ptr(),
             head=_linear(weights.head),
         )
+
+    def new_cache(self, slots: int) -> NativeCache:
+        """A cache for one run."""
+        w = self._weights
+        return native_cache(len(w.layers), w.key_heads, w.head_size, slots, self._library)
 
     def run(
         self,
@@ -102,18 +123,19 @@ class Computation:
         for tokens outside the vocabulary and where a cache has no room.
         """
         for own in sequences:
-            if own.cache.length + own.count > own.cache.rows:
-                raise MedusaError(f"the cache has room for {own.cache.rows} rows")
+            if own.length + own.count > own.cache.slots:
+                raise MedusaError(f"the cache has room for {own.cache.slots} rows")
         counts = [own.count for own in sequences]
         tokens = tokens.long().contiguous()
         place = None if list(results.kept) == counts else _places(counts, results.kept)
-        at_once, scores = self._room_for_scores(sequences)
+        threads = self._library.threads
+        at_once, scores = self._room_for_scores(sequences, threads)
         first = sequences[0].cache
         work = first.work(self._functions.work_bytes(self._model, len(tokens)))
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
-            threads=self._library.threads,
+            threads=threads,
             rows_at_once=at_once,
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -135,12 +157,16 @@ class Computation:
         if answer:
             self._library.was_late()
 
-    def _room_for_scores(self, sequences: Sequence[Attending]) -> tuple[int, torch.Tensor]:
+    def _room_for_scores(self, sequences: Sequence[Attending], threads: int) -> tuple[int, torch.Tensor]:
         """How many rows of each sequence attend at once, and room for their scores."""
-        keys = sum(-(-(own.cache.length + own.count) // _LANES) * _LANES for own in sequences)
+        cache = sequences[0].cache
+        if self._model.tiled:
+            slots, rows = max(own.cache.rows for own in sequences), max(own.count for own in sequences)
+            return 0, cache.buffer(1, self._functions.tile_room(self._model, rows, slots, threads))
+        keys = sum(-(-(own.length + own.count) // _LANES) * _LANES for own in sequences)
         heads, longest = self._weights.query_heads, max(own.count for own in sequences)
         at_once = max(1, min(longest, WEIGHTS_BYTES // (heads * keys * torch.float32.itemsize)))
-        return at_once, sequences[0].cache.buffer(heads * at_once, keys)
+        return at_once, cache.buffer(heads * at_once, keys)
 
 
 def _require_known(weights: LeanWeights) -> None:
@@ -171,11 +197,12 @@ def _places(counts: Sequence[int], kept: Sequence[int]) -> torch.Tensor:
 def _part(own: Attending) -> structures.Part:
     return structures.Part(
         rows=own.count,
-        length=own.cache.length,
+        length=own.length,
         slots=own.cache.rows,
         columns=own.seen.shape[1],
         keys=own.cache.keys.data_ptr(),
         values=own.cache.values.data_ptr(),
+        depths=own.depths.data_ptr(),
         seen=own.seen.data_ptr(),
     )
 

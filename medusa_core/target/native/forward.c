@@ -83,7 +83,8 @@ static void run_layers(const Model *model, const Batch *batch, Work work, Worker
     meet(worker);
     if (batch->queries && batch->queries[number])
       write_rows(work.qkv, heads * D, H * D, batch->queries[number], batch->rows, worker);
-    attend(model, batch, number, work, worker);
+    if (model->tiled) attend_by_tiles(model, batch, number, work, worker);
+    else attend(model, batch, number, work, worker);
     meet(worker);
     product(layer->out, H * D, d, work.pairs, work.x, blocks, 1, worker);
     meet(worker);

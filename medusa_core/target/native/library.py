@@ -70,7 +70,7 @@ class Library:
         """Raises OSError for a file that is no library for this machine."""
         functions = ctypes.CDLL(str(path))
         number, address = ctypes.c_int64, ctypes.c_void_p
-        for name in ("tiles_allowed", "work_bytes", "forward", "heads_bytes", "run_heads"):
+        for name in ("tiles_allowed", "work_bytes", "forward", "heads_bytes", "run_heads", "tile_room"):
             getattr(functions, name).restype = number
         functions.work_bytes.argtypes = [ctypes.POINTER(Model), number]
         functions.forward.argtypes = [ctypes.POINTER(Model), ctypes.POINTER(Batch)]
@@ -79,8 +79,10 @@ class Library:
         functions.run_heads.argtypes += [address, address, address, number]
         functions.run_answers.argtypes = [address]
         functions.run_answers.restype = number
-        functions.keep_rows.argtypes = [address, address, number, number, number, number, address, number]
-        functions.keep_rows.restype = None
+        for function in (functions.keep_rows, functions.keep_tiled_rows):
+            function.argtypes = [address, address, number, number, number, number, address, number]
+            function.restype = None
+        functions.tile_room.argtypes = [ctypes.POINTER(Model), number, number, number]
         return cls(functions, tiles=bool(functions.tiles_allowed()))
 
 

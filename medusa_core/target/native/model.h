@@ -30,8 +30,8 @@ typedef struct {
 } Layer;
 
 typedef struct {
-  num hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary, outputs,
-      tiles;                      /* outputs of the LM head */
+  num hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary, outputs, tiles,
+      tiled; /* outputs of the LM head; whether products, and whether attention run on AMX */
   float scale, floor, head_floor; /* of norms: n · epsilon, as their weights have √n in them */
   const Layer *layer;
   const bf16 *embedding;
@@ -41,8 +41,11 @@ typedef struct {
 
 typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
   num rows, length, slots, columns;
-  float *keys, *values; /* [layers][G][D][slots], [layers][G][slots][D + ONES] */
-  const uint8_t *seen;  /* [rows][columns], of the last keys; all rows see the keys before them */
+  /* Float32, [layers][G][D][slots] and [layers][G][slots][D + ONES]. Where attention runs on AMX, bfloat16,
+     [layers][G][slots][D] and [layers][G][slots / 32][D][32]. */
+  void *keys, *values;
+  const num *depths;   /* [rows], behind ``length`` */
+  const uint8_t *seen; /* [rows][columns], of the last keys; all rows see the keys before them */
 } Part;
 
 typedef struct {
@@ -52,14 +55,16 @@ typedef struct {
   const Part *part;
   const bf16 *features;     /* [N][d] that x begins with, or absent: embeddings */
   uint8_t *work;            /* of work_bytes() */
-  float *scores;            /* of rows_at_once rows of each part: [G][rows · H / G][keys, in whole vectors] */
+  float *scores;            /* of rows_at_once rows of each part: [G][rows · H / G][keys, in whole vectors];
+                               where attention runs on AMX, of tile_room() */
   bf16 *logits, *hidden;    /* [rows kept][outputs], [N][d] after the last norm or absent */
   bf16 **states, **queries; /* by layer, or absent: [N][d] before it, [N][H · D] in it */
 } Batch;
 
 typedef struct {
   float *x, *qkv, *cos, *sin; /* [B][d], [B][(H + 2 G) D], [B][rotated] */
-  float *queries, *sums;      /* [N][H][D], scaled; [N][H][D + ONES], the last with the denominators */
+  float *queries, *sums;      /* [N][H][D], scaled, those for AMX in bfloat16; [N][H][D + ONES], the last with
+                                 the denominators */
   float *embedded;            /* [B][d], where a layer reads it */
   uint32_t *pairs, *inner;    /* [B][max(inputs of qkv, H D) / 2], [B][m / 2] */
 } Work;
@@ -80,5 +85,9 @@ void norm(const float *x, const float *weight, num size, float floor, uint32_t *
           Worker worker);
 void turn_and_keep(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
 void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
+
+/* tile_attention.c: the same by AMX */
+num tile_room(const Model *model, num rows, num keys, num threads); /* floats */
+void attend_by_tiles(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
 
 #endif

@@ -38,7 +38,7 @@ class Model(ctypes.Structure):
 
     _fields_: ClassVar[_Fields] = [
         *_numbers("hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
-        *_numbers("layers", "vocabulary", "outputs", "tiles"),
+        *_numbers("layers", "vocabulary", "outputs", "tiles", "tiled"),
         *[(name, _FLOAT) for name in ("scale", "floor", "head_floor")],
         ("layer", ctypes.POINTER(Layer)),
         *_addresses("embedding", "last_norm"),
@@ -51,7 +51,7 @@ class Part(ctypes.Structure):
 
     _fields_: ClassVar[_Fields] = [
         *_numbers("rows", "length", "slots", "columns"),
-        *_addresses("keys", "values", "seen"),
+        *_addresses("keys", "values", "depths", "seen"),
     ]
 
 

@@ -80,11 +80,16 @@ static inline float widened(bf16 value) {
   return wide;
 }
 
+/* To the nearest, of two as near the even one. */
+static inline bf16 narrowed(float value) {
+  return (bf16)_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(value)), 0);
+}
+
 /* Two features of sixteen rows as pairs of bfloat16. */
 static inline __m512i paired(vec first, vec second) {
-  __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
-  __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
-  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+  const __m512i by_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
+                                            7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(by_turns, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
 /* e^x to the last bit but one, 0 for x < −87 and so exactly for what a row does not see. */
@@ -97,6 +102,19 @@ static inline vec exponential(vec x) {
   const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
   for (int i = 0; i < 7; i++) sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(terms[i]));
   return _mm512_maskz_scalef_ps(normal, sum, n);
+}
+
+/* 2^x in some lanes, to a millionth; 0 in the others, and exactly 0 for x < −126 and so for −∞. */
+static inline vec power_of_two(vec x, __mmask16 lanes) {
+  lanes = _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
+  vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT), r = _mm512_sub_ps(x, n);
+  vec sum = _mm512_set1_ps(1.3264600e-3f);
+  sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(9.6714600e-3f));
+  sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(5.5507340e-2f));
+  sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(2.4022243e-1f));
+  sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(6.9314698e-1f));
+  sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(1.0f));
+  return _mm512_maskz_scalef_ps(lanes, sum, n);
 }
 
 /* x / (1 + e^−x) */
