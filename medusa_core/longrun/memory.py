@@ -18,6 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.target.exact_attention import CHUNK, attention_bytes
+from medusa_core.target.lean import LeanForward
 from medusa_core.target.lean_weights import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
@@ -99,7 +100,12 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    attention = attention_bytes(groups, heads // groups * at_once, read)
+    lean = target.lean if isinstance(target.lean, LeanForward) else None
+    attention = (
+        attention_bytes(groups, heads // groups * at_once, read)
+        if lean is None
+        else lean.attention_bytes(at_once, read)
+    )
     masked = at_once if window is None else read  # keys that the mask is about
     attention += (heads // groups + 1) * at_once * masked * each
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
@@ -107,7 +113,8 @@ def _workspace(engine: Engine, rows: int, tree: int) -> int:
     logits = _COPIES * tree * target.vocab_size * each
     # cos and sin of a table that doubles, and what they are made from
     rotations = _ROTATIONS * min(target.context, 2 * rows) * head * each
-    buffers = _BUFFERS if target.output_device.type == "cpu" else 0
+    in_libraries = target.output_device.type == "cpu" and not target.forward.native
+    buffers = _BUFFERS if in_libraries else 0
     return attention + states + logits + rotations + buffers
 
 

@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.exact_attention import MOST_ROWS, Chunk, Room, attend, chunks_of
+from medusa_core.target.exact_attention import MOST_ROWS, Chunk, Room, attend, attention_bytes, chunks_of
 from medusa_core.target.features import BEFORE_NORM
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
@@ -89,6 +89,11 @@ class LeanForward:
         w, window = self.weights, self.masks.only_window
         rows = slots if window is None else min(slots, window_slots(window))
         return len(w.layers) * w.key_heads * row_bytes(w.head_size) * rows
+
+    def attention_bytes(self, rows: int, keys: int) -> int:
+        """What attention works in with so many rows at once, as the keys come to be so many."""
+        groups = self.weights.key_heads
+        return attention_bytes(groups, self.weights.query_heads // groups * rows, keys)
 
     def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
         """As ``Forward``."""

@@ -51,6 +51,12 @@ class NativeForward(LeanForward):
         w = self.weights
         return len(w.layers) * w.key_heads * native_cache_bytes(w.head_size, slots, self.library)
 
+    def attention_bytes(self, rows: int, keys: int) -> int:
+        """As ``LeanForward``."""
+        if not attends_by_tiles(self.library, self.weights.head_size):
+            return super().attention_bytes(rows, keys)
+        return self._computation.attention_bytes(rows, keys)
+
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         counts = [len(part.rows.tokens) for part in parts]
         rows, layers = sum(counts), len(self.weights.layers)

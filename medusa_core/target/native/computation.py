@@ -107,6 +107,11 @@ class Computation:
         w = self._weights
         return native_cache(len(w.layers), w.key_heads, w.head_size, slots, self._library)
 
+    def attention_bytes(self, rows: int, keys: int) -> int:
+        """What attention by AMX writes to with so many rows at once."""
+        room = self._functions.tile_room(self._model, rows, keys, torch.get_num_threads())
+        return int(room * torch.float32.itemsize)
+
     def run(
         self,
         tokens: torch.Tensor,

@@ -14,7 +14,6 @@
 #define RECENT 64 /* no tree is deeper */
 #define TILES 4   /* of sixteen keys, or of sixteen numbers of a head, that are summed at once */
 #define VIEWS 8   /* that are looked through together, while a span is in the cache */
-#define SHARED 32 /* views at most that all threads look through together */
 
 #ifdef __AMX_BF16__
 
@@ -40,7 +39,7 @@ static num room_of(const Model *model, num rows, num keys) {
 }
 
 num tile_room(const Model *model, num rows, num keys, num threads) {
-  return most(VIEWS * threads, SHARED) * room_of(model, rows, keys);
+  return VIEWS * threads * room_of(model, rows, keys);
 }
 
 /* Which lanes see a key. */
@@ -314,7 +313,7 @@ void attend_by_tiles(const Model *model, const Batch *batch, num layer, Work wor
     rows = most(rows, part->rows);
   }
   int by_group = groups % threads == 0 || groups >= 4 * threads;
-  int shared = !by_group && longest > SPAN && views <= SHARED;
+  int shared = !by_group && longest > SPAN && views <= VIEWS * threads;
   num some = by_group || shared ? VIEWS : most(1, least(VIEWS, views / threads));
   num room = room_of(model, rows, longest);
   for (int stage = 0; stage < (shared ? 2 : 1); stage++) {
