@@ -10,7 +10,7 @@ stop, and only the forward is shared, which reads the weights once for all of th
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,26 +20,17 @@ import torch
 
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.verdict import Verdict
+from medusa_core.clock import Clock, PhaseTimes, clock_for
 from medusa_core.drafters import Drafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
 from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
+from medusa_core.target.static_cache import StaticCache
 from medusa_core.trees.token_tree import TokenTree
+from medusa_core.whole_step import NotRecordedError, WholeStep
 
-
-@dataclass(frozen=True)
-class PhaseTimes:
-    """Milliseconds of one step by phase; ``total`` is their sum and what happened between them.
-
-    Those of a batch are what the step took for all its runs.
-    """
-
-    propose: float
-    verify: float
-    accept: float
-    commit: float
-    total: float
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,12 +78,15 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # of the logits, before the rule sees them
+    whole: WholeStep | None = field(default=None, init=False)  # where a device makes steps alone
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
 
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
+        if self.processor is None:
+            self.whole = WholeStep.of(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -121,6 +115,8 @@ class Run:
         """Choose the first root by the logits [V] of the prompt's last token."""
         _check_output(logits, self.target)
         self.drafter.begin(self.prompt, features)
+        if self.whole is not None:
+            self.whole.follow(features[-1:])
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
@@ -135,15 +131,18 @@ class Run:
         """The logits [N, V] that the rule is to judge by."""
         return logits if self.processor is None else self.processor(logits, tree)
 
-    def commit(self, tree: TokenTree, verdict: Verdict, features: torch.Tensor) -> list[int]:
-        """Keep the accepted path: its tokens."""
+    def commit(self, judged: Judged, *, in_place: bool) -> list[int]:
+        """Keep the accepted path: its tokens. ``in_place``: its rows were moved where they belong."""
+        tree, verdict, features = judged.tree, judged.verdict, judged.features
         path = verdict.path
-        self.own_cache.commit(path)
+        self.own_cache.commit(range(len(path)) if in_place else path)
         accepted = verdict.accepted
         if accepted is None:
             accepted = tree.tokens[path].tolist()
-        every = self.drafter.features.all_rows
-        self.drafter.observe(accepted, features[path] if every else features[path[-1] :][:1])
+        every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
+        self.drafter.observe(accepted, features[path] if every else last)
+        if self.whole is not None and not in_place:
+            self.whole.follow(last)
         if self.processor is not None:
             self.processor.observe(accepted)
         self.root = verdict.bonus
@@ -191,40 +190,78 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
             running += begun
         if not running:
             return
-        caches = [run.own_cache for run in running]
-        lengths = [cache.length for cache in caches]
-        clock = _clock(target.output_device)
+        lengths = [run.own_cache.length for run in running]
+        clock = clock_for(target.output_device)
         # Entered anew each step: a suspended generator must not leave its caller in inference mode.
         with torch.inference_mode():
-            trees = propose_all(
-                [run.drafter for run in running],
-                [run.root for run in running],
-                [run.depth_left for run in running],
-            )
-            clock.lap()
-            results = target.verify_all(trees, caches, running[0].drafter.features)
-            clock.lap()
-            judged = [
-                run.processed(tree, logits)
-                for run, tree, (logits, _) in zip(running, trees, results, strict=True)
-            ]
-            verdicts = [
-                run.rule(tree, logits) for run, tree, logits in zip(running, trees, judged, strict=True)
-            ]
-            clock.lap()
-            kept = [
-                run.commit(tree, verdict, states)
-                for run, tree, verdict, (_, states) in zip(running, trees, verdicts, results, strict=True)
-            ]
+            alone = _by_the_device(running[0], clock) if len(running) == 1 else None
+            judged = [alone] if alone is not None else _by_phases(target, running, clock)
+            kept = [run.commit(one, in_place=one is alone) for run, one in zip(running, judged, strict=True)]
             clock.lap()
         emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
         ms = clock.times()
-        for run, tree, verdict, logits, (own, _), tokens, length in zip(
-            running, trees, verdicts, judged, results, emitted, lengths, strict=True
-        ):
+        for run, one, tokens, length in zip(running, judged, emitted, lengths, strict=True):
             reason = run.finish_reason
-            yield run, Step(run.steps - 1, tree, verdict, logits, tokens, length, ms, reason, own)
+            yield (
+                run,
+                Step(
+                    run.steps - 1,
+                    one.tree,
+                    one.verdict,
+                    one.logits,
+                    tokens,
+                    length,
+                    ms,
+                    reason,
+                    one.model_logits,
+                ),
+            )
         running = [run for run in running if run.finish_reason is None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step before its commit: a tree, what the model says of it, and the rule's verdict."""
+
+    tree: TokenTree
+    logits: torch.Tensor  # [N, V], that the rule judged by
+    model_logits: torch.Tensor  # [N, V]
+    features: torch.Tensor  # [N, F·d]
+    verdict: Verdict
+
+
+def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Judged]:
+    """One step of each run."""
+    trees = propose_all(
+        [run.drafter for run in running], [run.root for run in running], [run.depth_left for run in running]
+    )
+    clock.lap()
+    results = target.verify_all(trees, [run.own_cache for run in running], running[0].drafter.features)
+    clock.lap()
+    judged = []
+    for run, tree, (own, features) in zip(running, trees, results, strict=True):
+        logits = run.processed(tree, own)
+        judged.append(Judged(tree, logits, own, features, run.rule(tree, logits)))
+    clock.lap()
+    return judged
+
+
+def _by_the_device(run: Run, clock: Clock) -> Judged | None:
+    """The same by a device that makes whole steps alone; its phases are one, which counts as verification."""
+    cache = run.own_cache
+    if run.whole is None or not isinstance(cache, StaticCache) or not run.whole.fits(cache, run.depth_left):
+        return None
+    clock.lap()
+    try:
+        done = run.whole(cache, run.root)
+    except NotRecordedError as reason:
+        _log.warning("Steps are launched phase by phase: %s", reason)
+        run.whole = None
+        clock.restart()
+        return None
+    clock.lap()
+    clock.lap()
+    return Judged(done.tree, done.logits, done.logits, done.features, done.verdict)
 
 
 def read_prompt(run: Run) -> None:
@@ -266,58 +303,3 @@ def _check_output(logits: torch.Tensor, target: Target) -> None:
         raise MedusaError(
             f"the model's output is {float(largest)}, its weights are damaged{wider}: fetch them again"
         )
-
-
-class _Clock:
-    """Laps in milliseconds on the host, which on a CPU does all the work itself."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self._laps: list[float] = []
-
-    def lap(self) -> None:
-        """The end of a phase."""
-        now = time.perf_counter()
-        self._laps.append((now - self._last) * 1000)
-        self._last = now
-
-    def times(self) -> PhaseTimes:
-        """The step, once all its phases are over."""
-        propose, verify, accept, commit = self._laps
-        return PhaseTimes(propose, verify, accept, commit, self._total())
-
-    def _total(self) -> float:
-        return (time.perf_counter() - self._start) * 1000
-
-
-class _CudaClock(_Clock):
-    """Laps by marks in the GPU's queue, so that measuring adds no wait to the one that a step has.
-
-    That one is in the rule, which needs its answer on the host; what the GPU did until then is over by then.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self._device = device
-        self._marks = [self._mark()]
-
-    def lap(self) -> None:
-        super().lap()
-        if len(self._marks) < 3:  # proposed and verified; the rest is counted on the host
-            self._marks.append(self._mark())
-
-    def times(self) -> PhaseTimes:
-        begun, proposed, verified = self._marks
-        verified.synchronize()  # over already, where the rule has waited
-        propose, verify = begun.elapsed_time(proposed), proposed.elapsed_time(verified)
-        *waited, commit = self._laps
-        return PhaseTimes(propose, verify, max(0.0, sum(waited) - propose - verify), commit, self._total())
-
-    def _mark(self) -> torch.cuda.Event:
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record(torch.cuda.current_stream(self._device))
-        return mark
-
-
-def _clock(device: torch.device) -> _Clock:
-    return _CudaClock(device) if device.type == "cuda" else _Clock()

@@ -44,7 +44,12 @@ class RuleInfo:
 
 
 class AcceptanceRule(Protocol):
-    """What the decode loop asks of a rule. N nodes · V vocabulary"""
+    """What the decode loop asks of a rule. N nodes · V vocabulary
+
+    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone.
+    """
+
+    by_argmax: bool
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """The token to go on with after each row of ``logits`` [N, V]: root and bonus tokens."""

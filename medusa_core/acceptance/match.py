@@ -26,6 +26,7 @@ class MatchRule:
     def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
         self._temperature = temperature
         self._generator = generator
+        self.by_argmax = temperature <= 0
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]: argmax or one draw."""
@@ -39,18 +40,23 @@ class MatchRule:
         chosen = self.choose(logits)
         choices, tokens = torch.stack([chosen, tree.tokens.to(chosen.device)]).tolist()
         require_drawn(choices, logits.shape[-1])
-        passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
-        path = longest_path(tree, passes, None)
-        return Verdict(
-            path=path,
-            bonus=choices[path[-1]],
-            passes=passes,
-            statistics=None,
-            threshold=None,
-            failure="not the model's choice",
-            choices=choices,
-            accepted=[tokens[node] for node in path],
-        )
+        return matched(tree, tokens, choices)
+
+
+def matched(tree: TokenTree, tokens: list[int], choices: list[int]) -> Verdict:
+    """The verdict on ``tokens`` [N], each against the token that was chosen at its parent."""
+    passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
+    path = longest_path(tree, passes, None)
+    return Verdict(
+        path=path,
+        bonus=choices[path[-1]],
+        passes=passes,
+        statistics=None,
+        threshold=None,
+        failure="not the model's choice",
+        choices=choices,
+        accepted=[tokens[node] for node in path],
+    )
 
 
 RULE = RuleInfo(

@@ -35,6 +35,7 @@ class RejectionRule:
     def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
         self._temperature = temperature
         self._generator = generator
+        self.by_argmax = temperature <= 0
         self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:

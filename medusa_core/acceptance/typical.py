@@ -44,6 +44,7 @@ class TypicalRule:
         self._settings = settings
         self._generator = generator
         self._samples_root = settings.root == "sample"
+        self.by_argmax = temperature <= 0
         self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:

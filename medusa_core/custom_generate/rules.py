@@ -45,6 +45,8 @@ class PenaltyProcessor(LogitsProcessor):
 class ProcessedMatch:
     """Greedy acceptance and exact sampling of the processed distribution."""
 
+    by_argmax = False  # processors need each node's context
+
     def __init__(self, processors: LogitsProcessorList, prompt: torch.Tensor, *, sample: bool) -> None:
         """``prompt`` [1, L] stands where transformers keeps ids; ``sample`` draws, else the argmax counts."""
         self._processors = processors
@@ -87,6 +89,8 @@ class ProcessedMatch:
 
 class ProcessedTypical:
     """Typical acceptance by the processed distribution of every node."""
+
+    by_argmax = False  # processors need each node's context
 
     def __init__(
         self, processors: LogitsProcessorList, prompt: torch.Tensor, epsilon: float, delta: float

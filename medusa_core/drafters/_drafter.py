@@ -5,7 +5,7 @@ The leading underscore keeps this module out of the list of drafters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -95,6 +95,31 @@ class BatchDrafter(Drafter, Protocol):
         self, drafters: Sequence[Drafter], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
         """What each of ``drafters``, all of this kind and with the same weights, would propose."""
+        ...
+
+
+@runtime_checkable
+class DeviceDrafter(Drafter, Protocol):
+    """A drafter whose tree has one shape, filled by what one row's features say: on the device alone.
+
+    N nodes · F hidden states a row · d hidden size
+    """
+
+    @property
+    def recorded_as(self) -> Hashable:
+        """What all runs with these weights and this tree share, and no others while the drafter lives."""
+        ...
+
+    @property
+    def shape(self) -> TokenTree:
+        """The tree at its full depth; its tokens and their log-probabilities mean nothing."""
+        ...
+
+    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and log-probabilities [N] of the tree below ``root`` [1], behind ``features`` [1, F·d].
+
+        By operations of fixed shapes, and of nothing that a run has changed.
+        """
         ...
 
 

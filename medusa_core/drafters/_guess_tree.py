@@ -14,7 +14,7 @@ import torch
 
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
-from medusa_core.trees.tree import Topology
+from medusa_core.trees.tree import Choice, Topology
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,30 @@ class GuessTree:
             for b, (root, depth) in enumerate(zip(roots, depths, strict=True))
         ]
 
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What tells its shape from others."""
+        return self._topology.choices
+
+    def shape(self) -> TokenTree:
+        """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
+        shape = self._shape(self.depth, self._device)
+        nothing = torch.zeros(self._topology.size, device=self._device)
+        return self._tree(shape, nothing.long(), nothing)
+
+    def on_device(self, root: torch.Tensor, guesses: Guesses) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and log-probabilities of all nodes below ``root`` [1], of one text: [N] each."""
+        shape = self._shape(self.depth, guesses.tokens.device)
+        return _looked_up(shape, root, guesses.tokens, guesses.logp)
+
     def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """``guesses`` and their log-probabilities are [levels, ranks]."""
-        tokens = torch.cat([guesses.new_tensor([root]), guesses.reshape(-1)])
-        logp = torch.cat([shape.certain, logp.reshape(-1)])
-        return TokenTree(
-            tokens=tokens.index_select(0, shape.places).to(self._device),
-            parents=shape.topology.parents,
-            depths=shape.topology.depths,
-            origins=shape.origins,
-            mask=shape.mask,
-            draft_logp=logp.index_select(0, shape.places),
-        )
+        tokens, logp = _looked_up(shape, guesses.new_tensor([root]), guesses, logp)
+        return self._tree(shape, tokens.to(self._device), logp)
+
+    def _tree(self, shape: _Shape, tokens: torch.Tensor, logp: torch.Tensor) -> TokenTree:
+        topology = shape.topology
+        return TokenTree(tokens, topology.parents, topology.depths, shape.origins, shape.mask, logp)
 
     def _shape(self, depth: int, device: torch.device) -> _Shape:
         """The shape down to ``depth``, its look-up on the device of the guesses."""
@@ -94,3 +106,11 @@ class GuessTree:
                 torch.zeros(1, device=device),
             )
         return self._shapes[depth]
+
+
+def _looked_up(
+    shape: _Shape, root: torch.Tensor, guesses: torch.Tensor, logp: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.cat([root, guesses.reshape(-1)])
+    logp = torch.cat([shape.certain, logp.reshape(-1)])
+    return tokens.index_select(0, shape.places), logp.index_select(0, shape.places)

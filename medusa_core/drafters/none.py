@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from medusa_core.target.model import Target
     from medusa_core.trees.token_tree import TokenTree
 
+PLAIN = __name__.rpartition(".")[2]
 METHOD = Method(
     title="Plain decoding",
     mark="",
@@ -47,6 +48,20 @@ class PlainDrafter:
         """A tree of the root: but for its token the same in every step."""
         tokens = self._root.tokens
         return replace(self._root, tokens=tokens.new_tensor([root]))
+
+    @property
+    def recorded_as(self) -> str:
+        """All plain decoding is the same."""
+        return PLAIN
+
+    @property
+    def shape(self) -> TokenTree:
+        """The root."""
+        return self._root
+
+    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The root alone."""
+        return root, self._root.draft_logp
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Plain decoding remembers nothing."""

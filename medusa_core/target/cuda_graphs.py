@@ -6,14 +6,16 @@ The work must keep to what a graph can hold: fixed shapes and addresses, and no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from medusa_core.target.static_forward import Outputs, Work
+from medusa_core.target.static_forward import Result
 
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 
 
-def recorded_on_cuda(work: Work) -> Work:
+def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
     """The same work as a graph of the current device."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
@@ -23,10 +25,10 @@ def recorded_on_cuda(work: Work) -> Work:
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        outputs = work()
+        results = work()
 
-    def replay() -> Outputs:
+    def replay() -> Result:
         graph.replay()
-        return outputs
+        return results
 
     return replay

@@ -236,7 +236,7 @@ class Target:
     def _forward(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
         cache.require(len(rows.tokens))
         if self.lean is not None:
-            return _side_by_side(*self.lean(rows, cache))
+            return side_by_side(*self.lean(rows, cache))
         read = recorded(
             self.model,
             rows.features,
@@ -253,7 +253,7 @@ class Target:
         for part in parts:
             part.cache.require(len(part.rows.tokens))
         if self.lean is not None:
-            return [_side_by_side(*outputs) for outputs in self.lean.together(parts)]
+            return [side_by_side(*outputs) for outputs in self.lean.together(parts)]
         if not self.reads_together:
             return [self._forward(part.rows, part.cache) for part in parts]
         return self._forward_together(parts)
@@ -278,12 +278,12 @@ class Target:
         """Logits and features where the heads are, of the last ``count`` rows of a text, 0: of all."""
         # A model spread over devices leaves each layer's queries where the layer is.
         own, states = read.of(text, count)
-        logits, features = _side_by_side(own, [state.to(own.device) for state in states])
+        logits, features = side_by_side(own, [state.to(own.device) for state in states])
         # It hands its results back where the token ids came from.
         return logits.to(self.output_device), features.to(self.output_device)
 
 
-def _side_by_side(logits: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def side_by_side(logits: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, and hidden states [N, d] as features [N, F·d]."""
     if len(states) == 1:
         return logits, states[0]  # the usual case, without a copy

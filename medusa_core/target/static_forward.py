@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch.nn import functional as F
@@ -30,11 +31,17 @@ from medusa_core.target.static_cache import BufferPool, Buffers, StaticCache
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # rows of a verified tree, padded
 _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
 
-Work = Callable[[], Outputs]
-Record = Callable[[Work], Work]
+Result = TypeVar("Result")
 
 
-def not_recorded(work: Work) -> Work:
+class Record(Protocol):
+    """Records work that keeps to what a graph can hold; what it returns runs the same work again."""
+
+    def __call__(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Its results may lie at addresses that the next call overwrites."""
+
+
+def not_recorded(work: Callable[[], Result]) -> Callable[[], Result]:
     """Where nothing can be captured the work itself is called each time."""
     return work
 
@@ -46,7 +53,7 @@ class _Step:
     rows: Rows
     length: torch.Tensor  # [], committed rows
     position: torch.Tensor  # [], of the root in the text
-    run: Work | None = None  # recorded at the first step
+    run: Callable[[], Outputs] | None = None  # recorded at the first step
     shape: torch.Tensor | None = None  # the mask that was copied last: trees keep theirs from step to step
 
     def load(self, rows: Rows, length: int, position: int) -> None:
@@ -57,9 +64,31 @@ class _Step:
         self.position.fill_(position)
         if rows.allowed is not self.shape:
             self.shape = rows.allowed
-            self.rows.depths.zero_()[:count].copy_(rows.depths)
-            # A padded row attends to itself, since a softmax over no key is NaN; no other row attends to it.
-            self.rows.allowed.zero_().fill_diagonal_(True)[:count, :count].copy_(rows.allowed)
+            pad(self.rows, rows.depths, rows.allowed)
+
+
+def padded_size(count: int) -> int | None:
+    """The rows that ``count`` are padded to; None where they are more than any tree has."""
+    return next((size for size in SIZES if size >= count), None)
+
+
+def empty_rows(size: int, features: Features, device: torch.device) -> Rows:
+    """Rows whose tensors a recorded step reads: what they hold is copied in."""
+    return Rows(
+        torch.zeros(size, dtype=torch.long, device=device),
+        torch.zeros(size, dtype=torch.long, device=device),
+        0,  # depths are copied in, so what is deepest is not known
+        torch.eye(size, dtype=torch.bool, device=device),
+        features=features,
+    )
+
+
+def pad(rows: Rows, depths: torch.Tensor, allowed: torch.Tensor) -> None:
+    """Write the shape of a tree into ``rows``, which may be more."""
+    count = len(depths)
+    rows.depths.zero_()[:count].copy_(depths)
+    # A padded row attends to itself, since a softmax over no key is NaN; no other row attends to it.
+    rows.allowed.zero_().fill_diagonal_(True)[:count, :count].copy_(allowed)
 
 
 class StaticForward:
@@ -71,7 +100,8 @@ class StaticForward:
         """``context`` is the number of positions that may be asked for."""
         self.weights = weights
         self._masks = masks
-        self._record = record
+        self.record = record
+        self.records_steps = True  # whole ones, until one could not be
         self._dtype, self._device = weights.embedding.dtype, weights.embedding.device
         # A padded row stands where the root stands, a node never beyond the context.
         self._rotations = rotations(weights.rotary, context, self._device)
@@ -92,17 +122,17 @@ class StaticForward:
         if not isinstance(cache, StaticCache):
             raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
         count, start = len(rows.tokens), cache.length
-        size = next((size for size in SIZES if size >= count), count)
-        if rows.kept or start + size > cache.buffers.slots or size > SIZES[-1]:
+        size = padded_size(count)
+        if rows.kept or size is None or start + size > cache.buffers.slots:
             length, position = (torch.full((), at, device=self._device) for at in (start, cache.position))
-            return self._compute(rows, length, position, cache.buffers, start + count)
-        buffers, bucket = cache.buffers, self._bucket(start + size, cache.buffers.slots)
+            return self.compute(rows, length, position, cache.buffers, start + count)
+        buffers, bucket = cache.buffers, self.bucket(start + size, cache.buffers.slots)
         step = self._step(buffers, size, bucket, rows.features)
         step.load(rows, start, cache.position)
         if step.run is None:
             # Recording runs the work: with this step's rows it writes where this step writes.
-            step.run = self._record(
-                lambda: self._compute(step.rows, step.length, step.position, buffers, bucket)
+            step.run = self.record(
+                lambda: self.compute(step.rows, step.length, step.position, buffers, bucket)
             )
         logits, states = step.run()
         return logits[:count], [state[:count] for state in states]
@@ -111,7 +141,8 @@ class StaticForward:
         """As ``Forward``, one after the other: what was recorded for one sequence knows its buffers alone."""
         return [self(part.rows, part.cache) for part in parts]
 
-    def _bucket(self, needed: int, slots: int) -> int:
+    def bucket(self, needed: int, slots: int) -> int:
+        """The slots that attention reads where ``needed`` are used."""
         bucket = _SMALLEST_BUCKET
         while bucket < needed:
             bucket *= 2
@@ -120,21 +151,18 @@ class StaticForward:
     def _step(self, buffers: Buffers, size: int, bucket: int, features: Features) -> _Step:
         key = size, bucket, features
         if key not in buffers.captured:
-            rows = Rows(
-                torch.zeros(size, dtype=torch.long, device=self._device),
-                torch.zeros(size, dtype=torch.long, device=self._device),
-                0,  # depths are copied in, so what is deepest is not known
-                torch.eye(size, dtype=torch.bool, device=self._device),
-                features=features,
-            )
+            rows = empty_rows(size, features, self._device)
             counts = torch.zeros(2, dtype=torch.long, device=self._device)
             buffers.captured[key] = _Step(rows, counts[0], counts[1])
         return buffers.captured[key]
 
-    def _compute(
+    def compute(
         self, rows: Rows, length: torch.Tensor, position: torch.Tensor, buffers: Buffers, bucket: int
     ) -> Outputs:
-        """The forward itself: device operations of fixed shapes alone."""
+        """The forward itself: device operations of fixed shapes alone.
+
+        ``length`` [] are the committed rows and ``position`` [] where the first of these stands in the text.
+        """
         w = self.weights
         by = self._rotations.at(rows.depths + position)
         slots = torch.arange(len(rows.tokens), device=self._device) + length

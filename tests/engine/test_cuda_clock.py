@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from medusa_core import decoding
+from medusa_core import clock as clocks
 
 
 class Queue:
@@ -43,8 +43,8 @@ def queue(monkeypatch):
 
 def test_phases_are_those_of_the_gpu_and_one_wait_is_left(queue, monkeypatch):
     host = iter([0.0, 0.001, 0.002, 0.060, 0.062, 0.064])  # seconds: start, four laps, the end
-    monkeypatch.setattr(decoding.time, "perf_counter", lambda: next(host))
-    clock = decoding._clock(torch.device("cuda", 0))
+    monkeypatch.setattr(clocks.time, "perf_counter", lambda: next(host))
+    clock = clocks.clock_for(torch.device("cuda", 0))
     for milliseconds in (10.0, 40.0, 5.0, 1.0):
         queue.work(milliseconds)
         clock.lap()
@@ -55,7 +55,7 @@ def test_phases_are_those_of_the_gpu_and_one_wait_is_left(queue, monkeypatch):
 
 
 def test_a_cpu_counts_on_the_host(queue):
-    clock = decoding._clock(torch.device("cpu"))
+    clock = clocks.clock_for(torch.device("cpu"))
     for _ in range(4):
         clock.lap()
     ms = clock.times()

@@ -1,0 +1,85 @@
+"""The time of a step by its phases."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Milliseconds of one step by phase; ``total`` is their sum and what happened between them.
+
+    Those of a batch are what the step took for all its runs.
+    """
+
+    propose: float
+    verify: float
+    accept: float
+    commit: float
+    total: float
+
+
+class Clock:
+    """Laps in milliseconds on the host, which on a CPU does all the work itself."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, for a step that is made in another way."""
+        self._start = self._last = time.perf_counter()
+        self._laps: list[float] = []
+
+    def lap(self) -> None:
+        """The end of a phase."""
+        now = time.perf_counter()
+        self._laps.append((now - self._last) * 1000)
+        self._last = now
+
+    def times(self) -> PhaseTimes:
+        """The step, once all its phases are over."""
+        propose, verify, accept, commit = self._laps
+        return PhaseTimes(propose, verify, accept, commit, self._total())
+
+    def _total(self) -> float:
+        return (time.perf_counter() - self._start) * 1000
+
+
+class CudaClock(Clock):
+    """Laps by marks in the GPU's queue, so that measuring adds no wait to the one that a step has.
+
+    That one is in the rule, which needs its answer on the host; what the GPU did until then is over by then.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        super().__init__()
+
+    def restart(self) -> None:
+        super().restart()
+        self._marks = [self._mark()]
+
+    def lap(self) -> None:
+        super().lap()
+        if len(self._marks) < 3:  # proposed and verified; the rest is counted on the host
+            self._marks.append(self._mark())
+
+    def times(self) -> PhaseTimes:
+        begun, proposed, verified = self._marks
+        verified.synchronize()  # over already, where the rule has waited
+        propose, verify = begun.elapsed_time(proposed), proposed.elapsed_time(verified)
+        *waited, commit = self._laps
+        return PhaseTimes(propose, verify, max(0.0, sum(waited) - propose - verify), commit, self._total())
+
+    def _mark(self) -> torch.cuda.Event:
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record(torch.cuda.current_stream(self._device))
+        return mark
+
+
+def clock_for(device: torch.device) -> Clock:
+    """The clock of a step on ``device``."""
+    return CudaClock(device) if device.type == "cuda" else Clock()
