@@ -10,6 +10,12 @@ from medusa_core.target.native import library as native
 from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
 
 
+@pytest.fixture(autouse=True)
+def compiled_fast(monkeypatch):
+    """What is compiled here is not run for long."""
+    monkeypatch.setattr(native, "_FLAGS", ("-O0", *native._FLAGS[1:]))
+
+
 def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
     first = library_for_this_machine(tmp_path)
     (path,) = tmp_path.iterdir()

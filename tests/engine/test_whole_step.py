@@ -8,7 +8,7 @@ import logging
 import pytest
 import tiny
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_static_forward import as_list_of_operations, engine_on
 
@@ -47,15 +47,15 @@ def made(monkeypatch):
     return verdicts
 
 
-def by_phases(monkeypatch, engine, prompt, **settings):
+def by_phases(monkeypatch, engine, prompt, **changes):
     with monkeypatch.context() as patch:
         patch.setattr(WholeStep, "of", lambda *_: None)
-        return numbers(engine, prompt, **settings)
+        return numbers(engine, prompt, **changes)
 
 
-def numbers(engine, prompt=tiny.PROMPT, **settings):
+def numbers(engine, prompt=tiny.PROMPT, **changes):
     """What each step says, copied, since its tensors are overwritten by the next one."""
-    config = GenerationConfig.of(**{"tree": TREES[0], "max_new_tokens": 40, "ignore_eos": True} | settings)
+    config = GenerationConfig.of(**{"tree": TREES[0], "max_new_tokens": 40, "ignore_eos": True} | changes)
     return [
         (
             [step.emitted, step.verdict, step.cache_length, step.finish_reason, step.tree.tokens.tolist()],
@@ -67,15 +67,15 @@ def numbers(engine, prompt=tiny.PROMPT, **settings):
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(
-    "settings", [{"method": "none"}, {}, {"acceptance": "typical"}, {"acceptance": "rejection"}], ids=str
+    "changes", [{"method": "none"}, {}, {"acceptance": "typical"}, {"acceptance": "rejection"}], ids=str
 )
-def test_steps_are_those_by_phases(engine, made, monkeypatch, settings, tree):
+def test_steps_are_those_by_phases(engine, made, monkeypatch, changes, tree):
     paths = []
     for length in (4, 11):
         prompt = tiny.random_tokens(length, seed=length)
-        wanted = by_phases(monkeypatch, engine, prompt, tree=tree, **settings)
+        wanted = by_phases(monkeypatch, engine, prompt, tree=tree, **changes)
         assert not made
-        found = numbers(engine, prompt, tree=tree, **settings)
+        found = numbers(engine, prompt, tree=tree, **changes)
         assert len(made) == len(found) == len(wanted)
         for (said, tensors), (own_said, own_tensors) in zip(found, wanted, strict=True):
             assert said == own_said
@@ -84,10 +84,11 @@ def test_steps_are_those_by_phases(engine, made, monkeypatch, settings, tree):
         paths += [verdict.path for verdict in made]
         made.clear()
     # Some paths are moved, some stop in the middle.
-    assert "method" in settings or any(path != list(range(len(path))) for path in paths) or tree == TREES[1]
-    assert "method" in settings or len({len(path) for path in paths}) > 1
+    assert "method" in changes or any(path != list(range(len(path))) for path in paths) or tree == TREES[1]
+    assert "method" in changes or len({len(path) for path in paths}) > 1
 
 
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), length=st.integers(1, 60), end=st.integers(1, 96))
 def test_texts_are_greedy_decoding_s_to_the_end_of_the_context(model, engine, seed, length, end):
     """Where the tree is too deep for the context steps go by phases again, and the context ends the run."""
@@ -98,12 +99,12 @@ def test_texts_are_greedy_decoding_s_to_the_end_of_the_context(model, engine, se
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "changes",
     [{"temperature": 0.7}, {"method": "ngram"}, {"method": "medusa+ngram"}, {"penalty": 1.2}],
     ids=str,
 )
-def test_what_needs_the_host_goes_by_phases(engine, made, settings):
-    numbers(engine, **settings)
+def test_what_needs_the_host_goes_by_phases(engine, made, changes):
+    numbers(engine, **changes)
     assert not made
 
 
