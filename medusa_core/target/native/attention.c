@@ -68,8 +68,8 @@ static void keep(const Model *model, const Batch *batch, num layer, num group, i
       num slot = part->length + row - first;
       const float *numbers = x + row % LANES;
       if (model->tiled && is_value) {
-        bf16 *to = (bf16 *)part->values + (head * part->slots + slot / 32 * 32) * D + slot % 32;
-        for (num i = 0; i < D; i++) to[i * 32] = narrowed(numbers[i * LANES]);
+        bf16 *to = (bf16 *)part->values + (head * part->slots + slot / PLACES * PLACES) * D + slot % PLACES;
+        for (num i = 0; i < D; i++) to[i * PLACES] = narrowed(numbers[i * LANES]);
       } else if (model->tiled) {
         bf16 *to = (bf16 *)part->keys + (head * part->slots + slot) * D;
         for (num i = 0; i < D; i++) to[i] = narrowed(numbers[i * LANES]);

@@ -146,3 +146,17 @@ void keep_rows(float *keys, float *values, num lines, num size, num slots, num s
       if (kept[i] != i) memcpy(own + i * width, own + kept[i] * width, (size_t)width * sizeof(float));
   }
 }
+
+/* The same in a cache for AMX. */
+void keep_tiled_rows(bf16 *keys, bf16 *values, num lines, num size, num slots, num start, const num *kept,
+                     num count) {
+  for (num line = 0; line < lines; line++, keys += slots * size, values += slots * size)
+    for (num i = 0; i < count; i++) {
+      num from = start + kept[i], to = start + i;
+      if (from == to) continue;
+      memcpy(keys + to * size, keys + from * size, (size_t)size * sizeof *keys);
+      for (num d = 0; d < size; d++)
+        values[(to / PLACES * size + d) * PLACES + to % PLACES] =
+            values[(from / PLACES * size + d) * PLACES + from % PLACES];
+    }
+}

@@ -16,7 +16,8 @@
 
 #include "vectors.h"
 
-#define ONES 16 /* columns of a value row behind its D numbers: a one and zeros */
+#define PLACES 32 /* of the text, whose values lie beside each other for AMX */
+#define ONES 16   /* columns of a value row behind its D numbers: a one and zeros */
 
 typedef struct {
   const bf16 *weight, *bias;
@@ -42,7 +43,7 @@ typedef struct {
 typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
   num rows, length, slots, columns;
   /* Float32, [layers][G][D][slots] and [layers][G][slots][D + ONES]. Where attention runs on AMX, bfloat16,
-     [layers][G][slots][D] and [layers][G][slots / 32][D][32]. */
+     [layers][G][slots][D] and [layers][G][slots / PLACES][D][PLACES]. */
   void *keys, *values;
   const num *depths;   /* [rows], behind ``length`` */
   const uint8_t *seen; /* [rows][columns], of the last keys; all rows see the keys before them */

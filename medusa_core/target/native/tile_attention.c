@@ -9,11 +9,11 @@
 
 #include "model.h"
 
-#define KEYS 32   /* of a block */
-#define SPAN 256  /* keys */
-#define RECENT 64 /* no tree is deeper */
-#define TILES 4   /* of sixteen keys, or of sixteen numbers of a head, that are summed at once */
-#define VIEWS 8   /* that are looked through together, while a span is in the cache */
+#define KEYS PLACES /* of a block */
+#define SPAN 256    /* keys */
+#define RECENT 64   /* no tree is deeper */
+#define TILES 4     /* of sixteen keys, or of sixteen numbers of a head, that are summed at once */
+#define VIEWS 8     /* that are looked through together, while a span is in the cache */
 
 #ifdef __AMX_BF16__
 
@@ -346,18 +346,3 @@ void attend_by_tiles(const Model *model, const Batch *batch, num layer, Work wor
   attend(model, batch, layer, work, worker); /* which is not reached: without AMX no cache is in bfloat16 */
 }
 #endif
-
-/* Keep the rows ``kept`` of the last write in the places behind ``start``, in all ``lines``: layers and heads.
-   None of them moves to the right. */
-void keep_tiled_rows(bf16 *keys, bf16 *values, num lines, num size, num slots, num start, const num *kept,
-                     num count) {
-  for (num line = 0; line < lines; line++, keys += slots * size, values += slots * size)
-    for (num i = 0; i < count; i++) {
-      num from = start + kept[i], to = start + i;
-      if (from == to) continue;
-      memcpy(keys + to * size, keys + from * size, (size_t)size * sizeof *keys);
-      for (num d = 0; d < size; d++)
-        values[(to / KEYS * size + d) * KEYS + to % KEYS] =
-            values[(from / KEYS * size + d) * KEYS + from % KEYS];
-    }
-}
