@@ -26,9 +26,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
-from medusa_core.target.static_cache import StaticCache
 from medusa_core.trees.token_tree import TokenTree
-from medusa_core.whole_step import NotRecordedError, WholeStep
+from medusa_core.whole_step import Judged, NotRecordedError, WholeStep
 
 _log = logging.getLogger(__name__)
 
@@ -219,17 +218,6 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         running = [run for run in running if run.finish_reason is None]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A step before its commit: a tree, what the model says of it, and the rule's verdict."""
-
-    tree: TokenTree
-    logits: torch.Tensor  # [N, V], that the rule judged by
-    model_logits: torch.Tensor  # [N, V]
-    features: torch.Tensor  # [N, F·d]
-    verdict: Verdict
-
-
 def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Judged]:
     """One step of each run."""
     trees = propose_all(
@@ -248,12 +236,11 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
 
 def _by_the_device(run: Run, clock: Clock) -> Judged | None:
     """The same by a device that makes whole steps alone; its phases are one, which counts as verification."""
-    cache = run.own_cache
-    if run.whole is None or not isinstance(cache, StaticCache) or not run.whole.fits(cache, run.depth_left):
+    if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
     clock.lap()
     try:
-        done = run.whole(cache, run.root)
+        judged = run.whole(run.own_cache, run.root)
     except NotRecordedError as reason:
         _log.warning("Steps are launched phase by phase: %s", reason)
         run.whole = None
@@ -261,7 +248,7 @@ def _by_the_device(run: Run, clock: Clock) -> Judged | None:
         return None
     clock.lap()
     clock.lap()
-    return Judged(done.tree, done.logits, done.logits, done.features, done.verdict)
+    return judged
 
 
 def read_prompt(run: Run) -> None:

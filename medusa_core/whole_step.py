@@ -32,11 +32,12 @@ class NotRecordedError(Exception):
 
 
 @dataclass(frozen=True)
-class Done:
-    """A step that the device has made: its rows are in their places, and the cache does not know it yet."""
+class Judged:
+    """A step before its commit: a tree, what the model says of it, and the rule's verdict."""
 
     tree: TokenTree
-    logits: torch.Tensor  # [N, V]
+    logits: torch.Tensor  # [N, V], that the rule judged by
+    model_logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, F·d]
     verdict: Verdict
 
@@ -44,10 +45,11 @@ class Done:
 class WholeStep:
     """The steps of one run. Follows it where others make a step in between (``follow``)."""
 
-    def __init__(self, forward: StaticForward, drafter: DeviceDrafter) -> None:
+    def __init__(self, forward: StaticForward, drafter: DeviceDrafter, shape: TokenTree, size: int) -> None:
+        """``shape`` is that of the drafter's trees, ``size`` what their nodes are padded to."""
         self._forward, self._drafter = forward, drafter
-        self._size = padded_size(drafter.shape.size) or 0
-        self._deepest = max(drafter.shape.depths)
+        self._shape, self._size = shape, size
+        self._key = "whole step", drafter.recorded_as
         self._features: torch.Tensor | None = None  # [1, F·d] of the last accepted token
         self._known: tuple[_OnDevice, int, int] | None = None  # what is ready behind which rows and root
 
@@ -59,7 +61,9 @@ class WholeStep:
         lean = target.lean
         if not isinstance(lean, StaticForward) or not lean.records_steps:
             return None
-        return cls(lean, drafter) if padded_size(drafter.shape.size) else None
+        shape = drafter.shape
+        size = padded_size(shape.size)
+        return None if size is None else cls(lean, drafter, shape, size)
 
     def follow(self, features: torch.Tensor) -> None:
         """``features`` [1, F·d] are now those of the last accepted token."""
@@ -70,12 +74,16 @@ class WholeStep:
         return (
             isinstance(cache, StaticCache)
             and self._features is not None
-            and self._deepest <= depth_left
+            and max(self._shape.depths) <= depth_left
             and cache.length + self._size <= cache.buffers.slots
         )
 
-    def __call__(self, cache: StaticCache, root: int) -> Done:
-        """Make the step behind the committed rows of ``cache``; the caller commits it in place."""
+    def __call__(self, cache: TreeCache, root: int) -> Judged:
+        """Make the step behind the committed rows of a ``cache`` in which it ``fits``.
+
+        The rows of the path are in their places then, and the cache does not know it yet.
+        """
+        assert isinstance(cache, StaticCache)
         assert self._features is not None
         device = self._on_device(cache.buffers)
         if self._known != (device, cache.length, root):
@@ -84,13 +92,13 @@ class WholeStep:
         tokens, choices = made.report.tolist()
         verdict = matched(device.tree, tokens, choices)
         self._known = device, cache.length + len(verdict.path), verdict.bonus
-        return Done(device.tree, made.logits, made.features, verdict)
+        return Judged(device.tree, made.logits, made.logits, made.features, verdict)
 
     def _on_device(self, buffers: Buffers) -> _OnDevice:
-        key = "whole step", self._drafter.recorded_as
-        if key not in buffers.captured:
-            buffers.captured[key] = _OnDevice(self._forward, self._drafter, buffers)
-        found: _OnDevice = buffers.captured[key]
+        if self._key not in buffers.captured:
+            made = _OnDevice(self._forward, self._drafter, self._shape, self._size, buffers)
+            buffers.captured[self._key] = made
+        found: _OnDevice = buffers.captured[self._key]
         return found
 
 
@@ -108,12 +116,18 @@ class _Made:
 class _OnDevice:
     """The steps of one shape over one place in memory: what they read, and what was recorded of them."""
 
-    def __init__(self, forward: StaticForward, drafter: DeviceDrafter, buffers: Buffers) -> None:
+    def __init__(
+        self,
+        forward: StaticForward,
+        drafter: DeviceDrafter,
+        shape: TokenTree,
+        size: int,
+        buffers: Buffers,
+    ) -> None:
         self._forward, self._drafter, self._buffers = forward, drafter, buffers
-        shape = drafter.shape
         device = buffers.keys.device
         self._count = shape.size
-        self._rows = empty_rows(padded_size(shape.size) or shape.size, drafter.features, device)
+        self._rows = empty_rows(size, drafter.features, device)
         depths = torch.tensor(shape.depths, device=device)
         pad(self._rows, depths, shape.mask)
         self._length, self._position = torch.zeros(2, dtype=torch.long, device=device)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from medusa_core.target.model import Target
     from medusa_core.trees.token_tree import TokenTree
 
-PLAIN = __name__.rpartition(".")[2]
+NAME = __name__.rpartition(".")[2]
 METHOD = Method(
     title="Plain decoding",
     mark="",
@@ -52,7 +52,7 @@ class PlainDrafter:
     @property
     def recorded_as(self) -> str:
         """All plain decoding is the same."""
-        return PLAIN
+        return NAME
 
     @property
     def shape(self) -> TokenTree:

@@ -21,7 +21,7 @@ from medusa_core.target.lean import LeanForward, positions_of
 from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.target.masks import LayerMasks
-from medusa_core.target.native.cache import NativeCache, attends_by_tiles, native_cache_bytes
+from medusa_core.target.native.cache import NativeCache, native_cache_bytes
 from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
 from medusa_core.target.native.library import Library
 
@@ -53,14 +53,14 @@ class NativeForward(LeanForward):
 
     def attention_bytes(self, rows: int, keys: int) -> int:
         """As ``LeanForward``."""
-        if not attends_by_tiles(self.library, self.weights.head_size):
+        if not self._computation.tiled:
             return super().attention_bytes(rows, keys)
         return self._computation.attention_bytes(rows, keys)
 
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         counts = [len(part.rows.tokens) for part in parts]
         rows, layers = sum(counts), len(self.weights.layers)
-        if rows > MOST_ROWS and not attends_by_tiles(self.library, self.weights.head_size):
+        if rows > MOST_ROWS and not self._computation.tiled:
             return super()._run(parts)
         embedding, features = self.weights.embedding, parts[0].rows.features  # the same for all
         hidden = embedding.new_empty(rows, embedding.shape[1])

@@ -35,7 +35,7 @@ class Attending:
     count: int
     cache: NativeCache
     seen: torch.Tensor  # bool [count, keys], contiguous: of the last keys; those before them all rows see
-    depths: torch.Tensor  # [count], contiguous: where they stand in the text, behind the first of them
+    depths: torch.Tensor  # [count], contiguous: their positions, counted from ``length``
     written: int = 0  # rows behind the committed ones
 
     @property
@@ -77,6 +77,7 @@ class Computation:
         _require_known(weights)
         self._weights, self._of_embedding = weights, of_embedding  # whose addresses are held
         self._library, self._functions = library, library.functions
+        self.tiled = attends_by_tiles(library, weights.head_size)  # whether attention runs on AMX
         self._layers = (structures.Layer * len(weights.layers))(*map(_layer, weights.layers))
         for layer in self._layers:
             layer.of_embedding = of_embedding and of_embedding.weight.data_ptr()
@@ -92,7 +93,7 @@ class Computation:
             vocabulary=len(weights.embedding),
             outputs=weights.head.shape[0],
             tiles=library.tiles,
-            tiled=attends_by_tiles(library, weights.head_size),
+            tiled=self.tiled,
             scale=weights.scale,
             floor=_floor(first.before_attention),
             head_floor=_floor(first.query_norm),
@@ -165,7 +166,7 @@ class Computation:
     def _room_for_scores(self, sequences: Sequence[Attending], threads: int) -> tuple[int, torch.Tensor]:
         """How many rows of each sequence attend at once, and room for their scores."""
         cache = sequences[0].cache
-        if self._model.tiled:
+        if self.tiled:
             slots, rows = max(own.cache.rows for own in sequences), max(own.count for own in sequences)
             return 0, cache.buffer(1, self._functions.tile_room(self._model, rows, slots, threads))
         keys = sum(-(-(own.length + own.count) // _LANES) * _LANES for own in sequences)
