@@ -39,6 +39,17 @@ class Clock:
         self._laps.append((now - self._last) * 1000)
         self._last = now
 
+    def made_whole(self, known: tuple[float, float] | None) -> None:
+        """The end of all phases up to acceptance, of a step whose phases were one.
+
+        ``known`` are the milliseconds of the tree and of the forward; None: all counts as verification.
+        """
+        now = time.perf_counter()
+        whole = (now - self._last) * 1000
+        propose, verify = known or (0.0, whole)
+        self._laps += [propose, verify, max(0.0, whole - propose - verify)]
+        self._last = now
+
     def times(self) -> PhaseTimes:
         """The step, once all its phases are over."""
         propose, verify, accept, commit = self._laps
@@ -66,6 +77,11 @@ class CudaClock(Clock):
         super().lap()
         if len(self._marks) < 3:  # proposed and verified; the rest is counted on the host
             self._marks.append(self._mark())
+
+    def made_whole(self, known: tuple[float, float] | None) -> None:
+        super().made_whole(known)
+        begun = self._marks[0]
+        self._marks = [begun, begun, self._mark()]
 
     def times(self) -> PhaseTimes:
         begun, proposed, verified = self._marks

@@ -27,7 +27,7 @@ from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
 from medusa_core.trees.token_tree import TokenTree
-from medusa_core.whole_step import Judged, NotRecordedError, WholeStep
+from medusa_core.whole_step import Judged, NotRecordedError, WholeStep, whole_step_of
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # of the logits, before the rule sees them
-    whole: WholeStep | None = field(default=None, init=False)  # where a device makes steps alone
+    whole: WholeStep | None = field(default=None, init=False)  # where steps are made whole
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -85,7 +85,7 @@ class Run:
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
         if self.processor is None:
-            self.whole = WholeStep.of(self.target, self.drafter, self.rule)
+            self.whole = whole_step_of(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -193,7 +193,7 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         clock = clock_for(target.output_device)
         # Entered anew each step: a suspended generator must not leave its caller in inference mode.
         with torch.inference_mode():
-            alone = _by_the_device(running[0], clock) if len(running) == 1 else None
+            alone = _whole(running[0], clock) if len(running) == 1 else None
             judged = [alone] if alone is not None else _by_phases(target, running, clock)
             kept = [run.commit(one, in_place=one is alone) for run, one in zip(running, judged, strict=True)]
             clock.lap()
@@ -234,11 +234,10 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
     return judged
 
 
-def _by_the_device(run: Run, clock: Clock) -> Judged | None:
-    """The same by a device that makes whole steps alone; its phases are one, which counts as verification."""
+def _whole(run: Run, clock: Clock) -> Judged | None:
+    """The same where a step is made whole, by a device or in C."""
     if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
-    clock.lap()
     try:
         judged = run.whole(run.own_cache, run.root)
     except NotRecordedError as reason:
@@ -246,8 +245,7 @@ def _by_the_device(run: Run, clock: Clock) -> Judged | None:
         run.whole = None
         clock.restart()
         return None
-    clock.lap()
-    clock.lap()
+    clock.made_whole(judged.phases_ms)
     return judged
 
 

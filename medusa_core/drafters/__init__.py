@@ -23,6 +23,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     CacheDrafter,
     DeviceDrafter,
     Drafter,
+    NativeDrafter,
     RowsDrafter,
     SamplingDrafter,
     propose_all,

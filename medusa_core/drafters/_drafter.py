@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from medusa_core.acceptance.sampling import Sampling
     from medusa_core.target.kv_cache import TreeCache
     from medusa_core.target.model import Features
+    from medusa_core.target.native.greedy import Guessing
     from medusa_core.trees.token_tree import TokenTree
 
 
@@ -120,6 +121,16 @@ class DeviceDrafter(Drafter, Protocol):
 
         By operations of fixed shapes, and of nothing that a run has changed.
         """
+        ...
+
+
+@runtime_checkable
+class NativeDrafter(DeviceDrafter, Protocol):
+    """The same, of which C may know how to fill the tree."""
+
+    @property
+    def guessing(self) -> Guessing | None:
+        """How C does it; None where only ``guess`` can."""
         ...
 
 

@@ -69,6 +69,15 @@ class GuessTree:
         """What tells its shape from others."""
         return self._topology.choices
 
+    @property
+    def places(self) -> list[int]:
+        """For each node of the tree at its full depth what it holds.
+
+        0 is the root, 1 + i guess number i of [levels, ranks].
+        """
+        places: list[int] = self._shape(self.depth, self._device).places.tolist()
+        return places
+
     def shape(self) -> TokenTree:
         """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
         shape = self._shape(self.depth, self._device)

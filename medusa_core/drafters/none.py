@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from medusa_core.target.model import Target
+    from medusa_core.target.native.greedy import Guessing
     from medusa_core.trees.token_tree import TokenTree
 
 NAME = __name__.rpartition(".")[2]
@@ -62,6 +63,13 @@ class PlainDrafter:
     def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The root alone."""
         return root, self._root.draft_logp
+
+    @property
+    def guessing(self) -> Guessing:
+        """The root alone."""
+        from medusa_core.target.native.greedy import Guessing  # noqa: PLC0415 - which needs torch
+
+        return Guessing([0])
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Plain decoding remembers nothing."""

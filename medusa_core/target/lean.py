@@ -275,12 +275,15 @@ class LeanForward:
         return table.at(positions_of(parts))
 
     def _table_for(self, parts: Sequence[Part]) -> Rotations:
-        """One that has the positions of all rows.
+        """One that has the positions of all rows."""
+        return self._table_up_to(max(part.cache.position + part.rows.deepest for part in parts))
+
+    def _table_up_to(self, most: int) -> Rotations:
+        """One that has all positions up to this.
 
         It grows as it is needed, by one assignment, and is read from then on by the name that it had here,
         since runs in other threads read it and let it grow too.
         """
-        most = max(part.cache.position + part.rows.deepest for part in parts)
         table = self._rotations
         if most >= len(table.cos):
             rows = min(max(2 * len(table.cos), most + 1), max(self._context, most + 1))

@@ -23,7 +23,9 @@ from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.target.masks import LayerMasks
 from medusa_core.target.native.cache import NativeCache, native_cache_bytes
 from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
+from medusa_core.target.native.greedy import GreedySteps, Guessing
 from medusa_core.target.native.library import Library
+from medusa_core.trees.token_tree import TokenTree
 
 
 class NativeForward(LeanForward):
@@ -56,6 +58,11 @@ class NativeForward(LeanForward):
         if not self._computation.tiled:
             return super().attention_bytes(rows, keys)
         return self._computation.attention_bytes(rows, keys)
+
+    def greedy_steps(self, cache: NativeCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
+        """Steps of trees of up to ``MOST_ROWS`` nodes over a cache, until its text outgrows the rotations."""
+        table = self._table_up_to(cache.position + max(shape.depths))
+        return GreedySteps(self._computation, table, cache, shape, guessing)
 
     def _run(self, parts: Sequence[Part]) -> list[Outputs]:
         counts = [len(part.rows.tokens) for part in parts]

@@ -19,6 +19,7 @@ from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.model import Target
+from medusa_core.target.native.greedy import Guessing
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
@@ -82,6 +83,14 @@ class MedusaDrafter:
         """As ``DeviceDrafter``."""
         guesses = self._guesses(features, max(1, self._guessed.depth))
         return self._guessed.on_device(root, guesses)
+
+    @property
+    def guessing(self) -> Guessing | None:
+        """As ``NativeDrafter``."""
+        if not isinstance(self._packed, NativeHeads):
+            return None
+        tree = self._guessed
+        return Guessing(tree.places, self._packed.in_c, max(1, tree.depth), tree.ranks)
 
     def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
         packed = self._packed if len(hidden) <= MOST_ROWS else None

@@ -13,6 +13,7 @@ from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.packed import Int8Linear
 from medusa_core.target.native import structures
+from medusa_core.target.native.greedy import HeadsInC
 from medusa_core.target.native.library import Library
 from medusa_core.target.products import PACK_LIMIT
 
@@ -56,6 +57,11 @@ class NativeHeads:
             and last.shape[1] % _TOKENS == 0
             and last.shape[2] % _FEATURES == 0
         )
+
+    @property
+    def in_c(self) -> HeadsInC:
+        """As a whole step in C asks them about one text."""
+        return HeadsInC(self._heads, self._library.functions.heads_bytes(self._heads, 1))
 
     def best(self, hidden: torch.Tensor, first: int, count: int) -> Guesses:
         """The ``count`` best of the ``first`` heads behind hidden states [B, d]."""

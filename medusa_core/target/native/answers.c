@@ -21,11 +21,6 @@ typedef struct {
   float *work;           /* [threads][V, in whole vectors] */
 } Answers;
 
-static inline vec widened_all(const bf16 *from, num left) {
-  __m256i bits = _mm256_maskz_loadu_epi16(mask_of(left), from);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-
 /* ln x of normal numbers above 0, to about the last bit. */
 static inline vec logarithm(vec x) {
   vec one = _mm512_set1_ps(1.0f), m = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);

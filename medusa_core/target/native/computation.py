@@ -76,13 +76,13 @@ class Computation:
         """
         _require_known(weights)
         self._weights, self._of_embedding = weights, of_embedding  # whose addresses are held
-        self._library, self._functions = library, library.functions
+        self.library, self._functions = library, library.functions
         self.tiled = attends_by_tiles(library, weights.head_size)  # whether attention runs on AMX
         self._layers = (structures.Layer * len(weights.layers))(*map(_layer, weights.layers))
         for layer in self._layers:
             layer.of_embedding = of_embedding and of_embedding.weight.data_ptr()
         first = weights.layers[0]
-        self._model = structures.Model(
+        self.model = structures.Model(
             hidden=weights.embedding.shape[1],
             inner=first.down.shape[1],
             query_heads=weights.query_heads,
@@ -106,11 +106,11 @@ class Computation:
     def new_cache(self, slots: int) -> NativeCache:
         """A cache for one run."""
         w = self._weights
-        return native_cache(len(w.layers), w.key_heads, w.head_size, slots, self._library)
+        return native_cache(len(w.layers), w.key_heads, w.head_size, slots, self.library)
 
     def attention_bytes(self, rows: int, keys: int) -> int:
         """What attention by AMX writes to with so many rows at once."""
-        room = self._functions.tile_room(self._model, rows, keys, torch.get_num_threads())
+        room = self._functions.tile_room(self.model, rows, keys, torch.get_num_threads())
         return int(room * torch.float32.itemsize)
 
     def run(
@@ -131,17 +131,39 @@ class Computation:
         for own in sequences:
             if own.length + own.count > own.cache.slots:
                 raise MedusaError(f"the cache has room for {own.cache.slots} rows")
+        batch = self.batch(tokens.long().contiguous(), positions, table, sequences, results, features)
+        self.told(self._functions.forward(self.model, batch))
+
+    def told(self, answer: int) -> None:
+        """What a call of the library has answered. Raises MedusaError for a token that is none."""
+        if answer < 0:
+            raise MedusaError(f"a token is none of the {len(self._weights.embedding)} of the vocabulary")
+        if answer:
+            self.library.was_late()
+
+    def batch(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        table: Rotations,
+        sequences: Sequence[Attending],
+        results: Results,
+        features: torch.Tensor | None = None,
+        keys: int = 0,
+    ) -> structures.Batch:
+        """What ``run`` gives to the library; it holds what the addresses are of, but the results.
+
+        It has room for attention to as many ``keys`` as a cache will have, 0: as there are now.
+        """
         counts = [own.count for own in sequences]
-        tokens = tokens.long().contiguous()
         place = None if list(results.kept) == counts else _places(counts, results.kept)
-        threads = self._library.threads
-        at_once, scores = self._room_for_scores(sequences, threads)
+        at_once, scores = self._room_for_scores(sequences, torch.get_num_threads(), keys)
         first = sequences[0].cache
-        work = first.work(self._functions.work_bytes(self._model, len(tokens)))
+        work = first.work(self._functions.work_bytes(self.model, len(tokens)))
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
-            threads=threads,
+            threads=self.library.threads,
             rows_at_once=at_once,
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -157,19 +179,19 @@ class Computation:
             states=_addresses(results.before),
             queries=_addresses(results.queries),
         )
-        answer = self._functions.forward(self._model, batch)
-        if answer < 0:
-            raise MedusaError(f"a token is none of the {len(self._weights.embedding)} of the vocabulary")
-        if answer:
-            self._library.was_late()
+        batch.held = tokens, positions, place, table, sequences, features, work, scores
+        return batch
 
-    def _room_for_scores(self, sequences: Sequence[Attending], threads: int) -> tuple[int, torch.Tensor]:
+    def _room_for_scores(
+        self, sequences: Sequence[Attending], threads: int, keys: int
+    ) -> tuple[int, torch.Tensor]:
         """How many rows of each sequence attend at once, and room for their scores."""
         cache = sequences[0].cache
         if self.tiled:
             slots, rows = max(own.cache.rows for own in sequences), max(own.count for own in sequences)
-            return 0, cache.buffer(1, self._functions.tile_room(self._model, rows, slots, threads))
-        keys = sum(-(-(own.length + own.count) // _LANES) * _LANES for own in sequences)
+            return 0, cache.buffer(1, self._functions.tile_room(self.model, rows, slots, threads))
+        ends = [keys] if keys else [own.length + own.count for own in sequences]
+        keys = sum(-(-end // _LANES) * _LANES for end in ends)
         heads, longest = self._weights.query_heads, max(own.count for own in sequences)
         at_once = max(1, min(longest, WEIGHTS_BYTES // (heads * keys * torch.float32.itemsize)))
         return at_once, cache.buffer(heads * at_once, keys)

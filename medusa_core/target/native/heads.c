@@ -2,19 +2,12 @@
 
    head = blocks of x + SiLU(W x + b), then an LM head. Guesses need not be exact, as the model verifies them.
 
-   K heads, L blocks, d hidden size, V vocabulary, B texts; structures.py has the same structures. */
+   K heads, L blocks, d hidden size, V vocabulary, B texts. */
 
 #include "model.h"
 
 #define AHEAD 4     /* rows of an LM head that are asked for before they are read */
 #define LEVELS 8191 /* of a hidden state: sums of 16,000 products with 8 bits fit into 32 */
-
-typedef struct {
-  num heads, blocks, hidden, vocabulary, tiles;
-  const bf16 *weight, *bias; /* [K][L][d][d], [K][L][d] */
-  const int8_t *const *last; /* K times [V][d] */
-  const bf16 *const *scale;  /* K times [V] */
-} Heads;
 
 /* The hidden states of all heads and the pairs of them: of the first input for all heads, or + SiLU(result). */
 static void step(const Heads *heads, const bf16 *hidden, num rows, float *x, const float *result,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from medusa_core.target.native.structures import Batch, Heads, Model
+from medusa_core.target.native.structures import Batch, Greedy, Heads, Model
 
 SWITCH = "MEDUSA_NATIVE"  # 0: never
 _COMPILERS = "cc", "gcc", "clang"
@@ -70,13 +70,22 @@ class Library:
         """Raises OSError for a file that is no library for this machine."""
         functions = ctypes.CDLL(str(path))
         number, address = ctypes.c_int64, ctypes.c_void_p
-        for name in ("tiles_allowed", "work_bytes", "forward", "heads_bytes", "run_heads", "tile_room"):
+        for name in (
+            "tiles_allowed",
+            "work_bytes",
+            "forward",
+            "heads_bytes",
+            "run_heads",
+            "tile_room",
+            "greedy_step",
+        ):
             getattr(functions, name).restype = number
         functions.work_bytes.argtypes = [ctypes.POINTER(Model), number]
         functions.forward.argtypes = [ctypes.POINTER(Model), ctypes.POINTER(Batch)]
         functions.heads_bytes.argtypes = [ctypes.POINTER(Heads), number]
         functions.run_heads.argtypes = [ctypes.POINTER(Heads), number, address, number, number]
         functions.run_heads.argtypes += [address, address, address, number]
+        functions.greedy_step.argtypes = [ctypes.POINTER(Greedy)]
         functions.run_answers.argtypes = [address]
         functions.run_answers.restype = number
         for function in (functions.keep_rows, functions.keep_tiled_rows):

@@ -9,7 +9,7 @@
    instructions of AVX-512 BF16 and AMX want it, against weights as they are: [output][input], not packed.
 
    N rows, B blocks, d hidden size, H query heads, G key-value heads, D head size, m inner size of the MLP,
-   V vocabulary. structures.py has the same structures for Python. */
+   V vocabulary; of Medusa heads K, with L blocks each. structures.py has the same structures for Python. */
 
 #ifndef MEDUSA_MODEL_H
 #define MEDUSA_MODEL_H
@@ -70,6 +70,13 @@ typedef struct {
   uint32_t *pairs, *inner;    /* [B][max(inputs of qkv, H D) / 2], [B][m / 2] */
 } Work;
 
+typedef struct { /* Medusa heads */
+  num heads, blocks, hidden, vocabulary, tiles;
+  const bf16 *weight, *bias; /* [K][L][d][d], [K][L][d] */
+  const int8_t *const *last; /* K times [V][d] */
+  const bf16 *const *scale;  /* K times [V] */
+} Heads;
+
 /* products.c: as the block of rows is multiplied, by all threads together, without a barrier at the end */
 num tiles_allowed(void);
 void begin_tiles(Worker worker, uint8_t before[64]);
@@ -90,5 +97,17 @@ void attend(const Model *model, const Batch *batch, num layer, Work work, Worker
 /* tile_attention.c: the same by AMX */
 num tile_room(const Model *model, num rows, num keys, num threads); /* floats */
 void attend_by_tiles(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
+
+/* forward.c: 0, 1 where a thread was late, or −1 where a token is none of the vocabulary; the rows ``kept`` of
+   the last write, moved behind ``start`` in a cache in float32 and in one for AMX */
+num forward(const Model *model, const Batch *batch);
+void keep_rows(float *keys, float *values, num lines, num size, num slots, num start, const num *kept,
+               num count);
+void keep_tiled_rows(bf16 *keys, bf16 *values, num lines, num size, num slots, num start, const num *kept,
+                     num count);
+
+/* heads.c: 1 where a thread was late */
+num run_heads(const Heads *heads, num asked, const bf16 *hidden, num rows, num count, num *tokens,
+              float *logp, float *work, num threads);
 
 #endif

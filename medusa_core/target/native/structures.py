@@ -1,4 +1,4 @@
-"""The structures of ``model.h`` and ``heads.c``, field by field."""
+"""The structures of ``model.h`` and ``greedy.c``, field by field."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ class Part(ctypes.Structure):
 class Batch(ctypes.Structure):
     """The rows of a forward, and where its results go."""
 
+    held: tuple[object, ...] = ()  # what must live as long as the addresses
+
     _fields_: ClassVar[_Fields] = [
         *_numbers("rows", "parts", "threads", "rows_at_once"),
         *_addresses("tokens", "positions", "place", "cos", "sin"),
@@ -74,4 +76,19 @@ class Heads(ctypes.Structure):
         *_numbers("heads", "blocks", "hidden", "vocabulary", "tiles"),
         *_addresses("weight", "bias"),
         *[(name, ctypes.POINTER(_ADDRESS)) for name in ("last", "scale")],
+    ]
+
+
+class Greedy(ctypes.Structure):
+    """A whole greedy step of one text."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("model", ctypes.POINTER(Model)),
+        ("batch", ctypes.POINTER(Batch)),
+        ("heads", ctypes.POINTER(Heads)),
+        *_numbers("nodes", "levels", "ranks", "position"),
+        *_addresses("parents", "depths", "places"),
+        *_addresses("tokens", "positions", "choices", "next", "path"),
+        *_addresses("logp", "next_logp", "guesses", "guesses_logp", "work"),
+        *[(name, ctypes.c_double) for name in ("verify", "propose")],
     ]

@@ -80,6 +80,12 @@ static inline float widened(bf16 value) {
   return wide;
 }
 
+/* Sixteen of them, zeros behind the ``left`` ones that there are. */
+static inline vec widened_all(const bf16 *from, num left) {
+  __m256i bits = _mm256_maskz_loadu_epi16(mask_of(left), from);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
 /* To the nearest, of two as near the even one. */
 static inline bf16 narrowed(float value) {
   return (bf16)_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(value)), 0);

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_static_forward import as_list_of_operations, engine_on
 
-from medusa_core import whole_step
+from medusa_core import decoding
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.target.static_forward import not_recorded
-from medusa_core.whole_step import WholeStep
+from medusa_core.whole_step import recorded
+from medusa_core.whole_step.recorded import RecordedStep
 
 TREES = ("cartesian-4x2x2", "cartesian-1x1x1", "cartesian-3")
 
@@ -36,20 +37,20 @@ def engine(model):
 @pytest.fixture
 def made(monkeypatch):
     """The verdicts of the steps that the device makes."""
-    verdicts, call = [], WholeStep.__call__
+    verdicts, call = [], RecordedStep.__call__
 
     def counted(*given_ones):
         done = call(*given_ones)
         verdicts.append(done.verdict)
         return done
 
-    monkeypatch.setattr(WholeStep, "__call__", counted)
+    monkeypatch.setattr(RecordedStep, "__call__", counted)
     return verdicts
 
 
 def by_phases(monkeypatch, engine, prompt, **changes):
     with monkeypatch.context() as patch:
-        patch.setattr(WholeStep, "of", lambda *_: None)
+        patch.setattr(decoding, "whole_step_of", lambda *_: None)
         return numbers(engine, prompt, **changes)
 
 
@@ -180,4 +181,4 @@ def test_memory_that_runs_out_is_told(model, monkeypatch):
 
 def test_behind_the_end_of_a_path_rows_stay_where_they_are():
     shape = tiny.token_tree([-1, 0, 0, 1, 2], [0] * 5)
-    assert whole_step._paths(shape) == [[0, 1, 2], [0, 1, 2], [0, 2, 2], [0, 1, 3], [0, 2, 4]]
+    assert recorded._paths(shape) == [[0, 1, 2], [0, 1, 2], [0, 2, 2], [0, 1, 3], [0, 2, 4]]

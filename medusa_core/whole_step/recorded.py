@@ -1,9 +1,7 @@
 """A whole greedy step as one list of kernels: what a graph of the device holds, with one read by the host.
 
 Phase by phase a step launches its forward as a graph, and the heads, the choice of the path and the move of
-its rows one by one. Where each node's verdict is the argmax at its parent and the tree keeps its shape, the
-device can do all of it alone: forward, acceptance, commit, and the tree of the next step. What the host reads
-at the end are the tokens that were chosen, from which it makes the very verdict that the rule would make.
+its rows one by one.
 
 N nodes · M rows, padded · D depth of the tree · V vocabulary · F·d numbers of features a row
 """
@@ -15,9 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.match import matched
-from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import DeviceDrafter, Drafter
 from medusa_core.errors import is_out_of_memory, reason_of
 from medusa_core.target.kv_cache import TreeCache
@@ -25,25 +21,11 @@ from medusa_core.target.model import Target, side_by_side
 from medusa_core.target.static_cache import Buffers, StaticCache
 from medusa_core.target.static_forward import StaticForward, empty_rows, pad, padded_size
 from medusa_core.trees.token_tree import TokenTree
+from medusa_core.whole_step.judged import Judged, NotRecordedError
 
 
-class NotRecordedError(Exception):
-    """Why the device cannot record a step."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A step before its commit: a tree, what the model says of it, and the rule's verdict."""
-
-    tree: TokenTree
-    logits: torch.Tensor  # [N, V], that the rule judged by
-    model_logits: torch.Tensor  # [N, V]
-    features: torch.Tensor  # [N, F·d]
-    verdict: Verdict
-
-
-class WholeStep:
-    """The steps of one run. Follows it where others make a step in between (``follow``)."""
+class RecordedStep:
+    """As ``WholeStep``."""
 
     def __init__(self, forward: StaticForward, drafter: DeviceDrafter, shape: TokenTree, size: int) -> None:
         """``shape`` is that of the drafter's trees, ``size`` what their nodes are padded to."""
@@ -54,9 +36,9 @@ class WholeStep:
         self._known: tuple[_OnDevice, int, int] | None = None  # what is ready behind which rows and root
 
     @classmethod
-    def of(cls, target: Target, drafter: Drafter, rule: AcceptanceRule) -> WholeStep | None:
-        """None where a step needs the host, or the forward cannot be recorded."""
-        if not rule.by_argmax or not isinstance(drafter, DeviceDrafter):
+    def of(cls, target: Target, drafter: Drafter) -> RecordedStep | None:
+        """None where the tree needs the host, or the forward cannot be recorded."""
+        if not isinstance(drafter, DeviceDrafter):
             return None
         lean = target.lean
         if not isinstance(lean, StaticForward) or not lean.records_steps:
@@ -66,11 +48,11 @@ class WholeStep:
         return None if size is None else cls(lean, drafter, shape, size)
 
     def follow(self, features: torch.Tensor) -> None:
-        """``features`` [1, F·d] are now those of the last accepted token."""
+        """As ``WholeStep``."""
         self._features, self._known = features, None
 
     def fits(self, cache: TreeCache, depth_left: int) -> bool:
-        """Whether the whole tree has room: near the end of the context it gets shallower."""
+        """As ``WholeStep``."""
         return (
             isinstance(cache, StaticCache)
             and self._features is not None
@@ -79,10 +61,7 @@ class WholeStep:
         )
 
     def __call__(self, cache: TreeCache, root: int) -> Judged:
-        """Make the step behind the committed rows of a ``cache`` in which it ``fits``.
-
-        The rows of the path are in their places then, and the cache does not know it yet.
-        """
+        """As ``WholeStep``."""
         assert isinstance(cache, StaticCache)
         assert self._features is not None
         device = self._on_device(cache.buffers)

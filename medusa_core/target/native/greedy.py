@@ -1,0 +1,134 @@
+"""Whole greedy steps of one text in one call each: ``greedy.c``.
+
+N nodes · V vocabulary · d hidden size
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.target.native import structures
+from medusa_core.target.native.cache import NativeCache
+from medusa_core.target.native.computation import Attending, Computation, Results
+from medusa_core.target.rotary import Rotations
+from medusa_core.trees.token_tree import TokenTree
+
+
+@dataclass(frozen=True)
+class HeadsInC:
+    """Medusa heads for ``run_heads``, and the bytes that they work in for one text."""
+
+    structure: structures.Heads
+    work: int
+
+
+@dataclass(frozen=True)
+class Guessing:
+    """How the next tree is filled: nothing but the root, or the best ``ranks`` guesses of ``levels`` heads.
+
+    ``places`` [N] tells for each node what it holds: 0 the root, else 1 + the number of a guess in
+    [levels, ranks].
+    """
+
+    places: Sequence[int]
+    heads: HeadsInC | None = None
+    levels: int = 0
+    ranks: int = 0
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a step leaves. The rows of the accepted path are in their places."""
+
+    tokens: torch.Tensor  # [N]
+    draft_logp: torch.Tensor  # [N]
+    logits: torch.Tensor  # [N, V]
+    features: torch.Tensor  # [N, d], [N, 0] without heads
+    choices: list[int]  # the token behind each node
+    verify_ms: float
+    propose_ms: float  # of the tree of the next step
+
+
+class GreedySteps:
+    """The steps of trees of one shape over one cache, whose buffers must stay where they are."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        table: Rotations,
+        cache: NativeCache,
+        shape: TokenTree,
+        guessing: Guessing,
+    ) -> None:
+        """``table`` has the rotations of the positions that are to come."""
+        self._computation, self._cache = computation, cache
+        self._size, self._guessing = shape.size, guessing
+        self._positions = len(table.cos) - max(shape.depths)  # where a root may stand
+        parents, depths, places, positions, self._next, self._choices, path = torch.tensor(
+            [shape.parents, shape.depths, guessing.places, *[[0] * shape.size] * 4]
+        )
+        self._next_logp = torch.zeros(shape.size)
+        guesses = torch.empty(guessing.levels * guessing.ranks, dtype=torch.long)
+        guesses_logp = torch.empty(len(guesses))
+        work = torch.empty(guessing.heads.work if guessing.heads else 0, dtype=torch.uint8)
+        tokens, _, logits, features = self._room()
+        hidden = features if guessing.heads else None
+        attending = Attending(shape.size, cache, shape.mask.contiguous(), depths)
+        results = Results(logits, [shape.size], hidden)
+        self._batch = computation.batch(tokens, positions, table, [attending], results, keys=cache.rows)
+        self._threads = torch.get_num_threads()  # that there is room for
+        self._step = structures.Greedy(
+            model=ctypes.pointer(computation.model),
+            batch=ctypes.pointer(self._batch),
+            heads=ctypes.pointer(guessing.heads.structure) if guessing.heads else None,
+            nodes=shape.size,
+            levels=guessing.levels,
+            ranks=guessing.ranks,
+            parents=parents.data_ptr(),
+            depths=depths.data_ptr(),
+            places=places.data_ptr(),
+            positions=positions.data_ptr(),
+            choices=self._choices.data_ptr(),
+            next=self._next.data_ptr(),
+            path=path.data_ptr(),
+            next_logp=self._next_logp.data_ptr(),
+            guesses=guesses.data_ptr(),
+            guesses_logp=guesses_logp.data_ptr(),
+            work=work.data_ptr(),
+        )
+        self._held = parents, depths, places, positions, path, guesses, guesses_logp, work
+
+    def begin(self, tokens: torch.Tensor, draft_logp: torch.Tensor) -> None:
+        """The next tree holds ``tokens`` [N], of which the drafter is as sure as ``draft_logp`` [N] says."""
+        self._next.copy_(tokens)
+        self._next_logp.copy_(draft_logp)
+
+    def reaches(self, position: int) -> bool:
+        """Whether the root of a step may stand there, on as many threads as there are now."""
+        return position < self._positions and torch.get_num_threads() <= self._threads
+
+    def run(self) -> Made:
+        """Make the step of the next tree behind the committed rows, which it ``reaches`` from."""
+        step, batch, library = self._step, self._batch, self._computation.library
+        tokens, logp, logits, features = self._room()
+        batch.tokens = step.tokens = tokens.data_ptr()
+        batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
+        if self._guessing.heads:
+            batch.hidden = features.data_ptr()
+        batch.threads, batch.part[0].length = library.threads, self._cache.length
+        step.position = self._cache.position
+        self._computation.told(library.functions.greedy_step(step))
+        choices, ms = self._choices.tolist(), (step.verify * 1000, step.propose * 1000)
+        return Made(tokens, logp, logits, features, choices, *ms)
+
+    def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """For the tokens, their log-probabilities, the logits and the features of a step."""
+        model = self._computation.model
+        logits = torch.empty(self._size, model.outputs, dtype=torch.bfloat16)
+        features = logits.new_empty(self._size, model.hidden if self._guessing.heads else 0)
+        tokens = torch.empty(self._size, dtype=torch.long)
+        return tokens, torch.empty(self._size), logits, features

@@ -1,0 +1,76 @@
+"""A whole greedy step in C, on a CPU: as one list of kernels for a device, one call for the host.
+
+Through Python and torch what stands between the products of a small model takes half as long as they do.
+
+N nodes · d hidden size
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from medusa_core.acceptance.match import matched
+from medusa_core.drafters import Drafter, NativeDrafter
+from medusa_core.target.exact_attention import MOST_ROWS
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.model import Target
+from medusa_core.target.native.cache import NativeCache
+from medusa_core.target.native.greedy import GreedySteps, Guessing
+from medusa_core.target.native_forward import NativeForward
+from medusa_core.whole_step.judged import Judged
+
+
+class NativeStep:
+    """As ``WholeStep``."""
+
+    def __init__(self, forward: NativeForward, drafter: NativeDrafter, guessing: Guessing) -> None:
+        self._forward, self._drafter, self._guessing = forward, drafter, guessing
+        self._shape = drafter.shape
+        self._depth = max(self._shape.depths)
+        self._features: torch.Tensor | None = (
+            None  # [1, d] of the last accepted token, if others made its step
+        )
+        self._steps: GreedySteps | None = None
+        self._known: tuple[int, int] | None = None  # behind how many rows and which root a tree is ready
+
+    @classmethod
+    def of(cls, target: Target, drafter: Drafter) -> NativeStep | None:
+        """None where the forward is none in C, or the drafter guesses in another way."""
+        lean = target.lean
+        if not isinstance(lean, NativeForward) or not isinstance(drafter, NativeDrafter):
+            return None
+        guessing = drafter.guessing
+        return cls(lean, drafter, guessing) if guessing and drafter.shape.size <= MOST_ROWS else None
+
+    def follow(self, features: torch.Tensor) -> None:
+        """As ``WholeStep``."""
+        # Others may have made the buffers of the cache larger in their step.
+        self._features, self._steps, self._known = features, None, None
+
+    def fits(self, cache: TreeCache, depth_left: int) -> bool:
+        """As ``WholeStep``."""
+        return isinstance(cache, NativeCache) and self._depth <= depth_left and self._shape.size <= cache.room
+
+    def __call__(self, cache: TreeCache, root: int) -> Judged:
+        """As ``WholeStep``."""
+        assert isinstance(cache, NativeCache)
+        steps = self._over(cache)
+        if self._known != (cache.length, root):
+            assert self._features is not None
+            steps.begin(*self._drafter.guess(torch.tensor([root]), self._features))
+        made = steps.run()
+        tree = replace(self._shape, tokens=made.tokens, draft_logp=made.draft_logp)
+        verdict = matched(tree, made.tokens.tolist(), made.choices)
+        last = verdict.path[-1]
+        self._known = cache.length + len(verdict.path), verdict.bonus
+        self._features = made.features[last : last + 1]
+        phases = made.propose_ms, made.verify_ms
+        return Judged(tree, made.logits, made.logits, made.features, verdict, phases)
+
+    def _over(self, cache: NativeCache) -> GreedySteps:
+        if self._steps is None or not self._steps.reaches(cache.position):
+            self._steps = self._forward.greedy_steps(cache, self._shape, self._guessing)
+            self._known = None
+        return self._steps

@@ -1,0 +1,266 @@
+"""A greedy step that is one call of C: the same as by phases, to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medusa_core import decoding
+from medusa_core.acceptance.match import matched
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.target.lean_weights import read_weights
+from medusa_core.target.model import Target
+from medusa_core.target.native.greedy import Guessing
+from medusa_core.target.native_forward import NativeForward
+from medusa_core.target.products import Linear
+from medusa_core.whole_step.native import NativeStep
+
+VOCABULARY, CONTEXT = 32, 400  # the latter longer than the first table of rotations
+TREES = ("cartesian-4x2x2", "cartesian-1x1x1", "cartesian-3")
+BY_HEADS = [{}, {"acceptance": "typical"}, {"acceptance": "rejection"}]
+
+
+def text(length, seed):
+    return tiny.random_tokens(length, seed, VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def models():
+    """With heads for whose attention there are tiles, and without."""
+    made = {}
+    for size in (16, 32):
+        config = tiny.tiny_config(
+            2,
+            vocab_size=VOCABULARY,
+            hidden_size=64,
+            intermediate_size=96,
+            head_dim=size,
+            max_position_embeddings=CONTEXT,
+        )
+        model = tiny.build_model(config)
+        heads = tiny.fitted_heads(model)
+        made[size] = model.bfloat16(), heads.bfloat16()
+    return made
+
+
+def engine_of(models, library, size):
+    model, heads = models[size]
+    engine = tiny.build_engine(model, None)
+    target = Target(model)
+    weights = read_weights(model, pack=False, kinds=target.layer_kinds)
+    target.lean = NativeForward(weights, target.masks, CONTEXT, library)
+    draft = MedusaDraft(heads, library=library)
+    return replace(engine, target=target, drafts={"medusa": draft})
+
+
+@pytest.fixture(params=[16, 32])
+def engine(models, either, request):
+    return engine_of(models, either, request.param)
+
+
+@pytest.fixture
+def one_engine(models, library):
+    return engine_of(models, library, 32)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The verdicts of the steps that are made in C."""
+    verdicts, call = [], NativeStep.__call__
+
+    def counted(*given_ones):
+        done = call(*given_ones)
+        verdicts.append(done.verdict)
+        return done
+
+    monkeypatch.setattr(NativeStep, "__call__", counted)
+    return verdicts
+
+
+def steps_of(engine, prompt=tiny.PROMPT, **changes):
+    config = {"tree": TREES[0], "max_new_tokens": 40, "ignore_eos": True} | changes
+    return list(engine.stream(prompt, GenerationConfig.of(**config)))
+
+
+def by_phases(monkeypatch, *given_ones, **changes):
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "whole_step_of", lambda *_: None)
+        return steps_of(*given_ones, **changes)
+
+
+def assert_same(found, wanted):
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        for name in ("emitted", "verdict", "cache_length", "finish_reason"):
+            assert getattr(one, name) == getattr(other, name)
+        assert (one.tree.parents, one.tree.origins) == (other.tree.parents, other.tree.origins)
+        for name in ("tokens", "draft_logp", "mask"):
+            assert getattr(one.tree, name).equal(getattr(other.tree, name))
+        assert one.logits.equal(other.logits)
+        assert one.model_logits.equal(other.model_logits)
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("changes", [{"method": "none"}, *BY_HEADS], ids=str)
+def test_steps_are_those_by_phases(engine, made, monkeypatch, changes, tree):
+    for length in (4, 11):
+        prompt = text(length, seed=length)
+        wanted = by_phases(monkeypatch, engine, prompt, tree=tree, **changes)
+        assert not made
+        assert_same(steps_of(engine, prompt, tree=tree, **changes), wanted)
+        assert len(made) == len(wanted)
+        made.clear()
+
+
+def test_some_paths_are_moved_and_some_end_early(one_engine, made):
+    for seed in range(3):
+        steps_of(one_engine, text(9, seed=seed))
+    print(sorted(len(v.path) for v in made))
+    assert len({len(verdict.path) for verdict in made}) > 2
+    assert any(verdict.path != list(range(len(verdict.path))) for verdict in made)
+
+
+@given(parents=tiny.parent_lists(), seed=st.integers(0, 1000), length=st.integers(1, 90))
+@settings(max_examples=40)
+@torch.inference_mode()
+def test_any_tree_leaves_the_rows_that_a_verdict_and_a_commit_leave(models, library, parents, seed, length):
+    """Also where siblings hold the same token, so that several paths are as long."""
+    generator = torch.Generator().manual_seed(seed)
+    for size in models:
+        target = engine_of(models, library, size).target
+        caches = []
+        for _ in range(2):
+            caches.append(target.new_cache(128))
+            target.prefill(text(length, seed), caches[-1])
+        one, other = caches
+        tokens = torch.randint(0, VOCABULARY, (len(parents),), generator=generator)
+        for node, parent in enumerate(parents[1:], start=1):
+            # Two in three are what the model says, once the tokens before them are known.
+            if torch.rand(1, generator=generator) < 0.67:
+                logits, _ = target.verify(tiny.token_tree(parents, tokens.tolist()), one)
+                tokens[node] = logits[parent].argmax()
+        tree = tiny.token_tree(parents, tokens.tolist())
+        logits, _ = target.verify(tree, one)
+        wanted = matched(tree, tokens.tolist(), logits.argmax(-1).tolist())
+        one.commit(wanted.path)
+
+        steps = target.lean.greedy_steps(other, tree, Guessing([0] * tree.size))
+        steps.begin(tokens, torch.zeros(tree.size))
+        found = steps.run()
+        assert found.tokens.equal(tokens)
+        assert found.logits.equal(logits)
+        assert found.choices == wanted.choices
+        other.commit(range(len(wanted.path)))
+        after = [target.verify(tiny.token_tree([-1], [wanted.bonus]), cache)[0] for cache in caches]
+        assert after[0].equal(after[1])
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10_000), end=st.integers(1, 96), method=st.sampled_from(["none", "medusa"]))
+def test_texts_are_the_same_to_the_end_of_the_context(models, library, seed, end, method):
+    engine = engine_of(models, library, 32)
+    prompt = text(CONTEXT - 60, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        wanted = by_phases(patch, engine, prompt, method=method, max_new_tokens=end)
+    assert_same(steps_of(engine, prompt, method=method, max_new_tokens=end), wanted)
+
+
+@pytest.mark.parametrize("method", ["none", "medusa"])
+def test_a_text_outgrows_the_table_of_rotations(one_engine, made, monkeypatch, method):
+    wanted = by_phases(monkeypatch, one_engine, method=method, max_new_tokens=350)
+    assert_same(steps_of(one_engine, method=method, max_new_tokens=350), wanted)
+    assert sum(len(verdict.path) for verdict in made) > 340
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"temperature": 0.7}, {"method": "ngram"}, {"method": "medusa+ngram"}, {"penalty": 1.2}],
+    ids=str,
+)
+def test_what_needs_python_goes_by_phases(one_engine, made, changes):
+    steps_of(one_engine, **changes)
+    assert not made
+
+
+def test_heads_that_are_not_in_c_go_by_phases(one_engine, made):
+    engine = replace(one_engine, drafts={"medusa": replace(one_engine.drafts["medusa"], library=None)})
+    steps_of(engine)
+    assert not made
+
+
+def test_the_texts_of_a_batch_go_by_phases_and_the_last_one_alone(one_engine, made, monkeypatch):
+    config = GenerationConfig.of(tree=TREES[0], max_new_tokens=40)
+    prompts, texts, ended = [text(5, seed) for seed in range(4)], {}, set()
+    for number, step in one_engine.stream_batch(prompts, config, 2):
+        texts[number] = texts.get(number, []) + step.emitted
+        if len(ended) < 3:
+            assert not made
+        ended |= {number} if step.finish_reason else set()
+    assert made
+    for number, prompt in enumerate(prompts):
+        assert texts[number] == tiny.emitted(by_phases(monkeypatch, one_engine, prompt, ignore_eos=False))
+
+
+def test_a_conversation_that_outgrows_its_buffers_goes_on(one_engine, made, monkeypatch):
+    state, said = one_engine.new_state(4, GenerationConfig.of(tree=TREES[0])), list(tiny.PROMPT)
+    for _ in range(3):
+        config = GenerationConfig.of(tree=TREES[0], max_new_tokens=20, ignore_eos=True)
+        found = tiny.emitted(one_engine.stream(said, config, state=state))
+        assert found == tiny.emitted(by_phases(monkeypatch, one_engine, said, max_new_tokens=20))
+        said += [*found, 3]
+    assert made
+
+
+def test_threads_may_come_and_go_within_a_run(one_engine, made, monkeypatch):
+    wanted, found = by_phases(monkeypatch, one_engine), []
+    try:
+        for step in one_engine.stream(
+            tiny.PROMPT, GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
+        ):
+            found.append(step)
+            torch.set_num_threads(1 + step.index % 3)
+    finally:
+        torch.set_num_threads(1)
+    assert_same(found, wanted)
+    assert len(made) == len(found)
+
+
+def test_a_step_keeps_its_tensors(one_engine):
+    """The next one writes to others."""
+    steps = steps_of(one_engine, method="none")
+    for step in steps[:-1]:
+        assert int(step.logits[0].argmax()) == steps[step.index + 1].emitted[0]
+
+
+def test_phases_are_counted_in_c(one_engine):
+    for step in steps_of(one_engine):
+        ms = step.ms
+        assert min(ms.propose, ms.verify, ms.accept, ms.commit) > 0
+        assert ms.propose + ms.verify + ms.accept + ms.commit <= ms.total
+
+
+@torch.inference_mode()
+def test_a_choice_is_torch_s_also_of_numbers_that_are_none(models, library):
+    """The first NaN where a row has one, else the first of the largest."""
+    model, _ = models[32]
+    target = Target(model)
+    weights = read_weights(model, pack=False, kinds=target.layer_kinds)
+    for changed in ([], [7], [30, 3], [5, 6]):
+        head = weights.head.weight.clone()
+        head[20] = head[26] = head[11]  # the same logit three times
+        head[changed] = torch.nan
+        own = replace(weights, head=Linear(head))
+        forward = NativeForward(own, target.masks, CONTEXT, library)
+        cache = forward.new_cache(64)
+        for seed in range(30):
+            tree = tiny.token_tree([-1, 0, 0], text(3, seed))
+            steps = forward.greedy_steps(cache, tree, Guessing([0, 0, 0]))
+            steps.begin(tree.tokens, tree.draft_logp)
+            found = steps.run()
+            assert found.choices == found.logits.argmax(-1).tolist()
