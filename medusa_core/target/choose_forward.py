@@ -1,5 +1,7 @@
 """Gives a target the lean forward where its model qualifies and the two agree, and measures what it keeps.
 
+On a GPU other models run transformers' forward as recordings where that can be (``capture_model``).
+
 Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
 of transformers' forward where that was loaded too, that packing the weights is faster, and in half precision
 that a node of a tree gets the bits that its token gets alone: by products, by attention and a whole layer.
@@ -12,10 +14,11 @@ from collections.abc import Callable
 import torch
 
 from medusa_core.errors import is_out_of_memory, reason_of
+from medusa_core.target.capture_model import capture_model
 from medusa_core.target.cuda_graphs import recorded_on_cuda
 from medusa_core.target.exact_attention import CHUNK, sums_in_order
 from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.forward import Forward, Rows
+from medusa_core.target.forward import LeanKind, Rows
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean import LeanForward
@@ -26,7 +29,7 @@ from medusa_core.target.native.computation import NotNativeError
 from medusa_core.target.native.library import Library, NoLibraryError
 from medusa_core.target.native_forward import NativeForward
 from medusa_core.target.products import Operators, invariant_rows
-from medusa_core.target.static_forward import StaticForward
+from medusa_core.target.static_lean import StaticLean
 from medusa_core.target.threads import cpu_threads
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -49,8 +52,9 @@ def choose_forward(
     that it knows; where there is none, the reason is told of a model that it would have taken.
     """
     target.library = library if isinstance(library, Library) else None
+    on_cuda = target.output_device.type == "cuda"
     try:
-        if target.output_device.type == "cuda":
+        if on_cuda:
             _use_captured(target, read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds))
         else:
             _use_lean(target, *_on_a_cpu(target, pack, library), threads_for)
@@ -60,6 +64,8 @@ def choose_forward(
         if is_out_of_memory(error):
             raise
         target.forward = ForwardChoice(why=f"the lean one fails: {reason_of(error)}")
+    if on_cuda and target.lean is None:
+        capture_model(target, recorded_on_cuda)
     return target.forward
 
 
@@ -96,14 +102,14 @@ def _use_lean(
 
 
 def _use_captured(target: Target, weights: LeanWeights) -> None:
-    forward = StaticForward(weights, target.masks, target.context, recorded_on_cuda)
+    forward = StaticLean(weights, target.masks, target.context, recorded_on_cuda)
     with torch.inference_mode():
         _require_agreement(target, forward)
     target.lean = forward
     target.forward = ForwardChoice(lean=True, captured=True)
 
 
-def _require_agreement(target: Target, lean: Forward) -> None:
+def _require_agreement(target: Target, lean: LeanKind) -> None:
     """Raise NotLeanError when a node of a small tree gets other logits than from transformers' forward."""
     vocabulary = len(lean.weights.embedding)
     start, branch = [token % vocabulary for token in (3, 5, 7)], [token % vocabulary for token in (4, 8, 9)]
@@ -179,7 +185,7 @@ def _tree(parents: list[int], tokens: list[int]) -> TokenTree:
     return TokenTree.from_lists(tokens, parents, [ROOT] * len(parents))
 
 
-def _read(lean: Forward, cache: TreeCache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def _read(lean: LeanKind, cache: TreeCache, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Read and commit tokens: logits of the last row, hidden states of all."""
     rows = Rows.of_text(tokens, lean.weights.embedding.device, 1, LAST_HIDDEN)
     logits, states = lean(rows, cache)

@@ -24,7 +24,8 @@ def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
             work()
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Runs in other threads may allocate meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         results = work()
 
     def replay() -> Result:

@@ -61,9 +61,7 @@ class Part:
 
 
 class Forward(Protocol):
-    """A forward of our own in the place of transformers'."""
-
-    weights: LeanWeights
+    """What runs in the place of transformers' forward as it is."""
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
@@ -79,3 +77,9 @@ class Forward(Protocol):
 
     def together(self, parts: Sequence[Part]) -> list[Outputs]:
         """The same for several sequences, each of which gets what it gets alone."""
+
+
+class LeanKind(Forward, Protocol):
+    """A forward that is written out, over weights as it reads them."""
+
+    weights: LeanWeights

@@ -25,10 +25,8 @@ class ForwardChoice:
 
     def words(self) -> str:
         """For a person: ``lean forward, packed weights, exact``."""
-        if not self.lean:
-            return f"transformers' forward ({self.why})" if self.why else "transformers' forward"
         parts = [
-            "lean forward in C" if self.native else "lean forward",
+            "lean forward in C" if self.native else "lean forward" if self.lean else "transformers' forward",
             "packed weights" if self.packed else "",
             "exact" if self.exact else "",
         ]

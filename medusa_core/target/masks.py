@@ -55,10 +55,11 @@ class LayerMasks:
         ``allowed`` bool [N, N] says which rows of this forward see which, ``depths`` [N] where they stand
         behind the ``length`` committed ones.
         """
-        masks = {
-            kind: mask_for(self.kernel, seen[None, None], dtype)
-            for kind, seen in self.visible(allowed, depths, length).items()
-        }
+        return self.for_model(self.visible(allowed, depths, length), dtype)
+
+    def for_model(self, visible: dict[str, torch.Tensor], dtype: torch.dtype) -> Mask:
+        """Bool [N, W] by kind of layer as transformers' models take it, [1, 1, N, W]."""
+        masks = {kind: mask_for(self.kernel, seen[None, None], dtype) for kind, seen in visible.items()}
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
 

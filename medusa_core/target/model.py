@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.target.context import (
     WINDOW,
     LongerContext,
@@ -29,7 +28,7 @@ from medusa_core.target.context import (
     why_not_longer,
 )
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
-from medusa_core.target.forward import Forward, Part, Rows
+from medusa_core.target.forward import Forward, LeanKind, Part, Rows
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
@@ -37,7 +36,8 @@ from medusa_core.target.loaded_model import LoadedModel
 from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
 from medusa_core.target.recording import Recording, recorded
 from medusa_core.target.threads import cpu_threads
-from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.target.usable import require_causal, require_tree_equals_branch
+from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
-_USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
-
 
 class Target:
     """A loaded model, its dtype and the context it can hold. Raises MedusaError for models it cannot use."""
@@ -57,7 +55,7 @@ class Target:
         """``longer`` is the context that ``stretch`` has set in the model's config, or a window."""
         self.held = model if isinstance(model, LoadedModel) else LoadedModel(model)
         config = self.config = self.held.config
-        _require_causal(config)
+        require_causal(config)
         self.masks = LayerMasks.of(config)
         self.longer = longer
         context = context_of(config)
@@ -65,7 +63,8 @@ class Target:
             self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
             context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
-        self.lean: Forward | None = None
+        self.lean: LeanKind | None = None
+        self.captured: Forward | None = None  # transformers' own as recordings
         self.forward = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
         self.threads: int | None = None  # that runs use, None: the usual number
@@ -73,7 +72,7 @@ class Target:
         if not self.held.is_proven:
             if longer is None:
                 context = inside_window(context, self.masks, config.model_type)
-            _require_tree_equals_branch(self)
+            require_tree_equals_branch(self)
         self.context: int = context.length
         self.context_note: str = context.why
 
@@ -129,14 +128,19 @@ class Target:
         # A dynamic rotation follows the longest text of the forward.
         return self.held.is_proven and not _rotations(self.config) & {"dynamic", "longrope"}
 
+    @property
+    def own_forward(self) -> Forward | None:
+        """What runs in the place of transformers' forward as it is."""
+        return self.lean or self.captured
+
     def on_its_threads(self) -> AbstractContextManager[Callable[[], None]]:
         """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
         return cpu_threads(self.threads, self.usual_threads)
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
-        if self.lean is not None:
-            return self.lean.new_cache(slots)
+        if self.own_forward is not None:
+            return self.own_forward.new_cache(slots)
         return TreeCache(self.config.num_hidden_layers, slots)
 
     @property
@@ -149,8 +153,8 @@ class Target:
 
     def cache_bytes(self, slots: int) -> int:
         """What the cache of a run of so many rows takes."""
-        if self.lean is not None:
-            return self.lean.cache_bytes(slots)
+        if self.own_forward is not None:
+            return self.own_forward.cache_bytes(slots)
         cache = TreeCache(
             self.config.num_hidden_layers, 1
         )  # families keep different things, so one row tells
@@ -235,8 +239,12 @@ class Target:
 
     def _forward(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
         cache.require(len(rows.tokens))
-        if self.lean is not None:
-            return side_by_side(*self.lean(rows, cache))
+        if self.own_forward is not None:
+            return side_by_side(*self.own_forward(rows, cache))
+        return self.by_transformers(rows, cache)
+
+    def by_transformers(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and features by transformers' forward as it is, over a cache of its own kind."""
         read = recorded(
             self.model,
             rows.features,
@@ -288,59 +296,6 @@ def side_by_side(logits: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[
     if len(states) == 1:
         return logits, states[0]  # the usual case, without a copy
     return logits, torch.cat(list(states), dim=-1) if states else logits.new_empty(len(logits), 0)
-
-
-def _require_tree_equals_branch(target: Target) -> None:
-    """Raise MedusaError when a node of a small tree differs from its branch run alone, without our mask.
-
-    Three short forwards at loading, for models that no test has run: a model may ignore the mask or take
-    positions from slots, and would then write wrong text without a word.
-    """
-    kind, cache = target.model.config.model_type, target.new_cache(8)
-    start, branch = [3, 5, 7], [4, 8, 9]  # the tree: a root, two children, and one child of the second
-    tree = target.token_tree([4, 6, 8, 9], [-1, 0, 0, 2], [ROOT] * 4)
-    try:
-        with torch.inference_mode():
-            target.prefill(start, cache)
-            logits, hidden = target.verify(tree, cache, LAST_HIDDEN)
-            ids = torch.tensor([start + branch], device=target.device)
-            alone = target.model(input_ids=ids, use_cache=False).logits[0, -1].to(logits).float()
-            read = target.model.get_output_embeddings()(hidden[-1])
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise MedusaError(f"{kind} cannot run a tree ({reason_of(error)}): {_USE}") from error
-    off = float((logits[-1].float() - alone).norm() / (alone - alone.mean()).norm())
-    # Rounding, against an error of the mask. Packed weights round their inputs by what else is in the pass.
-    exact = target.dtype == torch.float32 and not getattr(target.model, "is_quantized", False)
-    allowed = 1e-2 if exact else 0.1
-    if not off <= allowed:
-        raise MedusaError(
-            f"{kind} gives a node of a tree other logits than its branch alone (off by {off:.0%}), so it "
-            f"takes masks or positions in a way of its own: {_USE}"
-        )
-    # Scales and caps of logits keep their order, so both have the same winner, up to a tie.
-    fits = read.shape == logits[-1].shape  # Gemma 3n stacks several streams, of which the head reads one
-    if not fits or logits[-1].max() - logits[-1, read.argmax()] > allowed * logits[-1].float().std():
-        raise MedusaError(f"the hidden states of {kind} are not what its LM head reads: {_USE}")
-
-
-def _require_causal(config: Any) -> None:
-    """Raise MedusaError for settings of a known family that change what a mask or a position means."""
-    if getattr(config, "use_bidirectional_attention", False) in (True, "all") or not getattr(
-        config, "is_causal", True
-    ):
-        raise MedusaError(f"{config.model_type} reads in both directions here: use a causal language model")
-    if getattr(config, "alibi", False):
-        raise MedusaError(
-            f"{config.model_type} places tokens by slot (ALiBi), so siblings would count as distance: "
-            "use a model with rotary or learned positions"
-        )
-    if "local" in (getattr(config, "attention_layers", None) or []):
-        raise MedusaError(
-            f"{config.model_type} has local attention that counts slots, not positions: "
-            "use a model with rotary or learned positions and full or sliding-window attention"
-        )
 
 
 def _rotations(config: Any) -> set[str | None]:

@@ -3,15 +3,17 @@
 A captured step knows the addresses it read and wrote, so the buffers outlive their run: the next run's cache
 takes over what is free, with the steps that belong to it. What an earlier run left there is masked.
 
-L layers · G key-value heads · D head size · S slots
+G key-value heads · D head size · S slots
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,25 +23,58 @@ _FEWEST_SLOTS = 256
 _MOST_IDLE = 2  # buffers kept for later runs
 
 
+class LayerShape(NamedTuple):
+    """What a layer keeps of a row."""
+
+    keys: tuple[int, int]  # heads and numbers of each
+    values: tuple[int, int]
+    dtype: torch.dtype
+
+
 @dataclass(eq=False)
 class Buffers:
     """Memory at one place, and what was captured over it, by the caller's key."""
 
-    keys: torch.Tensor  # [L, G, S, D]
-    values: torch.Tensor  # [L, G, S, D]
+    stores: list[torch.Tensor]  # [n, G, S, D] of what has the same shape, whose rows are moved as one
+    layers: list[tuple[torch.Tensor, torch.Tensor] | None]  # keys and values [G, S, D]; None: none of its own
+    slots: int  # rows that fit
     captured: dict[Any, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, shapes: Sequence[LayerShape | None], slots: int, device: torch.device) -> Buffers:
+        """New ones."""
+        own = [shape for shape in shapes if shape is not None]
+        kinds = Counter((size, shape.dtype) for shape in own for size in (shape.keys, shape.values))
+        stores = {
+            (size, dtype): torch.zeros(count, size[0], slots, size[1], dtype=dtype, device=device)
+            for (size, dtype), count in kinds.items()
+        }
+        free = {kind: iter(store) for kind, store in stores.items()}
+        layers = [
+            None
+            if shape is None
+            else (next(free[shape.keys, shape.dtype]), next(free[shape.values, shape.dtype]))
+            for shape in shapes
+        ]
+        return cls(list(stores.values()), layers, slots)
+
     @property
-    def slots(self) -> int:
-        """Rows that fit."""
-        return self.keys.shape[2]
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return sum(store.nbytes for store in self.stores)
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.stores[0].device
 
 
 class BufferPool:
     """Hands out buffers of one model and takes them back when their cache is gone."""
 
-    def __init__(self, layers: int, heads: int, size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._shape, self._dtype, self._device = (layers, heads, size), dtype, device
+    def __init__(self, shapes: Sequence[LayerShape | None], device: torch.device) -> None:
+        """``shapes`` of all layers; None for one that keeps nothing."""
+        self.shapes, self._device = shapes, device
         self._idle: list[Buffers] = []
 
     def take(self, slots: int) -> Buffers:
@@ -49,15 +84,13 @@ class BufferPool:
             chosen = min(fitting, key=lambda buffers: buffers.slots)
             self._idle.remove(chosen)
             return chosen
-        layers, heads, size = self._shape
-        rows = self._rows_for(slots)
-        keys = torch.zeros(layers, heads, rows, size, dtype=self._dtype, device=self._device)
-        return Buffers(keys, torch.zeros_like(keys))
+        return Buffers.of(self.shapes, self._rows_for(slots), self._device)
 
     def bytes_for(self, slots: int) -> int:
         """What new buffers of at least ``slots`` rows take."""
-        layers, heads, size = self._shape
-        return 2 * layers * heads * size * self._rows_for(slots) * self._dtype.itemsize
+        own = [shape for shape in self.shapes if shape is not None]
+        row = sum(prod(size) * shape.dtype.itemsize for shape in own for size in (shape.keys, shape.values))
+        return row * self._rows_for(slots)
 
     @staticmethod
     def _rows_for(slots: int) -> int:
@@ -73,25 +106,25 @@ class BufferPool:
 class StaticCache(TreeCache):
     """The cache of one run in pooled buffers; the layers that transformers knows are views of them."""
 
-    def __init__(self, pool: BufferPool, layers: int, slots: int, padding: int) -> None:
+    def __init__(self, pool: BufferPool, slots: int, padding: int) -> None:
         """``padding`` more rows than ``slots`` can be written, and never committed."""
-        super().__init__(layers, slots)
+        super().__init__(len(pool.shapes), slots)
         self._pool, self._padding = pool, padding
         self._move_in(pool.take(slots + padding))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both buffers."""
-        return self.buffers.keys.nbytes + self.buffers.values.nbytes
+        """Bytes of its buffers."""
+        return self.buffers.nbytes
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         start, count = self.length, len(path)
         if list(path) != list(range(count)):
-            rows = torch.tensor(path, device=self.buffers.keys.device) + start
+            rows = torch.tensor(path, device=self.buffers.device) + start
             # Indexing copies before it is assigned, so overlapping source and target are safe.
-            for rows_of in (self.buffers.keys, self.buffers.values):
-                rows_of[:, :, start : start + count] = rows_of[:, :, rows]
+            for store in self.buffers.stores:
+                store[:, :, start : start + count] = store[:, :, rows]
         for layer in self._layers:
             layer.length = start + count
 
@@ -102,8 +135,8 @@ class StaticCache(TreeCache):
         old, length = self.buffers, self.length
         if slots + self._padding > old.slots:
             new = self._pool.take(slots + self._padding)
-            new.keys[:, :, :length] = old.keys[:, :, :length]
-            new.values[:, :, :length] = old.values[:, :, :length]
+            for store, its in zip(new.stores, old.stores, strict=True):
+                store[:, :, :length] = its[:, :, :length]
             self._finalizer()  # gives the old ones back
             self._move_in(new)
         self.slots = slots
@@ -111,8 +144,9 @@ class StaticCache(TreeCache):
     def _move_in(self, buffers: Buffers) -> None:
         self.buffers = buffers
         self._finalizer = weakref.finalize(self, self._pool.give_back, buffers)
-        for number, layer in enumerate(self._layers):
+        for layer, own in zip(self._layers, buffers.layers, strict=True):
             layer.slots = buffers.slots
-            layer.keys, layer.values = buffers.keys[None, number], buffers.values[None, number]
-            layer.dtype, layer.device = buffers.keys.dtype, buffers.keys.device
-            layer.is_initialized = True
+            if own is not None:
+                layer.keys, layer.values = own[0][None], own[1][None]
+                layer.dtype, layer.device = layer.keys.dtype, layer.keys.device
+                layer.is_initialized = True

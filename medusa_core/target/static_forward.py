@@ -1,32 +1,29 @@
-"""The forward of a Llama-like model as a graph can capture it: fixed shapes and addresses, no host reads.
+"""A forward as a graph can capture it: fixed shapes and addresses, no host reads.
 
-The mathematics are those of ``lean``. What differs between two steps lies on the device: tokens, depths, the
-tree's mask and the number of committed rows are copied into buffers, rows are padded to a few sizes, and
-attention reads a bucket of slots, of which the mask leaves those of the text. So a step is the same list of
-kernels at the same addresses each time; ``record`` may capture that list once and replay it. Parts of a
-prompt are read as they come, without a recording.
+What differs between two steps lies on the device: tokens, depths, the tree's mask and the number of committed
+rows are copied into buffers, rows are padded to a few sizes, and attention reads a bucket of slots, of which
+the mask leaves those of the text. So a step is the same list of kernels at the same addresses each time;
+``record`` may capture that list once and replay it. Parts of a prompt are read as they come, without a
+recording. What is computed is that of ``static_lean`` or ``static_model``.
 
-N rows, padded · B slots of a bucket · d hidden size · H query heads · G key-value heads · D head size
+N rows, padded · B slots of a bucket
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
-from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.features import BEFORE_NORM, Features
+from medusa_core.target.features import Features
 from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean import mlp
-from medusa_core.target.lean_weights import Layer, LeanWeights
-from medusa_core.target.masks import FULL, SLIDING, LayerMasks
-from medusa_core.target.rotary import Rotations, rotated, rotations
-from medusa_core.target.static_cache import BufferPool, Buffers, StaticCache
+from medusa_core.target.masks import SLIDING, LayerMasks
+from medusa_core.target.static_cache import BufferPool, Buffers, LayerShape, StaticCache
 
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # rows of a verified tree, padded
 _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
@@ -91,27 +88,34 @@ def pad(rows: Rows, depths: torch.Tensor, allowed: torch.Tensor) -> None:
     rows.allowed.zero_().fill_diagonal_(True)[:count, :count].copy_(allowed)
 
 
-class StaticForward:
+class StaticForward(ABC):
     """The ``Forward`` of a device whose kernels can be recorded."""
 
     def __init__(
-        self, weights: LeanWeights, masks: LayerMasks, context: int, record: Record = not_recorded
+        self,
+        shapes: Sequence[LayerShape | None],
+        masks: LayerMasks,
+        device: torch.device,
+        record: Record = not_recorded,
     ) -> None:
-        """``context`` is the number of positions that may be asked for."""
-        self.weights = weights
-        self._masks = masks
+        """``shapes`` are what each layer keeps of a row."""
         self.record = record
         self.records_steps = True  # whole ones, until one could not be
-        self._dtype, self._device = weights.embedding.dtype, weights.embedding.device
-        # A padded row stands where the root stands, a node never beyond the context.
-        self._rotations = rotations(weights.rotary, context, self._device)
-        self._pool = BufferPool(
-            len(weights.layers), weights.key_heads, weights.head_size, self._dtype, self._device
-        )
+        self._masks, self._device = masks, device
+        self._pool = BufferPool(shapes, device)
+
+    @abstractmethod
+    def compute(
+        self, rows: Rows, length: torch.Tensor, position: torch.Tensor, buffers: Buffers, bucket: int
+    ) -> Outputs:
+        """The forward itself: device operations of fixed shapes alone.
+
+        ``length`` [] are the committed rows and ``position`` [] where the first of these stands in the text.
+        """
 
     def new_cache(self, slots: int) -> StaticCache:
         """A cache for one run, with room for the rows that pad a tree."""
-        return StaticCache(self._pool, len(self.weights.layers), slots, SIZES[-1])
+        return StaticCache(self._pool, slots, SIZES[-1])
 
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: buffers have a power of two of rows, and keep those outside of a window too."""
@@ -156,81 +160,17 @@ class StaticForward:
             buffers.captured[key] = _Step(rows, counts[0], counts[1])
         return buffers.captured[key]
 
-    def compute(
-        self, rows: Rows, length: torch.Tensor, position: torch.Tensor, buffers: Buffers, bucket: int
-    ) -> Outputs:
-        """The forward itself: device operations of fixed shapes alone.
-
-        ``length`` [] are the committed rows and ``position`` [] where the first of these stands in the text.
-        """
-        w = self.weights
-        by = self._rotations.at(rows.depths + position)
-        slots = torch.arange(len(rows.tokens), device=self._device) + length
-        visible = self._visible(rows, length, bucket)
-        # The sum that layers add to stays in float32, as in the lean forward.
-        x = F.embedding(rows.tokens, w.embedding).float()  # [N, d]
-        states, queries = {0: x}, []
-        for number, layer in enumerate(w.layers):
-            keys, values = buffers.keys[number], buffers.values[number]
-            query, key, value = self._projected(layer, layer.before_attention(x, self._dtype), by)
-            queries.append(query)
-            keys.index_copy_(1, slots, key.transpose(0, 1))
-            values.index_copy_(1, slots, value.transpose(0, 1))
-            mixed = F.scaled_dot_product_attention(
-                query[None],
-                keys[None, :, :bucket],
-                values[None, :, :bucket],
-                visible[SLIDING if layer.slides else FULL],
-                scale=w.scale,
-            )[0]
-            # [G, N · H / G, D] → [N, H · D]
-            x = x + layer.out(mixed.view(w.key_heads, len(x), -1).transpose(0, 1).flatten(1))
-            x = x + mlp(layer, layer.before_mlp(x, self._dtype))
-            if rows.features.layers:
-                states[number + 1] = x
-        states[BEFORE_NORM] = x
-        x = states[-1] = states[len(w.layers)] = w.last_norm(x, self._dtype)
-        logits = w.head(x[-rows.kept :] if rows.kept else x)
-        wanted = [states[layer].to(self._dtype) for layer in rows.features.layers]
-        if rows.features.queries:
-            # [G, N · H / G, D] → [N, H · D]
-            wanted += [
-                query.unflatten(1, (len(x), -1)).transpose(0, 1).flatten(1).to(self._dtype)
-                for query in queries
-            ]
-        return logits, wanted
-
-    def _projected(
-        self, layer: Layer, x: torch.Tensor, by: Rotations
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries [G, N · H / G, D] and keys [N, G, D], and values [N, G, D].
-
-        Query heads that read the same keys are rows of one product.
-        """
-        w = self.weights
-        qkv = layer.qkv(x).float().view(len(x), -1, w.head_size)  # [N, H + 2 G, D]
-        query, key, value = qkv.split([w.query_heads, w.key_heads, w.key_heads], dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = layer.query_norm(query, qkv.dtype), layer.key_norm(key, qkv.dtype)
-        if layer.rotates:
-            query, key = rotated(query, by), rotated(key, by)
-        query = query.reshape(len(x), w.key_heads, -1, w.head_size).transpose(0, 1).flatten(1, 2)
-        return query.to(self._dtype), key.to(self._dtype), value.to(self._dtype)
-
-    def _visible(self, rows: Rows, length: torch.Tensor, bucket: int) -> dict[str, torch.Tensor]:
-        """Which rows see which slots, by kind of layer: bool [N · H / G, B]."""
+    def visible(self, rows: Rows, length: torch.Tensor, bucket: int) -> dict[str, torch.Tensor]:
+        """Which rows see which slots, by kind of layer: bool [N, B]."""
         count = len(rows.tokens)
         slot = torch.arange(bucket, device=self._device)
         behind = slot - length  # a row of this forward where it is 0 to N − 1
         node = behind.clamp(0, count - 1)
         in_tree = (behind >= 0) & (behind < count)
         full = (behind < 0) | (in_tree & rows.allowed.index_select(1, node))
-        visible = {FULL: full}
-        if SLIDING in self._masks.kinds:
-            visible[SLIDING] = full
-            if self._masks.window is not None:
-                position = torch.where(in_tree, length + rows.depths[node], slot)
-                own = length + rows.depths
-                visible[SLIDING] = full & (position > own[:, None] - self._masks.window)
-        heads = self.weights.query_heads // self.weights.key_heads
-        return {kind: seen.repeat_interleave(heads, dim=0) for kind, seen in visible.items()}
+        visible = dict.fromkeys(self._masks.kinds, full)
+        if SLIDING in visible and self._masks.window is not None:
+            position = torch.where(in_tree, length + rows.depths[node], slot)
+            own = length + rows.depths
+            visible[SLIDING] = full & (position > own[:, None] - self._masks.window)
+        return visible

@@ -40,12 +40,12 @@ class RecordedStep:
         """None where the tree needs the host, or the forward cannot be recorded."""
         if not isinstance(drafter, DeviceDrafter):
             return None
-        lean = target.lean
-        if not isinstance(lean, StaticForward) or not lean.records_steps:
+        forward = target.own_forward
+        if not isinstance(forward, StaticForward) or not forward.records_steps:
             return None
         shape = drafter.shape
         size = padded_size(shape.size)
-        return None if size is None else cls(lean, drafter, shape, size)
+        return None if size is None else cls(forward, drafter, shape, size)
 
     def follow(self, features: torch.Tensor) -> None:
         """As ``WholeStep``."""
@@ -104,7 +104,7 @@ class _OnDevice:
         buffers: Buffers,
     ) -> None:
         self._forward, self._drafter, self._buffers = forward, drafter, buffers
-        device = buffers.keys.device
+        device = buffers.device
         self._count = shape.size
         self._rows = empty_rows(size, drafter.features, device)
         depths = torch.tensor(shape.depths, device=device)
@@ -168,9 +168,9 @@ class _OnDevice:
     def _keep(self, path: torch.Tensor) -> None:
         """Move the rows of ``path`` [D + 1] to the front of those that were written."""
         places = torch.arange(len(path), device=path.device) + self._length
-        for rows in (self._buffers.keys, self._buffers.values):  # [L, G, S, d]
+        for store in self._buffers.stores:  # [n, G, S, D]
             # Selecting copies, so overlapping source and target are safe.
-            rows.index_copy_(2, places, rows.index_select(2, path + self._length))
+            store.index_copy_(2, places, store.index_select(2, path + self._length))
 
 
 def _paths(shape: TokenTree) -> list[list[int]]:

@@ -30,7 +30,7 @@ from medusa_core.target.context import WINDOW, YARN, LongerContext, longer_conte
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.lean_weights import read_weights
 from medusa_core.target.model import Target
-from medusa_core.target.static_forward import StaticForward
+from medusa_core.target.static_lean import StaticLean
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
@@ -127,7 +127,7 @@ def test_the_forward_for_gpus_has_the_same_window(pair):
     target = target_of(pair[0], WINDOWED)
     found = read(target)
     weights = read_weights(pair[0], pack=False, kinds=target.layer_kinds)
-    target.lean = StaticForward(weights, target.masks, target.context)
+    target.lean = StaticLean(weights, target.masks, target.context)
     torch.testing.assert_close(read(target), found, atol=1e-4, rtol=1e-3)
     assert target.cache_bytes(300) == target.new_cache(300).nbytes
 

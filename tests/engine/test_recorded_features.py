@@ -14,7 +14,7 @@ from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.model import Target
 from medusa_core.target.recording import states_before_norm
-from medusa_core.target.static_forward import StaticForward
+from medusa_core.target.static_lean import StaticLean
 
 BOTH = Features((BEFORE_NORM, -1), queries=True)
 TEXT, MORE = tiny.random_tokens(9, seed=1), tiny.random_tokens(5, seed=2)
@@ -41,7 +41,7 @@ def test_every_forward_gives_the_same(model):
     by_transformers = outputs(target)
     choose_forward(target)
     by_lean = outputs(target)
-    target.lean = StaticForward(target.lean.weights, target.masks, target.context)
+    target.lean = StaticLean(target.lean.weights, target.masks, target.context)
     for ours, static, wanted in zip(by_lean, outputs(target), by_transformers, strict=True):
         assert ours.shape[-1] == 2 * 32 + 2 * 32  # two states of 32, two layers of four heads of 8
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)

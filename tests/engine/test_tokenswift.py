@@ -11,7 +11,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_settings, make_drafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
-from medusa_core.target.static_forward import StaticForward
+from medusa_core.target.static_lean import StaticLean
 from medusa_core.trees.tree import load_tree
 
 BUDGET, SINKS = 32, 24  # few rows to choose, so that they are chosen anew every few steps
@@ -32,7 +32,7 @@ def any_forward(request, swift, monkeypatch):
     if request.param == "transformers":
         monkeypatch.setattr(target, "lean", None)
     if request.param == "static":
-        monkeypatch.setattr(target, "lean", StaticForward(target.lean.weights, target.masks, target.context))
+        monkeypatch.setattr(target, "lean", StaticLean(target.lean.weights, target.masks, target.context))
     return swift
 
 

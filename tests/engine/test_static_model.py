@@ -1,0 +1,145 @@
+"""transformers' forward as recordings: what it gives as it is, in every family; and why where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from families import CONTEXT, FAMILIES, alone, family_model
+from test_families import PARENTS
+from test_static_forward import as_list_of_operations
+from torch.testing import assert_close
+
+from medusa_core.config import GenerationConfig
+from medusa_core.target import capture_model as capturing
+from medusa_core.target.capture_model import capture_model
+from medusa_core.target.features import BEFORE_NORM, LAST_HIDDEN, Features
+from medusa_core.target.model import Target
+from medusa_core.target.static_forward import not_recorded
+from medusa_core.whole_step.recorded import RecordedStep
+
+ON_THE_HOST = {"phimoe, long rotation": "it asks on the host whether a number is 0"}
+PAIRS = [(name, kernel) for name, family in FAMILIES.items() for kernel in family.kernels]
+
+
+def captured(model, record=as_list_of_operations):
+    target = Target(model)
+    capture_model(target, record)
+    assert target.forward.captured == (target.captured is not None)
+    return target
+
+
+def engine_of(model, record=as_list_of_operations):
+    engine = tiny.build_engine(model, tiny.fitted_heads(model))
+    return replace(engine, target=captured(model, record))
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize(("name", "kernel"), PAIRS)
+@torch.inference_mode()
+def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
+    """Two trees in one recording, deeper than a window, behind rows that the first commit moved."""
+    model = family_model(name, kernel)
+    target = captured(model)
+    if name in ON_THE_HOST:
+        assert target.captured is None
+        assert target.forward.why.endswith(f"; not captured: {ON_THE_HOST[name]}")
+        return
+    assert target.forward.words().startswith("transformers' forward, captured as CUDA graphs")
+    cache, read = target.new_cache(CONTEXT), tiny.random_tokens(11, seed=1)
+    target.prefill(read, cache, LAST_HIDDEN)
+    for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS[:12], [0, 1])):
+        tokens = tiny.random_tokens(len(parents), seed=len(parents))
+        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
+        for node in (0, 2, 5, len(parents) - 1):
+            wanted = alone(model, read + [tokens[step] for step in tiny.path_to(parents, node)])
+            assert_close(logits[node], wanted[0], atol=1e-4, rtol=1e-4)
+            assert_close(hidden[node], wanted[1], atol=1e-4, rtol=1e-4)
+        cache.commit(path)
+        read += [tokens[node] for node in path]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek-v3", "gpt2"])
+@pytest.mark.parametrize("method", ["none", "medusa", "ngram"])
+def test_runs_give_transformers_own_greedy_tokens(name, method, monkeypatch):
+    """Where a tree keeps its shape whole steps are recorded, over caches of any shape."""
+    made, call = [], RecordedStep.__call__
+    monkeypatch.setattr(RecordedStep, "__call__", lambda *given: made.append(1) or call(*given))
+    model = family_model(name)
+    engine = engine_of(model)
+    prompt = tiny.random_tokens(7, seed=7)
+    steps = tiny.run(engine, prompt, method=method, max_new_tokens=40)
+    assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, 40)
+    assert bool(made) == (method != "ngram")
+
+
+@pytest.mark.parametrize("name", ["gemma3", "phi"])
+def test_the_texts_of_a_batch_share_a_forward(name):
+    model = family_model(name)
+    engine = engine_of(model)
+    prompts, texts = [tiny.random_tokens(length, seed=length) for length in (3, 8, 5)], {}
+    config = GenerationConfig.of(tree="cartesian-4x2", max_new_tokens=20, ignore_eos=True)
+    for number, step in engine.stream_batch(prompts, config, 2):
+        texts[number] = texts.get(number, []) + step.emitted
+    for number, prompt in enumerate(prompts):
+        assert texts[number] == tiny.transformers_greedy(model, prompt, 20)
+
+
+@torch.inference_mode()
+def test_what_drafters_read_of_a_row_is_recorded_too():
+    model = family_model("qwen2-moe")
+    plain, target = Target(model), captured(model)
+    features = Features((0, 1, BEFORE_NORM), all_rows=True, queries=True)
+    tree, found = tiny.token_tree([-1, 0, 0, 1], [3, 0, 5, 2]), []
+    for one in (plain, target):
+        cache = one.new_cache(32)
+        read = one.prefill(tiny.random_tokens(6, seed=1), cache, features)
+        found.append([*read, *one.verify(tree, cache, features), *one.verify(tree, cache, features)])
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):
+    target = Target(family_model("llama"))
+    elsewhere = torch.nn.Parameter(torch.empty(1, device="meta"))
+    monkeypatch.setattr(
+        target.held.weights, "parameters", lambda: iter([elsewhere, *target.model.lm_head.parameters()])
+    )
+    capture_model(target, not_recorded)
+    assert target.captured is None
+    assert target.forward.why.endswith("not captured: it is spread over several devices")
+
+
+def test_a_recording_that_answers_otherwise_is_not_used(monkeypatch):
+    """As where a model takes something of the first step for all."""
+
+    def of_the_first_step(work):
+        results = work()
+        return lambda: results
+
+    target = captured(family_model("llama"), of_the_first_step)
+    assert target.captured is None
+    assert "a recorded step's logits are off by" in target.forward.why
+
+
+def test_memory_that_runs_out_is_told():
+    def record(work):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        captured(family_model("llama"), record)
+
+
+def test_the_window_of_a_recording_matters(monkeypatch):
+    """Without it the comparison at loading sees another model."""
+    visible = capturing.StaticModel.visible
+
+    def without_window(self, *given):
+        seen = visible(self, *given)
+        return dict.fromkeys(seen, seen["full_attention"])
+
+    monkeypatch.setattr(capturing.StaticModel, "visible", without_window)
+    monkeypatch.setattr(capturing, "_START", tuple(range(3, 20)))
+    assert captured(family_model("gemma3")).captured is None
