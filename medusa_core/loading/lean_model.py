@@ -6,7 +6,6 @@ Only for a CPU and plain numbers; every other load goes through ``weights``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from medusa_core.checkpoints.lora import untie
 from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
 from medusa_core.loading.devices import Placement
 from medusa_core.target.lean_model import BareLlama, LeanModel
+from medusa_core.target.lean_weights import JOINED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -59,12 +59,19 @@ def read_lean_model(
 
 
 def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> dict[str, torch.Tensor]:
-    """All tensors in ``dtype``; those that have it in their file stay there until they are used."""
-    found = {}
-    with ExitStack() as stack:
-        opened = {file: stack.enter_context(safe_open(file, framework="pt")) for file in set(files.values())}
-        for number, (name, file) in enumerate(files.items()):
-            progress(number / len(files))
-            found[name] = opened[file].get_tensor(name).to(dtype)
+    """All tensors in ``dtype``; those that have it in their file stay there until they are used.
+
+    A file is mapped anew for each group of tensors that are let go together, with whose last one the mapping
+    goes: a single one would hold pages of all tensors for as long as there is one of them.
+    """
+    groups: dict[tuple[Path, str, bool], list[str]] = {}
+    for name, file in files.items():
+        layer, _, part = name.rpartition(".layers.")[2].partition(".")
+        groups.setdefault((file, layer, part.rpartition(".")[0].endswith(JOINED)), []).append(name)
+    found: dict[str, torch.Tensor] = {}
+    for (file, _, _), names in groups.items():
+        progress(len(found) / len(files))
+        with safe_open(file, framework="pt") as opened:
+            found.update({name: opened.get_tensor(name).to(dtype) for name in names})
     progress(1.0)
     return found

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+_QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+JOINED = (*_QKV, *_GATE_UP)  # layers that become a part of one product
+
+
 class NotLeanError(Exception):
     """Why the lean forward cannot take a model."""
 
@@ -185,8 +189,8 @@ def _layer(module: Any, slides: bool, operators: Operators | None) -> Layer:
     attention, mlp = module.self_attn, module.mlp
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     replace = operators is None  # packed copies need no fused original
-    qkv = _fused(attention, ("q_proj", "k_proj", "v_proj"), "qkv_proj", replace)
-    gate_up = _fused(mlp, ("gate_proj", "up_proj"), "gate_up_proj", replace)
+    qkv = _fused(attention, _QKV, "qkv_proj", replace)
+    gate_up = _fused(mlp, _GATE_UP, "gate_up_proj", replace)
     return Layer(
         before_attention=Norm.of(module.input_layernorm),
         qkv=_product(qkv, operators),
