@@ -19,20 +19,14 @@ from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
+from medusa_core.loading.workspace import TREE, Way, packed_copies
 from medusa_core.target.lean_cache import window_slots
-from medusa_core.target.model import PREFILL_CHUNK
-from medusa_core.target.products import PACK_LIMIT
 from medusa_core.target.quantization import Packing, packing_for
 
 GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
-_TREE = 64  # rows of a tree behind them
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
-# What oneDNN keeps of bfloat16 products: kernels that it generates, some 15 MB for each shape of a weight.
-# A layer has four, whatever the model's size.
-_KERNELS = 60 * 2**20
-_MARGIN = 0.1  # fragments, buffers of kernels
 
 
 @dataclass(frozen=True)
@@ -109,13 +103,14 @@ class _Needs:
     base: int
     heads: int
     cache: int
+    lost: float  # the part of them that fragments take
     passing: int  # what moments of the load and of a run need beside them
     free: int
     spare: int
 
     @property
     def margin(self) -> int:
-        return round(_MARGIN * (self.base + self.heads + self.cache)) + self.passing
+        return round(self.lost * (self.base + self.heads + self.cache)) + self.passing
 
     @property
     def total(self) -> int:
@@ -128,7 +123,7 @@ class _Counted:
 
     folder: Path
     shape: ModelSize
-    draft: DraftSize  # all drafters' together, without the models among them
+    drafts: tuple[DraftSize, ...]  # without the models among them
     models: tuple[ModelSize, ...]  # that drafters run beside the base
 
     def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
@@ -137,52 +132,29 @@ class _Counted:
         packing = self.shape.packing or packing_for(config.quantize)
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         drafting = config.heads != NO_HEADS
-        draft = self.draft if drafting else DraftSize(0)
-        models = self.models if drafting else ()
-        heads = draft.weights * each
+        drafts, models = (self.drafts, self.models) if drafting else ((), ())
+        heads = [draft.weights * each for draft in drafts]
         on_cpu = placement.device.type == "cpu"
-        lean = on_cpu and packing is None and self.shape.lean_cache_row is not None
+        way = Way.of(self.shape, placement.dtype, on_cpu=on_cpu, packed=packing is not None)
         # A model that drafts is held as plain numbers, whatever the base is packed into.
-        cached = sum(_cache_row(model, each, lean=on_cpu) for model in models)
+        ways = [Way.of(model, placement.dtype, on_cpu=on_cpu, packed=False) for model in models]
         trained = self.shape.context or USUAL_CONTEXT
-        rows = (config.context or min(trained, USUAL_CONTEXT)) + _TREE
-        windowed = lean and config.context > trained and config.extend == "window"
+        rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
+        windowed = way.lean is not None and config.context > trained and config.extend == "window"
         held = min(rows, window_slots(trained)) if windowed else rows  # of the base: transformers keeps all
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
-            heads=heads + sum(base_bytes(model, each, None) for model in models),
-            cache=held * _cache_row(self.shape, each, lean=lean)
-            + rows * (cached + draft.cache_per_row * each),
-            # Heads are read and stacked on the CPU before they go where they stay.
-            passing=(heads if on_cpu else 0)
-            + (self._packed_copies(placement.dtype, heads) if lean else 0)
-            + (_KERNELS if lean and placement.dtype == torch.bfloat16 else 0)
-            + sum(_linear_bytes(model, placement.dtype) for model in models if on_cpu)
-            + (_PACKING * self.shape.largest if packing else 0)
-            + _activations(self.shape, each),
+            heads=sum(heads) + sum(base_bytes(model, each, None) for model in models),
+            cache=way.cache_bytes(self.shape, held)
+            + sum(one.cache_bytes(model, rows) for one, model in zip(ways, models, strict=True))
+            + rows * sum(draft.cache_per_row for draft in drafts) * each,
+            lost=way.margin,
+            passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
+            + sum(packed_copies(model, placement.dtype) for model in models if on_cpu)
+            + (_PACKING * self.shape.largest if packing else 0),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
         )
-
-    def _packed_copies(self, dtype: torch.dtype, heads: int) -> int:
-        """Bytes of the copies that the lean forward packs for oneDNN, at most."""
-        copied = _linear_bytes(self.shape, dtype)
-        return copied + (heads if dtype == torch.bfloat16 and heads <= PACK_LIMIT else 0)
-
-
-def _cache_row(shape: ModelSize, bytes_each: int, *, lean: bool) -> int:
-    """Bytes of a row of a model's key-value cache; that of the lean forward holds float32."""
-    if lean and shape.lean_cache_row is not None:
-        return shape.lean_cache_row
-    return 2 * shape.layers * shape.key_value_width * bytes_each
-
-
-def _linear_bytes(shape: ModelSize, dtype: torch.dtype) -> int:
-    """Bytes of a model's linear layers where the lean forward packs copies of them, else 0."""
-    if dtype != torch.bfloat16 or shape.lean_cache_row is None:
-        return 0
-    linear = (shape.linear + shape.vocabulary * shape.width) * dtype.itemsize
-    return linear if linear <= PACK_LIMIT else 0
 
 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:
@@ -198,10 +170,9 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
 def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
     """What it would take to load these folders there. Raises MedusaError when it cannot be told."""
     shape = model_size(sources.base, config.trust_remote_code)
-    sizes = [draft_size(folder, shape) for folder in sources.drafts]
-    draft = DraftSize(sum(size.weights for size in sizes), sum(size.cache_per_row for size in sizes))
+    sizes = tuple(draft_size(folder, shape) for folder in sources.drafts)
     models = tuple(model_size(size.model) for size in sizes if size.model is not None)
-    counted = _Counted(sources.base, shape, draft, models)
+    counted = _Counted(sources.base, shape, sizes, models)
     needs = counted.needs(config, placement)
     packing = shape.packing or packing_for(config.quantize)
     return MemoryEstimate(
@@ -223,12 +194,6 @@ def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
     """How weights are held, for a person: ``bfloat16``, or ``bfloat16, 4-bit`` where they are packed."""
     name = str(dtype).removeprefix("torch.")
     return f"{name}, {packing.words()}" if packing else name
-
-
-def _activations(shape: ModelSize, bytes_each: int) -> int:
-    """Bytes that reading a part of the prompt keeps: all hidden states, one layer's inside, some logits."""
-    states = PREFILL_CHUNK * ((shape.layers + 1) * shape.width + 3 * shape.intermediate)
-    return states * bytes_each + 2 * _TREE * shape.vocabulary * torch.float32.itemsize
 
 
 def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -> Iterator[Alternative]:
@@ -261,7 +226,7 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
         ]
     if config.context:
         found.append(("context", 0))
-    if (counted.draft.weights or counted.models) and config.heads != NO_HEADS:
+    if (any(draft.weights for draft in counted.drafts) or counted.models) and config.heads != NO_HEADS:
         found.append(("heads", NO_HEADS))
     return found
 

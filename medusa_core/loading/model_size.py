@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -20,11 +20,33 @@ from medusa_core.checkpoints.base import empty_base, reading_base
 from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.plain_llama import PlainLlamaConfig, plain_llama_config
 from medusa_core.errors import MedusaError
-from medusa_core.target.lean_cache import lean_cache_row
+from medusa_core.target.lean_cache import LEAN
+from medusa_core.target.masks import SLIDING, layer_kinds
+from medusa_core.target.native.computation import takes_sizes
 from medusa_core.target.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class LeanSize:
+    """What the lean forward keeps of a row in each layer, and whether C takes products of these sizes."""
+
+    heads: int
+    head_size: int
+    native: bool
+
+    @classmethod
+    def of(cls, config: Any) -> LeanSize | None:
+        """By a decoder's config."""
+        if config.model_type not in LEAN:
+            return None
+        queries, heads = config.num_attention_heads, config.num_key_value_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // queries
+        inputs = config.hidden_size, config.intermediate_size, queries * size
+        native = takes_sizes(size, inputs, (config.vocab_size, heads * size))
+        return cls(heads, size, native and SLIDING not in layer_kinds(config, 1))
 
 
 @dataclass(frozen=True)
@@ -43,7 +65,7 @@ class ModelSize:
     key_value_width: int
     context: int | None
     packing: Packing | None  # of a checkpoint that was saved quantized
-    lean_cache_row: int | None  # bytes in the lean forward's cache; None in families it does not take
+    lean: LeanSize | None  # None in families that the lean forward does not take
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:
@@ -100,7 +122,7 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
         key_value_width=key_value_width,
         context=getattr(text, "max_position_embeddings", None),
         packing=packing_of(model.config),
-        lean_cache_row=lean_cache_row(model.config),
+        lean=LeanSize.of(model.config),
     )
 
 
@@ -124,7 +146,7 @@ def _size_of(config: PlainLlamaConfig) -> ModelSize:
         key_value_width=config.num_key_value_heads * config.head_dim,
         context=config.max_position_embeddings,
         packing=None,
-        lean_cache_row=lean_cache_row(config),
+        lean=LeanSize.of(config),
     )
 
 

@@ -68,7 +68,8 @@ class LeanForward:
         self.masks = masks
         self._context = context
         self._dtype = weights.embedding.dtype
-        self._rotations = rotations(weights.rotary, MOST_ROWS, weights.embedding.device)
+        # A table never goes beyond the context: there a rotation that depends on the length is another one.
+        self._rotations = rotations(weights.rotary, min(MOST_ROWS, context), weights.embedding.device)
         width = self._rotations.cos.shape[-1]
         self._turns = Turns(weights.head_size, width, weights.embedding.device)
 

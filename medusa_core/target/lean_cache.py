@@ -12,7 +12,6 @@ L layers · G key-value heads · D head size · S slots
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -40,15 +39,6 @@ def first_row_seen(length: int, window: int) -> int:
 def window_slots(window: int) -> int:
     """Rows of the buffers where every layer sees a window."""
     return -(-window // CHUNK) * CHUNK + _BACK + _STRIDE + 2 * CHUNK
-
-
-def lean_cache_row(config: Any) -> int | None:
-    """Bytes of a row of all layers; None for a model of a family that the lean forward does not take."""
-    if config.model_type not in LEAN:
-        return None
-    heads = config.num_key_value_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(config.num_hidden_layers * heads * row_bytes(size))
 
 
 def row_bytes(size: int) -> int:

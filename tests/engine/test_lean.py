@@ -15,11 +15,12 @@ from transformers import AutoModelForCausalLM
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
+from medusa_core.loading.model_size import LeanSize
 from medusa_core.target import lean_weights
 from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import LAST_HIDDEN, Features
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LEAN, lean_cache_row
+from medusa_core.target.lean_cache import LEAN, row_bytes
 from medusa_core.target.model import Target
 from medusa_core.target.products import Operators
 
@@ -57,7 +58,9 @@ def test_it_is_taken_for_its_families_alone(name):
 def test_its_cache_rows_are_as_large_as_their_estimate():
     for name in ("llama", "qwen3", "phi3"):
         target, _ = chosen(family_model(name))
-        assert target.new_cache(7).nbytes == 7 * lean_cache_row(target.config)
+        size = LeanSize.of(target.config)
+        each = len(target.layer_kinds) * size.heads * row_bytes(size.head_size)
+        assert target.new_cache(7).nbytes == 7 * each
 
 
 class OtherLinear(torch.nn.Linear):

@@ -17,10 +17,11 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.size import head_numbers
 from medusa_core.errors import MedusaError
-from medusa_core.loading import memory
+from medusa_core.loading import memory, workspace
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.loading.model_size import model_size
+from medusa_core.target.native.library import Library, NoLibraryError
 
 GIB = 2**30
 
@@ -123,17 +124,29 @@ def seven_b(tmp_path):
 
 
 @pytest.fixture
+def in_c(monkeypatch):
+    """Say whether there is a forward in C: its cache is another one."""
+
+    def there_is(there):
+        found = Library(None, tiles=True) if there else NoLibraryError("there is no C compiler")
+        monkeypatch.setattr(workspace, "native_library", lambda: found)
+
+    return there_is
+
+
+@pytest.fixture
 def free(monkeypatch):
     """Set how many GiB are free."""
     return lambda gib: monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * GIB))
 
 
-def test_what_is_needed_and_what_would_help_is_said(seven_b, free):
+def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     free(12)
+    in_c(False)
     estimate = estimate_memory(config_of(seven_b, dtype="float32"))
     assert not estimate.fits
     words = estimate.sentence()
-    assert words.startswith("needs about 30.4 GB of memory, 12.0 GB are free: use --quantize 8bit (")
+    assert words.startswith("needs about 27.7 GB of memory, 12.0 GB are free: use --quantize 8bit (")
     assert "--quantize 4bit (" in words
     assert "bfloat16" not in words  # which needs 15
     # What fits comes first.
@@ -146,10 +159,12 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free):
         flag, value = advice.flags.removeprefix("--").split()
         assert estimate_memory(config_of(seven_b, **{flag: value})).total == advice.needed
     half = estimate_memory(config_of(seven_b, dtype="bfloat16"))
-    assert half.sentence().startswith("needs about 16.5 GB of memory")
+    assert half.sentence().startswith("needs about 15.1 GB of memory")
+    in_c(True)
+    assert estimate_memory(config_of(seven_b, dtype="bfloat16")).total < half.total - GIB
     free(64)
     assert estimate.base == 6738415616 * 4
-    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 30.4 GB of memory, 64.0 GB are free"
+    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 27.7 GB of memory, 64.0 GB are free"
 
 
 def test_several_changes_are_offered_where_no_single_one_helps(seven_b, free):

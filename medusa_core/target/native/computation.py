@@ -197,6 +197,13 @@ class Computation:
         return at_once, cache.buffer(heads * at_once, keys)
 
 
+def takes_sizes(head_size: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+    """Whether products of these sizes and heads are whole vectors; what goes in also comes out of one."""
+    return all(size % (2 * _LANES) == 0 for size in inputs) and all(
+        size % _LANES == 0 for size in (head_size, *outputs)
+    )
+
+
 def _require_known(weights: LeanWeights) -> None:
     if weights.embedding.dtype != torch.bfloat16 or weights.embedding.device.type != "cpu":
         raise NotNativeError("it computes in bfloat16 on a CPU")

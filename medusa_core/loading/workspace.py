@@ -1,0 +1,91 @@
+"""What a load and the runs after it need beside weights and cache, on a CPU counted from what was measured.
+
+A model of 14 and one of 1,100 million parameters were loaded in each of these ways and read long prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from medusa_core.loading.model_size import LeanSize, ModelSize
+from medusa_core.loading.native_library import native_library
+from medusa_core.target.exact_attention import MOST_ROWS
+from medusa_core.target.lean_cache import row_bytes
+from medusa_core.target.model import PREFILL_CHUNK
+from medusa_core.target.native.cache import native_cache_bytes
+from medusa_core.target.native.library import Library
+from medusa_core.target.products import PACK_LIMIT
+
+TREE = 64  # rows of a tree behind the text
+_LIBRARIES = 30 * 2**20  # that a load and a first run bring into memory
+_BLAS = 25 * 2**20  # buffers of its products in float32
+# What oneDNN keeps of bfloat16 products: kernels that it generates, some 15 MB for each shape of a weight.
+# A layer has four, whatever the model's size, and drafters have more.
+_KERNELS, _KERNELS_OF_HEADS = 60 * 2**20, 100 * 2**20
+_FRAGMENTS = 0.01  # of weights and cache
+_ELSEWHERE = 0.1  # the same with buffers of kernels, for forwards that were not measured
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model runs: by a lean forward, perhaps in C, or by transformers' own."""
+
+    lean: LeanSize | None
+    library: Library | None
+    dtype: torch.dtype
+    on_cpu: bool
+
+    @classmethod
+    def of(cls, shape: ModelSize, dtype: torch.dtype, *, on_cpu: bool, packed: bool) -> Way:
+        """That of plain weights, or ``packed`` ones, in ``dtype``."""
+        lean = shape.lean if on_cpu and not packed else None
+        library = native_library() if lean and lean.native and dtype == torch.bfloat16 else None
+        return cls(lean, library if isinstance(library, Library) else None, dtype, on_cpu)
+
+    @property
+    def margin(self) -> float:
+        """The part of weights and cache that is lost between them."""
+        return _FRAGMENTS if self.lean else _ELSEWHERE
+
+    def cache_bytes(self, shape: ModelSize, rows: int) -> int:
+        """Keys and values of so many rows."""
+        if self.lean is None:
+            return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows
+        heads = shape.layers * self.lean.heads
+        if self.library is not None:
+            return heads * native_cache_bytes(self.lean.head_size, rows, self.library)
+        return heads * row_bytes(self.lean.head_size) * rows
+
+    def workspace(self, shape: ModelSize, heads: int, largest: int) -> int:
+        """Bytes beside weights and cache; ``heads`` of a base's drafters, of the ``largest`` of them."""
+        if self.lean is None:
+            # Heads are read and stacked on the CPU before they go where they stay.
+            return (heads if self.on_cpu else 0) + self._activations(shape)
+        kept = self._activations(shape)
+        if self.library is not None:
+            kept += heads  # LM heads in 8 bits, and what they are made by
+        elif self.dtype == torch.bfloat16:
+            kept += _KERNELS + packed_copies(shape, self.dtype)
+            kept += (_KERNELS_OF_HEADS if heads else 0) + (heads if heads <= PACK_LIMIT else 0)
+        else:
+            kept += _BLAS
+        return _LIBRARIES + max(largest, kept)
+
+    def _activations(self, shape: ModelSize) -> int:
+        """Bytes that reading a part of the prompt keeps, and some logits."""
+        logits = 2 * TREE * shape.vocabulary * torch.float32.itemsize
+        if self.lean is None:  # all hidden states, and one layer's inside
+            states = PREFILL_CHUNK * ((shape.layers + 1) * shape.width + 3 * shape.intermediate)
+            return states * self.dtype.itemsize + logits
+        rows = MOST_ROWS if self.library is not None else PREFILL_CHUNK
+        return rows * (6 * shape.width + 3 * shape.intermediate) * torch.float32.itemsize + logits
+
+
+def packed_copies(shape: ModelSize, dtype: torch.dtype) -> int:
+    """Bytes of a model's linear layers where the lean forward packs copies of them for oneDNN, else 0."""
+    if dtype != torch.bfloat16 or shape.lean is None:
+        return 0
+    linear = (shape.linear + shape.vocabulary * shape.width) * dtype.itemsize
+    return linear if linear <= PACK_LIMIT else 0
