@@ -26,6 +26,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     NativeDrafter,
     RowsDrafter,
     SamplingDrafter,
+    WorkspaceDrafter,
     propose_all,
 )
 from medusa_core.errors import MedusaError

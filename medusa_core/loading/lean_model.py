@@ -70,8 +70,9 @@ def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> 
         groups.setdefault((file, layer, part.rpartition(".")[0].endswith(JOINED)), []).append(name)
     found: dict[str, torch.Tensor] = {}
     for (file, _, _), names in groups.items():
-        progress(len(found) / len(files))
         with safe_open(file, framework="pt") as opened:
-            found.update({name: opened.get_tensor(name).to(dtype) for name in names})
+            for name in names:
+                progress(len(found) / len(files))
+                found[name] = opened.get_tensor(name).to(dtype)
     progress(1.0)
     return found

@@ -26,7 +26,7 @@ from medusa_core.target.quantization import Packing, packing_for
 GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
-_WORTHWHILE = 0.95  # of what is needed: a change that leaves more is no advice
+_WORTHWHILE = 0.95  # of what is needed for the model itself: a change that leaves more is no advice
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Alternative:
     flags: str
     needed: int
     free: int
+    own: int  # of what is needed for the model itself, without libraries
 
     @property
     def fits(self) -> bool:
@@ -104,17 +105,22 @@ class _Needs:
     heads: int
     cache: int
     lost: float  # the part of them that fragments take
-    passing: int  # what moments of the load and of a run need beside them
+    fixed: int  # what libraries take, whatever the model
+    passing: int  # what moments of the load and of a run need beside all that
     free: int
     spare: int
 
     @property
     def margin(self) -> int:
-        return round(self.lost * (self.base + self.heads + self.cache)) + self.passing
+        return self.fixed + self.passing + round(self.lost * (self.base + self.heads + self.cache))
 
     @property
     def total(self) -> int:
         return self.base + self.heads + self.cache + self.margin
+
+    @property
+    def own(self) -> int:
+        return self.total - self.fixed
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,7 @@ class _Counted:
             + sum(one.cache_bytes(model, rows) for one, model in zip(ways, models, strict=True))
             + rows * sum(draft.cache_per_row for draft in drafts) * each,
             lost=way.margin,
+            fixed=way.fixed(sum(heads)),
             passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
             + sum(packed_copies(model, placement.dtype) for model in models if on_cpu)
             + (_PACKING * self.shape.largest if packing else 0),
@@ -199,11 +206,11 @@ def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
 def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -> Iterator[Alternative]:
     """Changes of the settings that may help, each by itself; all together where none of them does."""
     changes = _smaller(counted, config, placement)
-    needed = counted.needs(config, placement).total
+    needed = counted.needs(config, placement)
     single = [_alternative(counted, config, f"--{name} {value}", {name: value}) for name, value in changes]
     others = [kind for kind in device_kinds() if kind != placement.device.type]
     found = [
-        *(other for other in single if other.needed < _WORTHWHILE * needed),
+        *(one for one in single if one.needed < needed.total and one.own < _WORTHWHILE * needed.own),
         *(_alternative(counted, config, f"--device {kind}", {"device": kind}) for kind in others),
     ]
     yield from found
@@ -234,7 +241,7 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
 def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, Any]) -> Alternative:
     changed = replace(config, **change)
     needs = counted.needs(changed, place(changed.device, changed.dtype))
-    return Alternative(flags, needs.total, needs.free + needs.spare)
+    return Alternative(flags, needs.total, needs.free + needs.spare, needs.own)
 
 
 def _gb(count: int) -> str:

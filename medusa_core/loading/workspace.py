@@ -58,20 +58,27 @@ class Way:
             return heads * native_cache_bytes(self.lean.head_size, rows, self.library)
         return heads * row_bytes(self.lean.head_size) * rows
 
+    def fixed(self, heads: int) -> int:
+        """Bytes that are the same whatever the model's size, with its ``heads``."""
+        if not self.on_cpu:
+            return 0
+        if self.lean is None or self.library is not None:
+            return _LIBRARIES
+        if self.dtype == torch.bfloat16:
+            return _LIBRARIES + _KERNELS + (_KERNELS_OF_HEADS if heads else 0)
+        return _LIBRARIES + _BLAS
+
     def workspace(self, shape: ModelSize, heads: int, largest: int) -> int:
-        """Bytes beside weights and cache; ``heads`` of a base's drafters, of the ``largest`` of them."""
+        """What else there is beside weights and cache, with ``heads`` and the ``largest`` of them."""
+        kept = self._activations(shape)
         if self.lean is None:
             # Heads are read and stacked on the CPU before they go where they stay.
-            return (heads if self.on_cpu else 0) + self._activations(shape)
-        kept = self._activations(shape)
+            return kept + (heads if self.on_cpu else 0)
         if self.library is not None:
             kept += heads  # LM heads in 8 bits, and what they are made by
         elif self.dtype == torch.bfloat16:
-            kept += _KERNELS + packed_copies(shape, self.dtype)
-            kept += (_KERNELS_OF_HEADS if heads else 0) + (heads if heads <= PACK_LIMIT else 0)
-        else:
-            kept += _BLAS
-        return _LIBRARIES + max(largest, kept)
+            kept += packed_copies(shape, self.dtype) + (heads if heads <= PACK_LIMIT else 0)
+        return max(largest, kept)
 
     def _activations(self, shape: ModelSize) -> int:
         """Bytes that reading a part of the prompt keeps, and some logits."""

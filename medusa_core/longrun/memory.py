@@ -12,19 +12,17 @@ import psutil
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import RowsDrafter, draft_of, make_drafter
+from medusa_core.drafters import Drafter, RowsDrafter, WorkspaceDrafter, draft_of, make_drafter
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.target.exact_attention import CHUNK, attention_bytes
-from medusa_core.target.lean import LeanForward
 from medusa_core.target.lean_weights import return_freed_memory
+from medusa_core.target.workspace import forward_workspace
 
 MIB, GIB = 2**20, 2**30
 _COPIES = 3  # of a step's logits that a rule makes
-_ROTATIONS = 6  # tables of their size that are there at once
-_BUFFERS = 8 * MIB  # of libraries on a CPU, and gaps between what was freed
+
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -84,38 +82,18 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
         rows=rows,
         weights=weights,
         cache=target.cache_bytes(rows) + own,
-        workspace=_workspace(engine, rows, tree),
+        workspace=_workspace(engine, drafter, rows),
         free=free_memory(target.output_device),
         window=target.cache_bytes(2 * rows + SEGMENT) == target.cache_bytes(rows),
     )
 
 
-def _workspace(engine: Engine, rows: int, tree: int) -> int:
-    """Bytes beside weights and cache: attention, the inside of a layer, rotations, a rule's logits."""
-    target = engine.target
-    config, each = target.config, torch.float32.itemsize
-    at_once = max(tree, SEGMENT)
-    window = target.masks.only_window
-    read = rows if window is None or target.lean is None else min(rows, window + 2 * CHUNK + at_once)
-    heads = config.num_attention_heads
-    groups = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    lean = target.lean if isinstance(target.lean, LeanForward) else None
-    attention = (
-        attention_bytes(groups, heads // groups * at_once, read)
-        if lean is None
-        else lean.attention_bytes(at_once, read)
-    )
-    masked = at_once if window is None else read  # keys that the mask is about
-    attention += (heads // groups + 1) * at_once * masked * each
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    states = at_once * (4 * config.hidden_size + 3 * inner) * each
-    logits = _COPIES * tree * target.vocab_size * each
-    # cos and sin of a table that doubles, and what they are made from
-    rotations = _ROTATIONS * min(target.context, 2 * rows) * head * each
-    in_libraries = target.output_device.type == "cpu" and not target.forward.native
-    buffers = _BUFFERS if in_libraries else 0
-    return attention + states + logits + rotations + buffers
+def _workspace(engine: Engine, drafter: Drafter, rows: int) -> int:
+    """Bytes beside weights and cache: of a forward, of the drafter, and a rule's logits."""
+    target, tree = engine.target, drafter.largest_tree
+    logits = _COPIES * tree * target.vocab_size * torch.float32.itemsize
+    drafting = drafter.workspace_bytes_for(rows) if isinstance(drafter, WorkspaceDrafter) else 0
+    return forward_workspace(target, rows, max(tree, SEGMENT)) + drafting + logits
 
 
 class PeakMemory:

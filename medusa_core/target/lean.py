@@ -81,6 +81,7 @@ class LeanForward:
     def new_cache(self, slots: int) -> LeanCache:
         """A cache for one run."""
         w = self.weights
+        self.prepare_positions(slots)
         return LeanCache(
             len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device, self.masks.only_window
         )
@@ -274,6 +275,10 @@ class LeanForward:
         if len(parts) == 1 and len(parts[0].rows.tokens) == 1:
             return table.of_one(parts[0].cache.position + parts[0].rows.deepest)
         return table.at(positions_of(parts))
+
+    def prepare_positions(self, count: int) -> None:
+        """Make the rotations of so many positions now: while a text grows, each larger table is a copy."""
+        self._table_up_to(min(count, self._context) - 1)
 
     def _table_for(self, parts: Sequence[Part]) -> Rotations:
         """One that has the positions of all rows."""

@@ -46,6 +46,7 @@ class NativeForward(LeanForward):
 
     def new_cache(self, slots: int) -> LeanCache:
         """As ``LeanForward``."""
+        self.prepare_positions(slots)
         return self._computation.new_cache(slots)
 
     def cache_bytes(self, slots: int) -> int:
@@ -58,6 +59,10 @@ class NativeForward(LeanForward):
         if not self._computation.tiled:
             return super().attention_bytes(rows, keys)
         return self._computation.attention_bytes(rows, keys)
+
+    def work_bytes(self, rows: int) -> int:
+        """What the inside of a forward of so many rows is written to."""
+        return self._computation.work_bytes(rows)
 
     def greedy_steps(self, cache: NativeCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
         """Steps of trees of up to ``MOST_ROWS`` nodes over a cache, until its text outgrows the rotations."""

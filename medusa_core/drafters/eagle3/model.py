@@ -111,12 +111,17 @@ class RotaryTable:
     def at(self, first: int, count: int) -> Rotations:
         """Those of ``count`` positions from ``first`` on."""
         end = first + count
-        if end > len(self._table.cos):
+        table = self.prepare(end)
+        return Rotations(table.cos[first:end], table.sin[first:end])
+
+    def prepare(self, count: int) -> Rotations:
+        """A table of at least so many positions: while a text grows, each larger one is a copy."""
+        table = self._table
+        if count > len(table.cos):
+            rows = max(2 * len(table.cos), count, _LEAST_POSITIONS)
             # One assignment, since runs in other threads read it.
-            self._table = rotations(
-                self._module, max(2 * len(self._table.cos), end, _LEAST_POSITIONS), self._device
-            )
-        return Rotations(self._table.cos[first:end], self._table.sin[first:end])
+            table = self._table = rotations(self._module, rows, self._device)
+        return table
 
 
 def _rotary(shape: DraftShape) -> nn.Module:

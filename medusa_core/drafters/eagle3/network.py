@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.target.exact_attention import MOST_ROWS
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.lean_weights import Layer, LeanWeights, Norm
 from medusa_core.target.native.cache import NativeCache, native_row_bytes
@@ -19,6 +20,8 @@ from medusa_core.target.native.computation import Attending, Computation, NotNat
 from medusa_core.target.native.library import Library
 from medusa_core.target.products import PACK_LIMIT, Linear, PackedLinear, packing_that_wins
 from medusa_core.target.rotary import Rotations
+
+_KERNELS = 8 * 2**20  # of oneDNN, for the product that joins features
 
 
 class Network(Protocol):
@@ -28,6 +31,9 @@ class Network(Protocol):
 
     def new_cache(self) -> TreeCache:
         """A cache without room."""
+
+    def workspace_bytes(self, keys: int) -> int:
+        """What it writes to beside a cache of so many keys, and what it holds beside the model's weights."""
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """Three hidden states of the target [T, 3 d] as one [T, d]."""
@@ -60,6 +66,11 @@ class TorchNetwork:
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
         return TreeCache(1, 0)
+
+    def workspace_bytes(self, keys: int) -> int:
+        """As ``Network``: a layer's inside."""
+        shape = self._model.shape
+        return MOST_ROWS * (6 * shape.hidden + 3 * shape.intermediate) * self._embedding.itemsize
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
@@ -132,12 +143,21 @@ class NativeNetwork:
             packed=False,
         )
         self._outputs = shape.draft_vocabulary
+        joined = [weights.layers[0].qkv, weights.layers[0].gate_up]
+        self._copied = sum(one.weight.nbytes for one in joined) + model.fc.weight.nbytes
         self._computation = Computation(weights, shape.head_size, library, _norm(layer.input_layernorm))
         self.cache_row = shape.key_heads * native_row_bytes(shape.head_size, library)
 
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
         return self._computation.new_cache(0)
+
+    def workspace_bytes(self, keys: int) -> int:
+        """As ``Network``."""
+        inside = self._computation.work_bytes(MOST_ROWS)
+        if self._computation.tiled:
+            inside += self._computation.attention_bytes(MOST_ROWS, keys)
+        return self._copied + inside + _KERNELS
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""

@@ -113,6 +113,10 @@ class Computation:
         room = self._functions.tile_room(self.model, rows, keys, torch.get_num_threads())
         return int(room * torch.float32.itemsize)
 
+    def work_bytes(self, rows: int) -> int:
+        """What else is written to with so many rows."""
+        return int(self._functions.work_bytes(self.model, rows))
+
     def run(
         self,
         tokens: torch.Tensor,
@@ -159,7 +163,7 @@ class Computation:
         place = None if list(results.kept) == counts else _places(counts, results.kept)
         at_once, scores = self._room_for_scores(sequences, torch.get_num_threads(), keys)
         first = sequences[0].cache
-        work = first.work(self._functions.work_bytes(self.model, len(tokens)))
+        work = first.work(self.work_bytes(len(tokens)))
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
