@@ -7,8 +7,6 @@ N nodes · d hidden size
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from medusa_core.acceptance.match import matched
@@ -19,6 +17,7 @@ from medusa_core.target.model import Target
 from medusa_core.target.native.cache import NativeCache
 from medusa_core.target.native.greedy import GreedySteps, Guessing
 from medusa_core.target.native_forward import NativeForward
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.whole_step.judged import Judged
 
 
@@ -61,8 +60,9 @@ class NativeStep:
             assert self._features is not None
             steps.begin(*self._drafter.guess(torch.tensor([root]), self._features))
         made = steps.run()
-        tree = replace(self._shape, tokens=made.tokens, draft_logp=made.draft_logp)
-        verdict = matched(tree, made.tokens.tolist(), made.choices)
+        shape = self._shape
+        tree = TokenTree(made.tokens, shape.parents, shape.depths, shape.origins, shape.mask, made.draft_logp)
+        verdict = matched(tree, made.on_host, made.choices)
         last = verdict.path[-1]
         self._known = cache.length + len(verdict.path), verdict.bonus
         self._features = made.features[last : last + 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -40,11 +41,11 @@ class Guessing:
     ranks: int = 0
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """What a step leaves. The rows of the accepted path are in their places."""
 
     tokens: torch.Tensor  # [N]
+    on_host: list[int]  # the same
     draft_logp: torch.Tensor  # [N]
     logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, d], [N, 0] without heads
@@ -68,9 +69,11 @@ class GreedySteps:
         self._computation, self._cache = computation, cache
         self._size, self._guessing = shape.size, guessing
         self._positions = len(table.cos) - max(shape.depths)  # where a root may stand
-        parents, depths, places, positions, self._next, self._choices, path = torch.tensor(
-            [shape.parents, shape.depths, guessing.places, *[[0] * shape.size] * 4]
+        parents, depths, places, positions, path = torch.tensor(
+            [shape.parents, shape.depths, guessing.places, *[[0] * shape.size] * 2]
         )
+        numbers = ctypes.c_int64 * shape.size
+        self._next, self._choices = numbers(), numbers()  # which Python reads faster than tensors
         self._next_logp = torch.zeros(shape.size)
         guesses = torch.empty(guessing.levels * guessing.ranks, dtype=torch.long)
         guesses_logp = torch.empty(len(guesses))
@@ -92,8 +95,8 @@ class GreedySteps:
             depths=depths.data_ptr(),
             places=places.data_ptr(),
             positions=positions.data_ptr(),
-            choices=self._choices.data_ptr(),
-            next=self._next.data_ptr(),
+            choices=ctypes.addressof(self._choices),
+            next=ctypes.addressof(self._next),
             path=path.data_ptr(),
             next_logp=self._next_logp.data_ptr(),
             guesses=guesses.data_ptr(),
@@ -104,7 +107,7 @@ class GreedySteps:
 
     def begin(self, tokens: torch.Tensor, draft_logp: torch.Tensor) -> None:
         """The next tree holds ``tokens`` [N], of which the drafter is as sure as ``draft_logp`` [N] says."""
-        self._next.copy_(tokens)
+        self._next[:] = tokens.tolist()
         self._next_logp.copy_(draft_logp)
 
     def reaches(self, position: int) -> bool:
@@ -120,10 +123,10 @@ class GreedySteps:
         if self._guessing.heads:
             batch.hidden = features.data_ptr()
         batch.threads, batch.part[0].length = library.threads, self._cache.length
-        step.position = self._cache.position
+        step.position, on_host = self._cache.position, self._next[:]
         self._computation.told(library.functions.greedy_step(step))
-        choices, ms = self._choices.tolist(), (step.verify * 1000, step.propose * 1000)
-        return Made(tokens, logp, logits, features, choices, *ms)
+        ms = step.verify * 1000, step.propose * 1000
+        return Made(tokens, on_host, logp, logits, features, self._choices[:], *ms)
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """For the tokens, their log-probabilities, the logits and the features of a step."""
