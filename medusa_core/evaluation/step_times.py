@@ -182,7 +182,7 @@ def _key(engine: Engine) -> dict[str, Any]:
     """What the times hold for: this machine, this model in this dtype on this forward, these heads."""
     info = engine.info
     return machine_key(engine.target.output_device) | {
-        "kind": "step times",
+        "kind": "whole steps",  # another name where steps come to be made in another way
         "threads": engine.target.threads or engine.target.usual_threads,
         "model": [info.base, info.heads, info.parameters, info.draft_parameters],
         "computed": [info.dtype, info.device, info.forward],

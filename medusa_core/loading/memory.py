@@ -140,10 +140,10 @@ class _Counted:
         drafting = config.heads != NO_HEADS
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
         heads = [draft.weights * each for draft in drafts]
-        on_cpu = placement.device.type == "cpu"
-        way = Way.of(self.shape, placement.dtype, on_cpu=on_cpu, packed=packing is not None)
+        kind = placement.device.type
+        way = Way.of(self.shape, placement.dtype, kind, packed=packing is not None)
         # A model that drafts is held as plain numbers, whatever the base is packed into.
-        ways = [Way.of(model, placement.dtype, on_cpu=on_cpu, packed=False) for model in models]
+        ways = [Way.of(model, placement.dtype, kind, packed=False) for model in models]
         trained = self.shape.context or USUAL_CONTEXT
         rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
         windowed = way.lean is not None and config.context > trained and config.extend == "window"
@@ -157,7 +157,7 @@ class _Counted:
             lost=way.margin,
             fixed=way.fixed(sum(heads)),
             passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
-            + sum(packed_copies(model, placement.dtype) for model in models if on_cpu)
+            + sum(packed_copies(model, placement.dtype) for model in models if kind == "cpu")
             + (_PACKING * self.shape.largest if packing else 0),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),

@@ -17,6 +17,8 @@ from medusa_core.target.model import PREFILL_CHUNK
 from medusa_core.target.native.cache import native_cache_bytes
 from medusa_core.target.native.library import Library
 from medusa_core.target.products import PACK_LIMIT
+from medusa_core.target.static_cache import buffer_rows
+from medusa_core.target.static_forward import SIZES
 
 TREE = 64  # rows of a tree behind the text
 _LIBRARIES = 30 * 2**20  # that a load and a first run bring into memory
@@ -35,14 +37,19 @@ class Way:
     lean: LeanSize | None
     library: Library | None
     dtype: torch.dtype
-    on_cpu: bool
+    device: str  # its kind
 
     @classmethod
-    def of(cls, shape: ModelSize, dtype: torch.dtype, *, on_cpu: bool, packed: bool) -> Way:
+    def of(cls, shape: ModelSize, dtype: torch.dtype, device: str, *, packed: bool) -> Way:
         """That of plain weights, or ``packed`` ones, in ``dtype``."""
-        lean = shape.lean if on_cpu and not packed else None
+        lean = shape.lean if device == "cpu" and not packed else None
         library = native_library() if lean and lean.native and dtype == torch.bfloat16 else None
-        return cls(lean, library if isinstance(library, Library) else None, dtype, on_cpu)
+        return cls(lean, library if isinstance(library, Library) else None, dtype, device)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it shares the memory of the process."""
+        return self.device == "cpu"
 
     @property
     def margin(self) -> float:
@@ -51,6 +58,8 @@ class Way:
 
     def cache_bytes(self, shape: ModelSize, rows: int) -> int:
         """Keys and values of so many rows."""
+        if self.device == "cuda":  # where steps are recorded over buffers that stay
+            rows = buffer_rows(rows + SIZES[-1])
         if self.lean is None:
             return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows
         heads = shape.layers * self.lean.heads

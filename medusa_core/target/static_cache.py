@@ -23,6 +23,11 @@ _FEWEST_SLOTS = 256
 _MOST_IDLE = 2  # buffers kept for later runs
 
 
+def buffer_rows(slots: int) -> int:
+    """Rows of the buffers for so many: a power of two, so that later runs fit and a growing text moves seldom."""
+    return max(_FEWEST_SLOTS, 1 << (slots - 1).bit_length())
+
+
 class LayerShape(NamedTuple):
     """What a layer keeps of a row."""
 
@@ -84,17 +89,13 @@ class BufferPool:
             chosen = min(fitting, key=lambda buffers: buffers.slots)
             self._idle.remove(chosen)
             return chosen
-        return Buffers.of(self.shapes, self._rows_for(slots), self._device)
+        return Buffers.of(self.shapes, buffer_rows(slots), self._device)
 
     def bytes_for(self, slots: int) -> int:
         """What new buffers of at least ``slots`` rows take."""
         own = [shape for shape in self.shapes if shape is not None]
         row = sum(prod(size) * shape.dtype.itemsize for shape in own for size in (shape.keys, shape.values))
-        return row * self._rows_for(slots)
-
-    @staticmethod
-    def _rows_for(slots: int) -> int:
-        return max(_FEWEST_SLOTS, 1 << (slots - 1).bit_length())
+        return row * buffer_rows(slots)
 
     def give_back(self, buffers: Buffers) -> None:
         """They are free again."""
