@@ -24,7 +24,7 @@ _MOST_IDLE = 2  # buffers kept for later runs
 
 
 def buffer_rows(slots: int) -> int:
-    """Rows of the buffers for so many: a power of two, so that later runs fit and a growing text moves seldom."""
+    """Rows of the buffers for so many: a power of two, so that a growing text moves seldom."""
     return max(_FEWEST_SLOTS, 1 << (slots - 1).bit_length())
 
 
