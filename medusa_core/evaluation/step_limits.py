@@ -29,6 +29,7 @@ from medusa_core.hardware.shapes import ModelShape, shape_of_config
 from medusa_core.hardware.this_machine import Machine, measure_machine
 
 READ_SECONDS = 0.2
+_LARGEST_READ = 2**30  # beyond all caches; what a large model takes may not be there a second time
 PHASES = ("propose", "verify", "accept", "commit")
 
 
@@ -63,12 +64,13 @@ class Ceilings:
 
     def device(self, working_set: float) -> Device:
         """For steps that read ``working_set`` bytes again and again, part of which a cache may hold."""
-        target, bits = self._engine.target, int(working_set).bit_length()
+        target, read = self._engine.target, min(int(working_set), _LARGEST_READ)
+        bits = read.bit_length()
         with target.on_its_threads():
             if self._machine is None:
                 self._machine = measure_machine(self._engine.info.device, target.output_device)
             if bits not in self._reads:
-                self._reads[bits] = read_speed(int(working_set), target.output_device)
+                self._reads[bits] = read_speed(read, target.output_device)
         found = self._machine.device(str(target.dtype).removeprefix("torch."), working_set)
         # A copy also writes, which a step hardly does, so by copies alone a step could beat its limit.
         return replace(found, bandwidth=max(found.bandwidth, self._reads[bits]))

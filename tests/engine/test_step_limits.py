@@ -112,3 +112,13 @@ def test_the_faster_of_copies_and_reads_is_the_bandwidth(slow_machine, monkeypat
 
 def test_reads_are_measured():
     assert 1e8 < step_limits.read_speed(2**20, torch.device("cpu"), 0.01) < 1e13
+
+
+def test_the_speed_of_memory_is_read_off_a_part_of_a_large_model(engine, monkeypatch):
+    """A second buffer as large as a model of 13 GB is more than a machine may have."""
+    asked = []
+    monkeypatch.setattr(step_limits, "read_speed", lambda size, _: asked.append(size) or 4e9)
+    ceilings = Ceilings(engine)
+    for size in (2**20, 13 * 2**30, 60 * 2**30):
+        assert ceilings.device(size).bandwidth >= 4e9
+    assert asked == [2**20, 2**30]
