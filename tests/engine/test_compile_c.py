@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_used_is_done_without(make, reason, recipe, fold
     assert not folder.is_dir() or folder.is_symlink() or list(folder.iterdir()) == []
     (line,) = caplog.messages
     assert line.startswith(
-        f"the tiny library is compiled at each start, as nothing can be kept in {folder} ("
+        f"Compiled the tiny library for this process alone, since it cannot be kept in {folder} ("
     )
     assert reason in line
 
@@ -276,7 +276,7 @@ def test_another_user_uses_the_library_of_root_and_writes_nothing_there(compiler
             caplog.clear()
             return f"{answer_of(open_library(recipe, folder))} {caplog.messages}"
 
-        assert "42 ['the tiny library is compiled at each start" in (found := _as_nobody(outcome))
+        assert "42 ['Compiled the tiny library for this process alone" in (found := _as_nobody(outcome))
         assert "Permission denied" in found
         assert list(folder.iterdir()) == []
         open_library(recipe, folder)

@@ -93,19 +93,17 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
             if cache is not None:
                 try:
                     return cache.add(stem, data, recipe.functions)
-                except (
-                    OSError
-                ) as error:  # the folder cannot be written to, or its file system runs no programs
+                except OSError as error:  # it cannot be written to, or no programs may be run from it
                     reason = error
             library = stack.enter_context(PrivateFolder.at(path)).add(stem, data, recipe.functions)
         except OSError as error:
-            raise CompilerError(f"what is compiled cannot be loaded: {error}") from error
+            raise CompilerError(f"what is compiled cannot be loaded: {_words(error)}") from error
         except MissingFunctionError as error:
             raise CompilerError(f"the C compiler makes another library: {error}") from error
     _log.warning(
-        "%s is compiled at each start, as nothing can be kept in %s (%s): "
-        "make it a folder that belongs to you and that nobody else can write to",
-        recipe.title, folder, reason.strerror or reason,
+        "Compiled %s for this process alone, since it cannot be kept in %s (%s): "
+        "make it a folder of your own that others cannot write to, where programs may be run",
+        recipe.title, folder, _words(reason),
     )  # fmt: skip
     return library
 
@@ -119,6 +117,11 @@ def _find(folder: PrivateFolder, stem: str, functions: Collection[str]) -> ctype
             _log.info("%s is compiled anew: %s", name, error)
             folder.remove(name)
     return None
+
+
+def _words(error: OSError) -> str:
+    """The reason without the name of a file; the dynamic loader's errors have no fields."""
+    return error.strerror or str(error).rpartition(": ")[2]
 
 
 def _compile(recipe: Recipe, compiler: str, folder: Path) -> bytes:
