@@ -140,7 +140,10 @@ def test_compiling_that_is_soon_done_says_nothing(recipe, folder, caplog):
 
 
 def _damage(path):
-    path.write_bytes(path.read_bytes()[:100])
+    data = path.read_bytes()
+    path.unlink()  # it is in use
+    path.write_bytes(data[:100])
+    path.chmod(0o700)
 
 
 def _put_another_library_there(path):
