@@ -1,25 +1,11 @@
 /* What the model says after some nodes, for a trace: its likeliest tokens, and log Z and entropy at several
    temperatures. Rows are independent of each other.
 
-   R rows, V vocabulary, H temperatures; answers.py has the same structure. */
+   R rows, V vocabulary, H temperatures. */
 
-#include "vectors.h"
+#include "model.h"
 
 #define FLUSH 0x8040 /* numbers below 1e-38 count as 0: a processor is a hundred times slower with them */
-
-typedef struct {
-  num rows, vocabulary, count, heats, threads;
-  float guard;           /* inside the logarithm of the entropy */
-  const bf16 *logits;    /* [R][V] */
-  const float *heat;     /* [H], in the order in which they are computed */
-  const uint8_t *halves; /* [H]: whether it is half of the one before */
-  num *tokens;           /* [R][count], first the likeliest */
-  float *gaps;           /* [R][count]: their logits below the largest one */
-  float *largest;        /* [R] */
-  float *log_z;          /* [R][H], of logits below the largest one */
-  float *entropy;        /* [R][H], in nats */
-  float *work;           /* [threads][V, in whole vectors] */
-} Answers;
 
 /* ln x of normal numbers above 0, to about the last bit. */
 static inline vec logarithm(vec x) {

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from medusa_core.target.native.library import Library
+from medusa_core.target.native.structures import Answers
 
 _LANES = 16
-
-
-class _Answers(ctypes.Structure):
-    _fields_: ClassVar[list[tuple[str, type]]] = [
-        *[(name, ctypes.c_int64) for name in ("rows", "vocabulary", "count", "heats", "threads")],
-        ("guard", ctypes.c_float),
-        *[(name, ctypes.c_void_p) for name in ("logits", "heat", "halves", "tokens", "gaps", "largest")],
-        *[(name, ctypes.c_void_p) for name in ("log_z", "entropy", "work")],
-    ]
 
 
 class Sums(NamedTuple):
@@ -55,7 +47,7 @@ def sums_in_c(
     work = torch.empty(threads * -(-vocabulary // _LANES) * _LANES)  # torch's memory is aligned for vectors
     late = library.functions.run_answers(
         ctypes.byref(
-            _Answers(
+            Answers(
                 rows=rows,
                 vocabulary=vocabulary,
                 count=count,

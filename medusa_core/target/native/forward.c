@@ -52,7 +52,7 @@ static num work_of(const Model *model, num rows, uint8_t *memory, Work *work) {
                     (void **)&work->sin,      (void **)&work->queries, (void **)&work->sums,
                     (void **)&work->embedded, (void **)&work->pairs,   (void **)&work->inner};
   num used = 0;
-  for (int i = 0; i < 9; used += sizes[i], i++) *parts[i] = memory + used;
+  for (int i = 0; i < 9; used += sizes[i], i++) *parts[i] = memory ? memory + used : 0;
   return used;
 }
 

@@ -4,23 +4,9 @@
    Between steps Python reads what was chosen, a few numbers; step by step through Python and torch the parts
    between the products take half as long as the products.
 
-   N nodes; structures.py has the same structure. */
+   N nodes. */
 
 #include "model.h"
-
-typedef struct {
-  const Model *model;
-  Batch *batch;                       /* of one part, whose tokens and positions are written here */
-  const Heads *heads;                 /* absent where trees are roots */
-  num nodes, levels, ranks, position; /* guesses of so many levels; where the root stands */
-  const num *parents, *depths;        /* [N], parents first; −1: the root's */
-  const num *places;                  /* [N]: 0: the root, else 1 + number of the guess in [levels][ranks] */
-  num *tokens, *positions, *choices, *next, *path; /* [N]; choices: behind each node; next: tokens */
-  float *logp, *next_logp;                         /* [N], of the tokens */
-  num *guesses;
-  float *guesses_logp, *work; /* of run_heads() */
-  double verify, propose;     /* seconds */
-} Greedy;
 
 /* The first of the largest, and where there is one the first NaN, as torch counts them. */
 static num argmax(const bf16 *row, num count) {
@@ -45,7 +31,7 @@ static num argmax(const bf16 *row, num count) {
    depth. */
 static num follow(const Greedy *step) {
   num last = 0;
-  uint8_t alive[step->nodes];
+  uint8_t alive[most(1, step->nodes)]; /* the compiler warns of an empty array */
   alive[0] = 1;
   for (num node = 1; node < step->nodes; node++) {
     num parent = step->parents[node];

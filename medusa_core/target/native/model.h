@@ -9,7 +9,8 @@
    instructions of AVX-512 BF16 and AMX want it, against weights as they are: [output][input], not packed.
 
    N rows, B blocks, d hidden size, H query heads, G key-value heads, D head size, m inner size of the MLP,
-   V vocabulary; of Medusa heads K, with L blocks each. structures.py has the same structures for Python. */
+   V vocabulary; of Medusa heads K, with L blocks each. structures.py has the same structures for Python;
+   layout_checks.c, which compile_c.py writes, compares the two. */
 
 #ifndef MEDUSA_MODEL_H
 #define MEDUSA_MODEL_H
@@ -76,6 +77,34 @@ typedef struct { /* Medusa heads */
   const int8_t *const *last; /* K times [V][d] */
   const bf16 *const *scale;  /* K times [V] */
 } Heads;
+
+typedef struct { /* a greedy step of one text; N nodes */
+  const Model *model;
+  Batch *batch;                       /* of one part, whose tokens and positions are written here */
+  const Heads *heads;                 /* absent where trees are roots */
+  num nodes, levels, ranks, position; /* guesses of so many levels; where the root stands */
+  const num *parents, *depths;        /* [N], parents first; −1: the root's */
+  const num *places;                  /* [N]: 0: the root, else 1 + number of the guess in [levels][ranks] */
+  num *tokens, *positions, *choices, *next, *path; /* [N]; choices: behind each node; next: tokens */
+  float *logp, *next_logp;                         /* [N], of the tokens */
+  num *guesses;
+  float *guesses_logp, *work; /* of run_heads() */
+  double verify, propose;     /* seconds */
+} Greedy;
+
+typedef struct { /* what a trace holds of logits; R rows, V vocabulary, H temperatures */
+  num rows, vocabulary, count, heats, threads;
+  float guard;           /* inside the logarithm of the entropy */
+  const bf16 *logits;    /* [R][V] */
+  const float *heat;     /* [H], in the order in which they are computed */
+  const uint8_t *halves; /* [H]: whether it is half of the one before */
+  num *tokens;           /* [R][count], first the likeliest */
+  float *gaps;           /* [R][count]: their logits below the largest one */
+  float *largest;        /* [R] */
+  float *log_z;          /* [R][H], of logits below the largest one */
+  float *entropy;        /* [R][H], in nats */
+  float *work;           /* [threads][V, in whole vectors] */
+} Answers;
 
 /* products.c: as the block of rows is multiplied, by all threads together, without a barrier at the end */
 num tiles_allowed(void);

@@ -104,6 +104,8 @@ static void two_sums(int tiles, const bf16 *first, const bf16 *second, const uin
     sums_by_tiles(first, second, pairs, inputs, ahead, sums);
     return;
   }
+#else
+  (void)tiles, (void)ahead;
 #endif
   sums_by_vectors(first, pairs, inputs, sums);
   if (second != first) sums_by_vectors(second, pairs, inputs, sums + LANES);

@@ -1,4 +1,4 @@
-"""The structures of ``model.h`` and ``greedy.c``, field by field."""
+"""The structures of ``model.h``, field by field; compiling fails where they differ."""
 
 from __future__ import annotations
 
@@ -92,3 +92,16 @@ class Greedy(ctypes.Structure):
         *_addresses("logp", "next_logp", "guesses", "guesses_logp", "work"),
         *[(name, ctypes.c_double) for name in ("verify", "propose")],
     ]
+
+
+class Answers(ctypes.Structure):
+    """What a trace holds of the logits of some rows."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("rows", "vocabulary", "count", "heats", "threads"),
+        ("guard", _FLOAT),
+        *_addresses("logits", "heat", "halves", "tokens", "gaps", "largest", "log_z", "entropy", "work"),
+    ]
+
+
+STRUCTURES = Linear, Layer, Model, Part, Batch, Heads, Greedy, Answers

@@ -50,7 +50,11 @@ static inline void meet(Worker worker) {
     if (times == patience) since = omp_get_wtime();
     else waited = omp_get_wtime() - since;
   }
-  if (waited > meeting->waited) meeting->waited = waited; /* of two threads' either will do */
+  double longest;
+  __atomic_load(&meeting->waited, &longest, __ATOMIC_RELAXED);
+  while (waited > longest && !__atomic_compare_exchange(&meeting->waited, &longest, &waited, 1,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
 }
 
 static inline Meeting meeting_now(void) { return (Meeting){0, 0, omp_get_wtime(), 0.0}; }
