@@ -46,7 +46,7 @@ class Peer:
     """One way to call ``generate``."""
 
     help: str  # for the note below the table
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of ``generate``
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of ``generate``, or of another library
     drafts: bool = False  # whether a step can give several tokens
     compiles: bool = False
 
