@@ -77,7 +77,7 @@ class GgufModel:
         about = [self.architecture, self.settings, self.kind, list(self.tensors), list(self.paired.items())]
         found.update(json.dumps(about).encode())
         for tensor in self.tensors.values():
-            found.update(_bytes(tensor))
+            found.update(_bytes(tensor).data)
         return found.hexdigest()
 
     def write(self, file: Path) -> None:

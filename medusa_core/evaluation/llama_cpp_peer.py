@@ -96,7 +96,7 @@ class LlamaCppRunner:
             )
         if target.held.packing is not None:
             raise PeerError(
-                f"weights are {target.held.packing.words()}: leave out --quantize, and name llama-cpp-q8"
+                f"the weights are {target.held.packing.words()}: leave out --quantize, and name llama-cpp-q8"
             )
         if target.longer is not None:
             raise PeerError("it takes this model with the trained context alone: leave out --context")

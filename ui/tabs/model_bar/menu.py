@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
@@ -77,12 +78,12 @@ def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
 
 def _wish(record: object) -> LoadConfig:
     """From what came out of a browser. Raises MedusaError."""
-    given = record if isinstance(record, dict) else {}
-    texts = {name: given.get(name) for name in TEXTS}
-    if not all(isinstance(text, str) and len(text) <= LONGEST_NAME for text in texts.values()):
-        raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
     # A browser may have kept its record before there was the switch.
-    return LoadConfig(**texts, capture=given.get("capture", False))
+    given: dict[str, Any] = {"capture": False} | (record if isinstance(record, dict) else {})
+    for name in TEXTS:
+        if not isinstance(given.get(name), str) or len(given[name]) > LONGEST_NAME:
+            raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
+    return LoadConfig(**{name: given[name] for name in NAMED})
 
 
 def record_of(source: LoadConfig) -> dict[str, str | bool]:
