@@ -43,7 +43,7 @@ class PeerError(MedusaError):
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to call ``generate``."""
+    """A way to decode that is not ours."""
 
     help: str  # for the note below the table
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of ``generate``, or of another library

@@ -10,6 +10,7 @@ from families import family_model
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation import llama_cpp_peer
 from medusa_core.evaluation.bench import run_bench
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner
 from medusa_core.evaluation.peers import PeerError
@@ -115,13 +116,14 @@ def test_a_full_disk_leaves_no_file(engine, cache, monkeypatch):
     assert not list(cache.iterdir())
 
 
-def test_where_it_is_not_installed_the_row_is_left_out_with_the_way_to_get_it(engine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    record = run_bench(engine, PROMPTS, ["none", "llama-cpp"], GREEDY, 1)
-    assert set(record["methods"]) == {"none"}
-    reason = "llama-cpp-python is not installed: pip install llama-cpp-python gguf"
-    assert record["left_out"] == {"llama-cpp": reason}
-    with pytest.raises(MedusaError, match=r"^llama-cpp cannot run here \(llama-cpp-python is not installed"):
+@pytest.mark.parametrize("package", ["llama_cpp", "gguf"])
+def test_where_a_package_is_missing_the_reason_says_how_to_get_it(engine, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    if package == "gguf":
+        monkeypatch.setattr(llama_cpp_peer, "_library", lambda: None)  # it may be missing too
+    with pytest.raises(
+        MedusaError, match=r"^llama-cpp cannot run here \(.* gguf\): name another in --methods"
+    ):
         run_bench(engine, PROMPTS, ["llama-cpp"], GREEDY, 1)
 
 
