@@ -51,9 +51,8 @@ def choose_forward(
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
     ``pack`` says whether to pack the weights; None means where it is faster. ``capture`` has steps on a GPU
-    recorded. ``threads_for`` chooses how many
-    threads run it; None means torch's own number. ``library`` has the forward in C, which takes those models
-    that it knows; where there is none, the reason is told of a model that it would have taken.
+    recorded. ``threads_for`` chooses how many threads run it; None means torch's own number. ``library`` has
+    the forward in C, which takes those models that it knows; where there is none, the choice says why.
     """
     target.library = library if isinstance(library, Library) else None
     on_cuda = target.output_device.type == "cuda"
