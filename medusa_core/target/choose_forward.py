@@ -1,6 +1,7 @@
 """Gives a target the lean forward where its model qualifies and the two agree, and measures what it keeps.
 
-On a GPU other models run transformers' forward as recordings where that can be (``capture_model``).
+On a GPU transformers' forward runs as it is, unless steps are to be recorded as CUDA graphs: those of the
+lean forward, or of transformers' own for other models (``capture_model``).
 
 Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
 of transformers' forward where that was loaded too, that packing the weights is faster, and in half precision
@@ -36,23 +37,28 @@ from medusa_core.trees.token_tree import TokenTree
 
 _TREE_SIZES = (2, 7, 33)  # rows of the trees that are compared with their tokens alone
 _PATHS = 3  # compared in each tree
+_NOT_CAPTURED = "--capture replays its steps as CUDA graphs, which no GPU has run yet"
 
 
 def choose_forward(
     target: Target,
     *,
     pack: bool | None = None,
+    capture: bool = False,
     threads_for: Callable[[LeanForward], int | None] = lambda lean: None,
     library: Library | NoLibraryError | None = None,
 ) -> ForwardChoice:
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
-    ``pack`` says whether to pack the weights; None means where it is faster. ``threads_for`` chooses how many
-    threads run it; None means torch's own number. ``library`` has the forward in C, which takes those models
-    that it knows; where there is none, the reason is told of a model that it would have taken.
+    ``pack`` says whether to pack the weights; None means where it is faster. ``capture`` has steps on a GPU
+    recorded. ``threads_for`` chooses how many threads run it; None means torch's own number. ``library`` has
+    the forward in C, which takes those models that it knows; where there is none, the choice says why.
     """
     target.library = library if isinstance(library, Library) else None
     on_cuda = target.output_device.type == "cuda"
+    if on_cuda and not capture:
+        target.forward = ForwardChoice(why=_NOT_CAPTURED)
+        return target.forward
     try:
         if on_cuda:
             _use_captured(target, read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds))
