@@ -41,7 +41,7 @@ OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
-def build_page(session: Session) -> gr.Blocks:
+def build_page(session: Session) -> Page:
     """The Blocks page with its queue: one run at a time; `ui.serving.admission` says who may wait for one."""
     recorded = recordings(session.assets)
     cleaning = (OLD_SECONDS, OLD_SECONDS)
