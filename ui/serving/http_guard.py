@@ -169,6 +169,7 @@ class HttpGuard:
             raise RequestRefusedError(429, why)
         if unread_by(self._page, event.page) > MOST_UNREAD_OF_A_PAGE:
             raise RequestRefusedError(429, UNREAD)
+        self._page.states.admit(event.page, address)
         drop_unread(self._page, {event.page, *(other.page for other in present)})
         # Counted from here until it is in the queue: requests that come together must not all get in.
         with noted(asked, self._joining):
@@ -177,6 +178,7 @@ class HttpGuard:
     async def _at_once(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         if self._unqueued.count(address) >= UNQUEUED_OF_AN_ADDRESS:
             raise RequestRefusedError(429, TOO_MUCH)
+        self._page.states.admit(event.page, address)
         with noted(address, self._unqueued):
             await self._app(scope, receive, send)
 
