@@ -10,7 +10,6 @@ import sys
 import threading
 from typing import Any
 
-import gradio as gr
 from starlette.middleware import Middleware
 
 from medusa_core.cli.flags import read_settings
@@ -20,6 +19,7 @@ from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css, page_head
 from ui.serving.connections import limit_connections
 from ui.serving.http_guard import HttpGuard
+from ui.serving.page import Page
 from ui.serving.policy import Exposure, Policy, announcement, policy_of
 from ui.serving.routes import Names
 from ui.serving.zero_gpu import claim
@@ -28,22 +28,22 @@ from ui.session import Session
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
 INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
-MOST_EVENT = 8_000_000  # bytes of an event: it may carry a trace as a string, with its quotes escaped
-# Open pages whose state is kept: each is 0.4 MB of gradio's records and up to 0.2 of a conversation. Finished
-# runs have a budget of their own for all pages together (`ui/kept_runs.py`).
+MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
+# Pages whose state is kept (`ui/serving/page_states.py`): up to 0.4 MB of gradio's records and 0.2 of a
+# conversation each. Finished runs have a budget of their own for all pages together (`ui/kept_runs.py`).
 MOST_PAGES = 400
 
 
 def launch_options(
-    page: gr.Blocks, policy: Policy, reach: Exposure, port: int | None = None, *, mcp: bool = False
+    page: Page, policy: Policy, reach: Exposure, port: int | None = None, *, mcp: bool = False
 ) -> dict[str, Any]:
     """How gradio is to serve the page: nothing of its own on top, and no more than it has to take."""
     file = TRAINING_FILE if policy.training else TREE_FILE
     guard = Middleware(
         HttpGuard,
         page=page,
-        most_bytes=file + BESIDE_THE_FILE,
-        most_event_bytes=MOST_EVENT,
+        most_upload_bytes=file + BESIDE_THE_FILE,
+        most_trace_bytes=MOST_TRACE_EVENT,
         names=Names(private=not policy.public, host=reach.host),
         proxied=reach.proxied,
         mcp=mcp,

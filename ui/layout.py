@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
@@ -41,7 +40,7 @@ OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
-def build_page(session: Session) -> gr.Blocks:
+def build_page(session: Session) -> Page:
     """The Blocks page with its queue: one run at a time; `ui.serving.admission` says who may wait for one."""
     recorded = recordings(session.assets)
     cleaning = (OLD_SECONDS, OLD_SECONDS)
@@ -80,17 +79,9 @@ def build_page(session: Session) -> gr.Blocks:
         api.build(session)
         menus = [desk.method, race.method, second, timed]
         mark_methods(session, selection, loaded, menus, [desk, race])
-        page.unload(_stop_runs_of(session))
         page.load(None, None, None, js=FOLD_ON_PHONES)
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
-
-
-def _stop_runs_of(session: Session) -> Callable[[gr.Request], None]:
-    def leave(request: gr.Request) -> None:
-        session.channel.page_left(request.session_hash or "")
-
-    return leave
 
 
 def page_head() -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
-from contextlib import contextmanager
 
 import httpx
 import pytest
-from gradio_variables import without_gradios
-from launching import free_port
-from paths import ROOT
+from launching import started
 
 import app
 from medusa_core.cli.flags import read_settings
@@ -20,28 +16,6 @@ from ui import launch
 from ui.layout import build_page
 from ui.serving.policy import Exposure, policy_of
 from ui.session import Session
-
-PATIENCE = 120
-
-
-@contextmanager
-def started(*flags, **environment):
-    """The app in a process of its own, once it says where it listens: (its port, all lines up to then)."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(port), *flags], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=without_gradios(**environment),
-    )  # fmt: skip
-    lines = []
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if "Running on local URL" in line:
-                break
-        yield port, "".join(lines)
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
 
 
 def test_every_setting_of_loading_is_a_flag():

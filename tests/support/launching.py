@@ -1,11 +1,19 @@
-"""Serving a gradio page in this process for a test."""
+"""Serving a gradio page for a test: in this process, or the app in one of its own."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from gradio_variables import without_gradios
+from paths import ROOT
+
 TRIES = 5
+PATIENCE = 120  # seconds until the app has ended
 
 
 def launch(demo: Any, **options: Any) -> str:
@@ -36,3 +44,23 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@contextmanager
+def started(*flags: str, **environment: str) -> Iterator[tuple[int, str]]:
+    """The app in a process of its own, once it says where it listens: (its port, all lines up to then)."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port), *flags], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=without_gradios(**environment),
+    )  # fmt: skip
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if "Running on local URL" in line:
+                break
+        yield port, "".join(lines)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)

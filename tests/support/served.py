@@ -18,6 +18,7 @@ from medusa_core.config import LoadConfig
 from ui.launch import launch_options
 from ui.layout import build_page
 from ui.serving.connections import limit_connections
+from ui.serving.http_guard import HttpGuard
 from ui.serving.policy import Exposure, policy_of
 from ui.session import Session
 
@@ -35,6 +36,14 @@ class Site:
         self.session = session
         self.url = page.local_url.rstrip("/")
         self.client = httpx.Client(timeout=PATIENCE)
+
+    @property
+    def guard(self):
+        """The layer in front of gradio's routes, behind gradio's own layers."""
+        layer = self.page.app.middleware_stack
+        while not isinstance(layer, HttpGuard):
+            layer = layer.app
+        return layer
 
     def event(self, name, component=None):
         """Number of the queued event with this function, fed by such a component."""

@@ -149,6 +149,8 @@ def test_refusals_follow_from_who_is_there():
         ("127.0.0.1", "10.0.0.5", "127.0.0.1"),
         ("8.8.4.4", "1.2.3.4", "8.8.4.4"),  # asked directly: nobody has forwarded anything
         ("", "nonsense, ", ""),
+        ("2a00:1450:4001:81b::200e", "", "2a00:1450:4001:81b::/64"),  # a visitor has the whole network
+        ("10.0.0.1", "2a00:1450:4001:81b:1:2:3:4", "2a00:1450:4001:81b::/64"),
     ],
 )
 def test_an_address_cannot_be_invented(peer, forwarded, address):

@@ -56,6 +56,21 @@ def test_a_body_that_is_no_event(site, quiet, door, body):
     assert answer.json()["detail"].endswith("reload the page and try again.")
 
 
+@pytest.mark.parametrize(
+    "service", ["gradio_api/queue/join", "gradio_api/run/predict", "gradio_api/cancel", "gradio_api/reset",
+                "medusa/stop", "medusa/steps"],
+)  # fmt: skip
+@pytest.mark.parametrize("number", ["1e99999", "-1e99999", "NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_not_finite_is_refused_everywhere(site, quiet, service, number):
+    for body in (
+        f'{{"data": [{number}]}}',
+        f'{{"fn_index": {number}, "session_hash": "x", "event_id": "y"}}',
+    ):
+        answer = site.client.post(f"{site.url}/{service}", content=body, headers=JSON)
+        assert answer.status_code == 400, answer.text
+        assert "is not to be read as JSON" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "changes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from paths import ROOT
 from served import DONE, file_at, launched, words_of
 
 from ui.serving import request_body
+from ui.serving.admission import Rate
+from ui.serving.http_guard import TOO_MANY_LARGE
 from ui.serving.policy import policy_of
+from ui.serving.request_body import read_json
 
 # ---- files and services ----------------------------------------------------------------------------------
 
@@ -170,12 +174,47 @@ def test_a_large_request_is_refused_before_it_is_read(site, run):
     answer = site.join("large", run, site.values(run, Prompt="a" * 10_000_000))
     assert answer.status_code == 413
     assert answer.json()["detail"] == "The request is larger than 8 MB: shorten the text or the file."
+    answer = site.join("large", run, site.values(run, Prompt="a" * 1_000_000))  # only a trace may be so long
+    assert answer.json()["detail"] == "The request is larger than 0.8 MB: shorten the text or the file."
+    answer = site.client.post(f"{site.url}/gradio_api/cancel", json={"event_id": "x" * 10_000})
+    assert answer.json()["detail"] == "The request is larger than 2 kB: shorten the text or the file."
     chunks = (b" " * 100_000 for _ in range(100))  # no length beforehand
     answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=chunks)
     assert answer.status_code == 413
     chunks = (b" " * 100_000 for _ in range(100))
     answer = site.client.post(f"{site.url}/gradio_api/run/predict", content=chunks)
     assert answer.status_code == 413
+
+
+def test_a_trace_may_be_large_and_an_address_sends_a_few_of_them(site, monkeypatch):
+    monkeypatch.setattr(site.guard, "_large", Rate(2))
+    opens = next(number for number, one in site.page.fns.items() if one.name == "open_trace")
+    answers = [site.join("reader", opens, ["[" * 2_000_000, False]) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[-1].json()["detail"] == TOO_MANY_LARGE
+    assert answers[-1].headers["retry-after"].isdecimal()
+    with site.listen("reader") as messages:
+        assert "refused" in words_of([next(messages) for _ in range(4)])
+
+
+def test_many_small_parts_are_no_event(site, run):
+    """They are what takes long to read: the same bytes in one text are taken."""
+    headers = {"content-type": "application/json"}
+    for body in (b'{"data":[' + b"1," * 300_000 + b"1]}", b'{"data":[' + b'"",' * 200_000 + b"1]}"):
+        for encoded in (body, body.decode().encode("utf-16")):
+            answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=encoded, headers=headers)
+            assert answer.status_code == 400
+            assert "too many parts" in answer.json()["detail"]
+    text = '\\"[1,1],\\\\' * 30_000 + "\\"
+    assert site.join("writer", run, site.values(run, Prompt=text)).status_code == 200
+    assert read_json(json.dumps({"data": [text]}).encode()) == {"data": [text]}
+
+
+def test_one_visitor_does_not_have_the_page_written_again_and_again(site, monkeypatch):
+    monkeypatch.setattr(site.guard, "_whole", Rate(3))
+    addresses = ["1.1.1.1"] * 4 + ["2.2.2.2"]
+    answers = [site.client.get(f"{site.url}/config", headers={"x-forwarded-for": one}) for one in addresses]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 200]
 
 
 def test_the_refusal_of_a_whole_request_waits_for_no_more_of_it(site, run, monkeypatch):

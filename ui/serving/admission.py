@@ -5,10 +5,12 @@ Knows gradio's queue, but no tab, no session and no engine.
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -29,6 +31,7 @@ FORWARDED = "x-forwarded-for"
 # Messages that gradio keeps until their page fetches them; the longest run makes ten, of 1.7 MB together.
 MOST_UNREAD_OF_A_PAGE = 200
 MOST_UNREAD = 1000
+MINUTE = 60.0  # seconds
 UNREAD = "This page has not fetched what was sent to it: reload it."
 
 
@@ -40,6 +43,26 @@ class QueuedRequest:
     address: str
     run: bool
     waiting: bool = True
+
+
+class Rate:
+    """How often each address may do something within a minute."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._times: OrderedDict[str, deque[float]] = OrderedDict()  # the address that came last at the end
+
+    def take(self, address: str) -> bool:
+        """Whether it may once more, which counts then."""
+        now = time.monotonic()
+        while self._times and next(iter(self._times.values()))[-1] <= now - MINUTE:
+            self._times.popitem(last=False)
+        times = self._times.setdefault(address, deque(maxlen=self._most))
+        if len(times) == self._most and times[0] > now - MINUTE:
+            return False
+        times.append(now)
+        self._times.move_to_end(address)
+        return True
 
 
 def refusal(asked: QueuedRequest, present: Sequence[QueuedRequest]) -> str | None:
@@ -99,7 +122,7 @@ def address_of(peer: str, forwarded: str = "") -> str:
     anything the visitor likes. A peer with a public address is no proxy of ours.
     """
     chain = [part.strip() for part in forwarded.split(",")] if not _is_public(peer) else []
-    return next((address for address in reversed(chain) if _is_public(address)), peer)
+    return _network_of(next((address for address in reversed(chain) if _is_public(address)), peer))
 
 
 def asker(client: Any, headers: Headers, *, proxied: bool) -> str:
@@ -125,6 +148,15 @@ def noted(item: T, notes: list[T]) -> Iterator[None]:
 def _ask_of(event: Any, proxied: bool, *, waiting: bool) -> QueuedRequest:
     address = asker(event.request.client, event.request.headers, proxied=proxied)
     return QueuedRequest(event.session_hash, address, takes_long(event), waiting)
+
+
+def _network_of(address: str) -> str:
+    """An address of IPv6 without its second half, which a visitor's machine chooses anew as it likes."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def _is_public(address: str) -> bool:

@@ -19,7 +19,7 @@ from gradio.blocks import BlockFunction
 from gradio.utils import get_upload_folder
 from starlette.datastructures import Headers
 
-from ui.serving.request_body import RequestRefusedError
+from ui.serving.request_body import RELOAD, RequestRefusedError, read_json
 
 MOST_DEPTH = 32  # of lists within lists; what the page sends has five
 LARGEST_NUMBER = 2**63
@@ -28,7 +28,6 @@ _PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE = {"_type": "gradio.FileData"}
 _FILE_KEYS = ("path", "url")  # either makes a file of a dictionary, for some part of gradio
 _NO_UPLOAD = "The request names a file that was not uploaded to this page: upload it first."
-_RELOAD = "reload the page and try again"
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,11 @@ class Event:
     function: BlockFunction
     page: str
     body: bytes
+
+    @property
+    def brings_file(self) -> bool:
+        """Whether a visitor opens a file by it, whose text it may carry."""
+        return any(name == "upload" for _, name in self.function.targets)
 
 
 class EventCheck:
@@ -49,8 +53,8 @@ class EventCheck:
     def read(self, headers: Headers, body: bytes, *, queued: bool) -> Event:
         """The event in a body; `queued` as the service that it was sent to. Raises RequestRefusedError."""
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RequestRefusedError(415, f"An event is sent as application/json: {_RELOAD}.")
-        content = _parse(body)
+            raise RequestRefusedError(415, f"An event is sent as application/json: {RELOAD}.")
+        content = read_json(body)
         if not isinstance(content, dict):
             _refuse("The request is no event of this page")
         self._require_within_limits(content)  # first, as a number may be too large for any field
@@ -79,7 +83,7 @@ class EventCheck:
         if function is None or function.fn is None:
             _refuse("This page has no such event")
         if bool(function.queue) != queued:
-            raise RequestRefusedError(404, f"This event is not to be had this way: {_RELOAD}.")
+            raise RequestRefusedError(404, f"This event is not to be had this way: {RELOAD}.")
         return function
 
     def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:
@@ -116,19 +120,6 @@ class EventCheck:
         """The component as this open page has it: a menu may have got other choices."""
         holder = self._page.state_holder
         return holder[page].get(block._id, block) if page in holder else block
-
-
-def _parse(body: bytes) -> Any:
-    try:
-        return json.loads(body, parse_constant=_no_number)
-    except RecursionError:
-        _refuse("The request is nested too deeply")
-    except ValueError as error:  # also of bytes that are no UTF-8, and of numbers with thousands of digits
-        raise RequestRefusedError(400, f"The request is not to be read as JSON: {_RELOAD}.") from error
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _checked(value: Any, depth: int) -> Any:
@@ -229,5 +220,5 @@ _TYPES: dict[type, tuple[type, ...]] = {
 
 
 def _refuse(words: str) -> NoReturn:
-    end = words if words.endswith("first.") else f"{words}: {_RELOAD}."
+    end = words if words.endswith("first.") else f"{words}: {RELOAD}."
     raise RequestRefusedError(400, end)

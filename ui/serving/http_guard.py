@@ -7,10 +7,11 @@ visitor take every place of the queue. The rules stand beside: `routes`, `reques
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import AsyncExitStack
 from urllib.parse import parse_qs
 
-import gradio as gr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ from ui.serving.admission import (
     UNQUEUED_OF_AN_ADDRESS,
     UNREAD,
     QueuedRequest,
+    Rate,
     asker,
     drop_unread,
     in_queue,
@@ -30,6 +32,7 @@ from ui.serving.admission import (
     unread_by,
 )
 from ui.serving.event_check import Event, EventCheck
+from ui.serving.page import Page
 from ui.serving.request_body import (
     BodyReader,
     GoneError,
@@ -37,31 +40,39 @@ from ui.serving.request_body import (
     RequestStream,
     drain,
     replayed,
-    require_characters,
+    require_json,
 )
-from ui.serving.routes import DATA, JOIN, UNQUEUED, UPLOAD, Names, check_route
+from ui.serving.routes import DATA, JOIN, MCP, UNQUEUED, UPLOAD, Names, check_route
 from ui.serving.uploads import check_upload
 
 # An open page has two streams, and a browser six connections at most; a class sits behind one address.
 OPEN_OF_AN_ADDRESS = 300
+MOST_EVENT_BYTES = 800_000  # the longest text to train on, 200,000 letters, of four bytes each
+MOST_LARGE_EVENTS = 12  # of an address within a minute: each takes a third of a second to read
+TOO_MANY_LARGE = "Too many large files come from your address: try again in a minute."
+MOST_NOTE_BYTES = 2000  # of a request that is neither an event nor a file
+# Answers with the whole page take a tenth of a second to write. A class of 60 opens it, and all reload it.
+WHOLE = ("/", "/config")
+MOST_WHOLE = 240  # of an address within a minute
+RETRY_SECONDS = "30"
 
 
 class HttpGuard:
     """Starlette middleware around a page.
 
-    `most_bytes` is the largest body of a request, `most_event_bytes` that of an event; `proxied` says that a
-    proxy of the owner's passes requests on, whose word on the visitor's address counts; `mcp` that gradio's
-    MCP server runs beside the page.
+    `most_upload_bytes` is the largest body of an upload, `most_trace_bytes` that of an event which brings a
+    trace; `proxied` says that a proxy of the owner's passes requests on, whose word on the visitor's address
+    counts; `mcp` that gradio's MCP server runs beside the page.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        page: gr.Blocks,
-        most_bytes: int,
+        page: Page,
+        most_upload_bytes: int,
+        most_trace_bytes: int,
         names: Names,
         *,
-        most_event_bytes: int = 0,
         proxied: bool = False,
         mcp: bool = False,
     ) -> None:
@@ -70,8 +81,13 @@ class HttpGuard:
         self._names = names
         self._proxied = proxied
         self._mcp = mcp
-        self._bodies = BodyReader(most_bytes)
-        self._event_bodies = BodyReader(max(most_bytes, most_event_bytes))
+        events = BodyReader(MOST_EVENT_BYTES)
+        self._bodies = dict.fromkeys((JOIN, UNQUEUED, *MCP), events) | {UPLOAD: BodyReader(most_upload_bytes)}
+        self._traces = BodyReader(most_trace_bytes)
+        self._notes = BodyReader(MOST_NOTE_BYTES)
+        self._large = Rate(MOST_LARGE_EVENTS)
+        self._whole = Rate(MOST_WHOLE)
+        self._writing = asyncio.Semaphore()
         self._events = EventCheck(page)
         self._joining: list[QueuedRequest] = []  # let in, and not yet in gradio's queue
         self._unqueued: list[str] = []  # addresses, one for each event that is being done at once
@@ -101,6 +117,8 @@ class HttpGuard:
         with noted(address, self._open):
             if service == DATA and self._is_unknown(scope):
                 await _session_is_gone(scope, receive, send)
+            elif service in WHOLE:
+                await self._in_turn(address, scope, receive, send)
             elif scope["method"] != "POST":
                 await self._app(scope, receive, send)
             else:
@@ -108,11 +126,16 @@ class HttpGuard:
 
     async def _post(self, service: str, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        bodies = self._event_bodies if service == JOIN else self._bodies
+        large = service == JOIN and self._traces.length(headers) > MOST_EVENT_BYTES
+        if large and not self._large.take(address):
+            raise RequestRefusedError(429, TOO_MANY_LARGE)
+        bodies = self._traces if large else self._bodies.get(service, self._notes)
         body = await bodies.read(headers, receive)
         if service in (JOIN, UNQUEUED):
             queued = service == JOIN
-            event = self._events.read(headers, body, queued=queued)
+            event = await asyncio.to_thread(self._events.read, headers, body, queued=queued)
+            if large and not event.brings_file:
+                raise self._bodies[JOIN].too_large()
             headers = MutableHeaders(scope=scope)
             headers["content-length"] = str(len(event.body))
             body = event.body
@@ -123,8 +146,21 @@ class HttpGuard:
         if service == UPLOAD:
             check_upload(headers, body)
         else:
-            require_characters(body)
+            require_json(body)
         await self._app(scope, replayed(body, receive), send)
+
+    async def _in_turn(self, address: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """One at a time until its answer is there; several threads would keep the others from the loop."""
+        if not self._whole.take(address):
+            raise RequestRefusedError(429, TOO_MUCH)
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._writing)
+
+            async def sent(message: Message) -> None:
+                await turn.aclose()  # a visitor may be slow to take it
+                await send(message)
+
+            await self._app(scope, receive, sent)
 
     async def _join(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         asked = QueuedRequest(event.page, address, takes_long(event.function))
@@ -133,6 +169,7 @@ class HttpGuard:
             raise RequestRefusedError(429, why)
         if unread_by(self._page, event.page) > MOST_UNREAD_OF_A_PAGE:
             raise RequestRefusedError(429, UNREAD)
+        self._page.states.admit(event.page, address)
         drop_unread(self._page, {event.page, *(other.page for other in present)})
         # Counted from here until it is in the queue: requests that come together must not all get in.
         with noted(asked, self._joining):
@@ -141,6 +178,7 @@ class HttpGuard:
     async def _at_once(self, event: Event, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         if self._unqueued.count(address) >= UNQUEUED_OF_AN_ADDRESS:
             raise RequestRefusedError(429, TOO_MUCH)
+        self._page.states.admit(event.page, address)
         with noted(address, self._unqueued):
             await self._app(scope, receive, send)
 
@@ -156,7 +194,10 @@ async def _answer(refused: RequestRefusedError, scope: Scope, stream: RequestStr
     if not stream.ended:  # what is not there to come would be waited for
         await drain(Headers(scope=scope), stream)
     # Whatever has not been read of the body must not be taken for the next request.
-    answer = JSONResponse({"detail": refused.words}, refused.status, {"connection": "close"})
+    headers = {"connection": "close"} | (
+        {"retry-after": RETRY_SECONDS} if refused.status in (429, 503) else {}
+    )
+    answer = JSONResponse({"detail": refused.words}, refused.status, headers)
     await answer(scope, stream, send)
 
 

@@ -5,6 +5,8 @@ The one place that reaches into gradio's own records of its visitors.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import copy
 from typing import Any
 
@@ -13,6 +15,7 @@ from starlette.middleware import Middleware
 
 from ui.serving.kept_runs import KeptRuns
 from ui.serving.page_channel import PageChannel, PageChannelRoutes
+from ui.serving.page_states import Heartbeats, PageStates
 from ui.serving.replay_shell import ReplayShellRoute
 from ui.serving.run_routes import RunRoutes
 
@@ -28,6 +31,7 @@ class Page(gr.Blocks):
 
     def __init__(self, channel: PageChannel, runs: KeptRuns, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.states = PageStates()
         self._channel = channel
         self._runs = runs
 
@@ -43,12 +47,21 @@ class Page(gr.Blocks):
         """As gradio's own; the channel stands behind the middleware that is asked for."""
         asked = app_kwargs or {}
         own = (
+            Middleware(Heartbeats, states=self.states, left=self._channel.page_left),
             Middleware(PageChannelRoutes, channel=self._channel),
             Middleware(RunRoutes, runs=self._runs),
             Middleware(ReplayShellRoute),
         )
         layers = [*asked.get("middleware", ()), *own]
-        return super().launch(*args, app_kwargs={**asked, "middleware": layers}, **kwargs)
+        return super().launch(
+            *args, app_kwargs={**asked, "middleware": layers, "lifespan": self._serving}, **kwargs
+        )
+
+    @asynccontextmanager
+    async def _serving(self, app: Any) -> AsyncIterator[None]:
+        app.state_holder = self.states  # before the first request
+        self.states.set_blocks(self)
+        yield
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
         """As gradio's own, which makes a component anew for each one that an event changes or skips.

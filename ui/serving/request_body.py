@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
+from typing import Any, NoReturn
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
@@ -17,6 +19,10 @@ GRACE_SECONDS = 20.0  # until a body has to come at the rate below
 BYTES_PER_SECOND = 10_000  # on average; slower connections than that run no page either
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # of a refused body, so that its sender reads the answer
 BODIES_AT_ONCE = 20  # of the largest size, in memory
+# What a body may have beside the contents of its strings: a megabyte of "1,1,1" takes 0.3 s to read and to
+# check, one long text a hundredth of it.
+MOST_PARTS = 20_000  # strings, and bytes outside them
+RELOAD = "reload the page and try again"
 
 
 class RequestRefusedError(Exception):
@@ -55,9 +61,7 @@ class BodyReader:
 
     async def read(self, headers: Headers, receive: Receive) -> bytes:
         """The whole body. Raises RequestRefusedError when it is too large or too slow, and GoneError."""
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 15 or int(length) > self._most_bytes:
-            raise self._too_large()
+        self.length(headers)
         parts, seen, begun = [], 0, time.monotonic()
         try:
             while True:
@@ -67,7 +71,7 @@ class BodyReader:
                 seen += len(part)
                 self._held += len(part)
                 if seen > self._most_bytes:
-                    raise self._too_large()
+                    raise self.too_large()
                 if self._held > BODIES_AT_ONCE * self._most_bytes:
                     raise RequestRefusedError(503, "Too much is being sent to this page: try again.")
                 parts.append(part)
@@ -76,14 +80,24 @@ class BodyReader:
         finally:
             self._held -= seen
 
-    def _too_large(self) -> RequestRefusedError:
-        limit = f"{self._most_bytes / 1e6:g} MB"
+    def length(self, headers: Headers) -> int:
+        """The length that a request says it has, 0 where it says none. Raises RequestRefusedError."""
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 15 or int(length) > self._most_bytes:
+            raise self.too_large()
+        return int(length)
+
+    def too_large(self) -> RequestRefusedError:
+        most = self._most_bytes
+        limit = f"{most / 1e6:g} MB" if most >= 1e5 else f"{most / 1e3:g} kB"
+        """The refusal of a larger body."""
         return RequestRefusedError(413, f"The request is larger than {limit}: shorten the text or the file.")
 
 
 async def _in_time(receive: Receive, seconds: float) -> Message:
     try:
-        message = await asyncio.wait_for(receive(), max(seconds, 0.0))
+        async with asyncio.timeout(max(seconds, 0.0)):  # `wait_for` makes a task of every message
+            message = await receive()
     except TimeoutError as error:
         raise RequestRefusedError(408, "The request came too slowly: try again.") from error
     if message["type"] == "http.disconnect":
@@ -109,14 +123,43 @@ async def drain(headers: Headers, receive: Receive) -> None:
             return
 
 
-def require_characters(body: bytes) -> None:
-    """Raises RequestRefusedError for JSON with half a character, which gradio cannot put into its answer."""
+def read_json(body: bytes) -> Any:
+    """The values of a body, with finite numbers only. Raises RequestRefusedError.
+
+    gradio reads NaN, Infinity and 1e999, which it cannot put into its answer.
+    """
+    if _parts(body) > MOST_PARTS:
+        raise RequestRefusedError(400, f"The request has too many parts: {RELOAD}.")
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
+        # As UTF-8: `json` would take other encodings too, in which parts are not counted.
+        return json.loads(body.decode(), parse_constant=_no_number, parse_float=_finite)
+    except RecursionError as error:
+        raise RequestRefusedError(400, f"The request is nested too deeply: {RELOAD}.") from error
+    except ValueError as error:  # also of bytes that are no UTF-8, and of numbers with thousands of digits
+        raise RequestRefusedError(400, f"The request is not to be read as JSON: {RELOAD}.") from error
+
+
+def require_json(body: bytes) -> None:
+    """Raises RequestRefusedError for what gradio cannot read, or cannot put into its answer."""
+    try:
+        json.dumps(read_json(body), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise RequestRefusedError(400, "The request has half a character: reload the page.") from error
-    except (ValueError, RecursionError):
-        return  # no JSON, which gradio refuses itself
+
+
+def _parts(body: bytes) -> int:
+    """How many strings a JSON text has, and bytes outside them; counted no further than is needed."""
+    pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', MOST_PARTS)
+    return len(pieces) // 2 + sum(len(piece) for piece in pieces[::2])
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -69,7 +69,7 @@ def check_route(scope: Mapping[str, Any], *, mcp: bool = False) -> str:
         raise RequestRefusedError(404, "This page keeps no links to its state.")
     if any(asked.get("page", ())):
         raise RequestRefusedError(404, "There is no other page here.")
-    return service if service in _POSTED | _READ else path
+    return service if service in _POSTED | _READ | {*MCP} else path
 
 
 def _route_path(scope: Mapping[str, Any]) -> str:

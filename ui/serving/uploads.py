@@ -27,12 +27,12 @@ def check_upload(headers: Headers, body: bytes) -> None:
     if kind != b"multipart/form-data" or not boundary:
         words = "An upload is sent as multipart/form-data: reload the page and try again."
         raise RequestRefusedError(415, words)
-    parts = body.split(b"--" + boundary)
+    parts = body.split(b"--" + boundary, MOST_FILES + 2)
     files, end = parts[1:-1], parts[-1]
+    if len(files) > MOST_FILES:
+        raise RequestRefusedError(400, f"The upload has too many files: {MOST_FILES} at most.")
     if parts[0].strip() or not files or end.strip() != b"--":
         raise RequestRefusedError(400, "The upload is not complete: try again.")
-    if len(files) > MOST_FILES:
-        raise RequestRefusedError(400, f"{len(files)} files are too many: upload {MOST_FILES} at most.")
     for file in files:
         head, blank, _ = file.partition(b"\r\n\r\n")
         if not blank or len(head) > MOST_HEADER_BYTES or not _NAMED.search(head):
