@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -52,6 +54,17 @@ def special_kind(path: str | Path) -> str | None:
     except (OSError, ValueError):  # not there, or a name that no file can have: the reader says so
         return None
     return next((words for is_kind, words in _KINDS if is_kind(mode)), None)
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Name ``file`` in the system's error when it is written: that of a full disk comes without a name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(file)
+        raise
 
 
 def require_file(path: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 from dataclasses import replace
 
 # Before any import of the libraries that read them: no test may reach the network, and products of tiny
@@ -193,6 +194,14 @@ def command(capsys, monkeypatch):
         return code, streams.out, streams.err
 
     return call
+
+
+@pytest.fixture
+def heard_interrupts():
+    """SIGINT as a terminal's program hears it; a suite started in the background inherits a deaf ear."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -12,15 +12,17 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn
 
 from medusa_core.cli.commands import flags
+from medusa_core.cli.signals import Terminated, signals_stop
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
 from medusa_core.library_messages import quiet_libraries
 from medusa_core.loading.collector import collector_paused
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143  # 128 and the number of the signal, as shells count
 _LESS = "use a smaller model, batch or context, or close what else is running"
 
 
@@ -30,6 +32,14 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Keep the value of ``--flag=--``, which argparse before Python 3.13 drops as the end of flags."""
+        if not action.option_strings or arg_strings != ["--"]:
+            return super()._get_values(action, arg_strings)
+        value = self._get_value(action, "--")
+        self._check_value(action, value)
+        return value
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,24 +58,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        _run(args)
+        with signals_stop():
+            _run(args)
+            sys.stdout.flush()  # a full disk is met here, not when Python ends
     except MedusaError as error:
         return _refuse(str(error))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("stopped", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; keep Python from complaining while it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader has gone
     except OSError as error:
         # What the system refuses is the user's to know: a full disk, a folder that is a file, a permission.
-        name = error.filename or "the output"
+        # Files are named where they are written; standard output has no name.
+        if error.filename is None:
+            _drop_output()
+        name = error.filename or "standard output"
         return _refuse(f"{name} cannot be used ({reason_of(error)}): check the path and the room on its disk")
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return _refuse(f"the memory is used up ({reason_of(error)}): {_LESS}")
     return 0
+
+
+def _drop_output() -> None:
+    """Keep Python from complaining when it flushes standard output at its end."""
+    with suppress(io.UnsupportedOperation):  # one that is no file is not flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(text: str) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError, reason_of, shortened
-from medusa_core.files import read_bytes
+from medusa_core.files import naming, read_bytes
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.longrun.totals import MOST, Totals
 from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
@@ -187,7 +187,7 @@ class RunFolder:
         replace_file(self.folder / name, b"".join(line + b"\n" for line in lines))
 
     def _write_line(self, name: str, record: Mapping[str, Any]) -> None:
-        with open(self.folder / name, "ab") as file:
+        with naming(self.folder / name), open(self.folder / name, "ab") as file:
             file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
     def _damaged(self, name: str, number: int, why: str) -> MedusaError:

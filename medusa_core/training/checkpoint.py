@@ -21,7 +21,7 @@ import torch
 from medusa_core.checkpoints.files import pickle_fault
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import special_kind
+from medusa_core.files import naming, special_kind
 from medusa_core.training.divergence import LossTracker
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
@@ -68,7 +68,7 @@ def save(
         "module": trainable(module),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
     }
-    with disk_errors():
+    with naming(folder / NEWEST), disk_errors():
         torch.save(state, folder / _PARTIAL)
     if (folder / NEWEST).exists():
         (folder / NEWEST).replace(folder / PREVIOUS)

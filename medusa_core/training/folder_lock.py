@@ -11,13 +11,14 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
 from medusa_core.errors import MedusaError
+from medusa_core.files import naming
 
 fcntl = import_module("fcntl") if find_spec("fcntl") else None  # Windows has none
 LOCK_NAME = ".lock"
@@ -27,34 +28,67 @@ _BYTE = 2**30  # behind the text: on Windows a locked byte cannot be read
 
 @contextmanager
 def locked_folder(folder: Path, way_out: str = "choose another --out") -> Iterator[None]:
-    """Make the folder and hold its lock.
+    """Make the folder and hold its lock; at the end the lock goes, and the folder where nothing came into it.
 
-    Raises MedusaError when another process holds it or the lock is a link, which could lead anywhere; or
-    OSError.
+    Errors of the system that name no file name the folder.
+
+    Raises MedusaError when another process holds it, or the lock is a link, which could lead anywhere, or a
+    file of another program; or OSError.
     """
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":  # accelerate's and torch's numbering
         yield
         return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / LOCK_NAME).is_symlink():
-        raise MedusaError(f"{folder / LOCK_NAME} is a link, it would be written through: delete it")
-    with open(folder / LOCK_NAME, "a+", encoding="utf-8") as file:
-        try:
-            _lock(file)
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise MedusaError(
-                    f"another process{_named_in(file)} works in {folder}: wait for it, stop it, or {way_out}"
-                ) from error
-            # Some network file systems have no locks, and training is possible there all the same.
-            logging.getLogger(__name__).warning(
-                "warning: %s cannot be locked (%s): start no second process in it", folder, error.strerror
-            )
+    try:
+        with naming(folder), _held(folder / LOCK_NAME, way_out):
+            yield
+    finally:
+        with suppress(OSError):  # one that holds something stays
+            for path in made:
+                path.rmdir()
+
+
+@contextmanager
+def _held(path: Path, way_out: str) -> Iterator[None]:
+    if path.is_symlink():
+        raise MedusaError(f"{path} is a link, it would be written through: delete it")
+    with open(path, "a+", encoding="utf-8", errors="replace") as file:
+        _take(file, path, way_out)
+        file.seek(0)
+        if (text := file.read(20).strip()) and not text.isdecimal():
+            raise MedusaError(f"{path} belongs to another program: {way_out}")
         file.seek(0)
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            if fcntl is None:
+                file.close()  # Windows removes no open file
+            with suppress(OSError):
+                path.unlink()
+
+
+def _take(file: TextIO, path: Path, way_out: str) -> None:
+    """Take the lock. Raises MedusaError where another process has it, or removed the file after its run."""
+    try:
+        _lock(file)
+        taken = not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()))
+    except OSError as error:
+        taken = error.errno in _TAKEN
+        if not taken:
+            # Some network file systems have no locks, and training is possible there all the same.
+            logging.getLogger(__name__).warning(
+                "warning: %s cannot be locked (%s): start no second process in it",
+                path.parent,
+                error.strerror,
+            )
+    if taken:
+        raise MedusaError(
+            f"another process{_named_in(file)} works in {path.parent}: wait for it, stop it, or {way_out}"
+        )
 
 
 def _lock(file: TextIO) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from medusa_core.checkpoints.files import read_json
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import read_bytes
+from medusa_core.files import naming, read_bytes
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 _OTHER = "or choose another --out"
@@ -63,7 +63,7 @@ def result_of(folder: Path) -> dict[str, Any] | None:
 
 def append_metrics(folder: Path, record: dict[str, float]) -> None:
     """Add a line."""
-    with open(folder / METRICS, "a", encoding="utf-8") as file:
+    with naming(folder / METRICS), open(folder / METRICS, "a", encoding="utf-8") as file:
         file.write(json.dumps({name: round(value, 6) for name, value in record.items()}) + "\n")
 
 
@@ -103,7 +103,7 @@ def replace_file(file: Path, content: bytes) -> None:
     """Write a file; the old one stays until the new one is whole."""
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)  # a link or a pipe in its place is not written through
-    with open(partial, "xb") as new:
+    with naming(file), open(partial, "xb") as new:
         new.write(content)
     partial.replace(file)
 

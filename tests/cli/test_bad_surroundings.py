@@ -149,6 +149,27 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_done(command, shop, what):
     assert not (out / "medusa_lm_head.safetensors").exists()
 
 
+@pytest.mark.parametrize("what", ["generate", "train"])
+def test_a_full_disk_is_told_with_the_file_that_did_not_fit(command, shop, what):
+    argv = {
+        "generate": ["generate", "abc", "--save", shop.out, "--ignore-eos", "--model", shop.engine, *CPU],
+        "train": training(shop, "--model", shop.engine),
+    }[what]
+    with file_limit(100):
+        code, _, err = command(argv)
+    assert code == 2
+    assert re.search(rf"error: .*{shop.out}/\S+ .*\(File too large\)", err), err
+
+
+@pytest.mark.parametrize("tree", ["cartesian-2", "cartesian-6x6x5"])  # the second fills more than a buffer
+def test_a_full_standard_output_is_called_so(tree):
+    argv = [sys.executable, "-m", "medusa_core", "tree", "show", tree]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "standard output cannot be used (No space left on device)" in done.stderr
+
+
 @contextmanager
 def file_limit(size):
     """No file of this process may grow beyond ``size`` bytes."""

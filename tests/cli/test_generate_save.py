@@ -59,21 +59,25 @@ def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, 
     assert (code, json.loads(again)) == (0, output)
 
 
-def test_ctrl_c_ends_with_what_is_on_disk_and_the_command_goes_on(generate, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.usefixtures("heard_interrupts")
+def test_a_signal_ends_it_with_what_is_on_disk_and_the_command_goes_on(
+    generate, tmp_path, monkeypatch, number, exit_code
+):
     whole = json.loads(generate("--json", "--save", tmp_path / "whole")[1])
     steps = SavedRun.steps
 
     def interrupted(self):
-        for number, step in enumerate(steps(self)):
+        for index, step in enumerate(steps(self)):
             yield step
-            if number == 20:
-                raise KeyboardInterrupt
+            if index == 20:
+                signal.raise_signal(number)
 
     with monkeypatch.context() as patch:
         patch.setattr(SavedRun, "steps", interrupted)
         code, out, err = generate("--json")
     stopped = json.loads(out)
-    assert (code, stopped["finish_reason"]) == (0, "cancelled")
+    assert (code, stopped["finish_reason"]) == (exit_code, "cancelled")
     assert f"stopped at {stopped['new_tokens']} tokens: the same command goes on" in err
     assert (tmp_path / "run" / "text.txt").read_text() == stopped["text"]
     code, out, err = generate("--json")

@@ -1,4 +1,4 @@
-"""TokenSwift against a recording of its public code, where one lies beside the project.
+"""TokenSwift against a recording of its public code (tests/golden).
 
 Heads, counts of n-grams and chosen rows agree. Of runs, the output is plain greedy decoding's and each draft
 is the recorded one until rows are chosen anew for the first time: the public code then drafts once over the
@@ -9,14 +9,13 @@ at once with that of the last accepted token. With the public way put in its pla
 from __future__ import annotations
 
 import functools
-import json
 from collections import Counter
 from statistics import mean
 
 import pytest
 import tiny
 import torch
-from paths import BESIDE
+from golden import golden_rows
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters._ngram_table import NgramTable
@@ -25,51 +24,50 @@ from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
 from medusa_core.target.partial_cache import PartialCache, most_important
 
-GOLDEN = BESIDE / "golden" / "tokenswift"
 BUDGET, SINKS = 32, 16
 GUESSES = 41  # nodes of the paper's tree
 
-pytestmark = pytest.mark.skipif(
-    not (GOLDEN / "runs.json").is_file(), reason="no recording of the public code lies beside the project"
-)
+both = pytest.mark.parametrize("golden", golden_rows("tokenswift"))
 
 
 @functools.cache
-def recorded():
-    return json.loads((GOLDEN / "runs.json").read_text("utf-8"))
-
-
-@functools.cache
-def golden_engine():
+def golden_engine(golden):
     """The whole model of the recording, which holds its heads."""
-    folder = str(GOLDEN / "model")
+    folder = str(golden.models() / "model")
     return load_engine(LoadConfig(model=folder, heads=folder, dtype="float32", device="cpu"))
 
 
-def runs(mode):
-    return [run for run in recorded()["runs"] if run["mode"] == mode] if GOLDEN.is_dir() else []
+def runs(golden, mode):
+    return [run for run in golden.recorded()["runs"] if run["mode"] == mode]
 
 
-def golden_steps(run, new_tokens=64):
+def numbers(golden):
+    return [(number,) for number in range(len(golden.recorded()["prompts"]))]
+
+
+def golden_steps(golden, run, new_tokens=64):
     config = GenerationConfig.of(
         method="tokenswift", draft_budget=BUDGET, draft_sinks=SINKS, max_new_tokens=new_tokens,
         draft_ngrams=20 if run["mode"] == "plain" else 0, ignore_eos=True,
     )  # fmt: skip
-    return list(golden_engine().stream(recorded()["prompts"][run["prompt"]], config))
+    return list(golden_engine(golden).stream(golden.recorded()["prompts"][run["prompt"]], config))
 
 
-def test_heads_say_what_was_recorded():
-    heads = golden_engine().drafts["tokenswift"].heads
-    for case in recorded()["unit"]["heads"]:
+@both
+def test_heads_say_what_was_recorded(golden):
+    within = {"rtol": 0, "atol": golden.within(1e-5, 5e-3)}
+    heads = golden_engine(golden).drafts["tokenswift"].heads
+    for case in golden.recorded()["unit"]["heads"]:
         hidden = torch.tensor(case["hidden_pre_norm"])
         for ours, wanted in zip(heads.states(hidden), case["hidden_after"], strict=True):
-            torch.testing.assert_close(ours, torch.tensor(wanted), rtol=0, atol=1e-5)
-        torch.testing.assert_close(heads(hidden), torch.tensor(case["logits"][1:]), rtol=0, atol=1e-5)
+            torch.testing.assert_close(ours, torch.tensor(wanted), **within)
+        torch.testing.assert_close(heads(hidden), torch.tensor(case["logits"][1:]), **within)
 
 
-def test_n_grams_are_counted_as_they_truly_stand():
+@both
+def test_n_grams_are_counted_as_they_truly_stand(golden):
     """The public table loses entries; these are the counts kept beside it."""
-    for case in recorded()["unit"]["ngram"]:
+    for case in golden.recorded()["unit"]["ngram"]:
         following = case["n"] - 1
         table = NgramTable(following)
         table.extend(case["preload"])
@@ -92,8 +90,9 @@ def test_n_grams_are_counted_as_they_truly_stand():
             assert mine == total
 
 
-def test_the_rows_that_count_are_the_recorded_ones():
-    for case in recorded()["unit"]["kv_selection"]:
+@both
+def test_the_rows_that_count_are_the_recorded_ones(golden):
+    for case in golden.recorded()["unit"]["kv_selection"]:
         rows = most_important(
             torch.tensor(case["q_last"]), torch.tensor(case["k"]), case["budget"], case["start_size"]
         )
@@ -103,13 +102,12 @@ def test_the_rows_that_count_are_the_recorded_ones():
             assert rows.tolist() == wanted  # the least important at the end, where new rows go
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("golden", "number"), golden_rows("tokenswift", numbers))
 @pytest.mark.parametrize("mode", ["plain", "plain_no_ngram"])
-def test_drafts_are_the_recorded_ones_until_rows_are_chosen_anew(mode, number):
-    run = runs(mode)[number]
-    steps = golden_steps(run)
-    assert tiny.emitted(steps) == recorded()["plain_greedy"][number] == run["output_ids"]
+def test_drafts_are_the_recorded_ones_until_rows_are_chosen_anew(golden, number, mode):
+    run = runs(golden, mode)[number]
+    steps = golden_steps(golden, run)
+    assert tiny.emitted(steps) == golden.recorded()["plain_greedy"][number] == run["output_ids"]
     same, ahead = 0, 0
     for ours, wanted in zip(steps, run["steps"], strict=False):
         # N-grams that the public table leaves out or loses lead further: then the texts stand elsewhere.
@@ -152,9 +150,8 @@ class PublicRows(PartialCache):
             own.take(its, most_important(query, its.keys[0, :, :length], self.budget, self.sinks), 0)
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("number", range(6))
-def test_whole_runs_are_the_recorded_ones_when_rows_are_chosen_in_the_public_way(number, monkeypatch):
+@pytest.mark.parametrize(("golden", "number"), golden_rows("tokenswift", numbers))
+def test_whole_runs_are_the_recorded_ones_when_rows_are_chosen_in_the_public_way(golden, number, monkeypatch):
     real = Target.verify
 
     def verify(self, tree, cache, features):
@@ -165,8 +162,8 @@ def test_whole_runs_are_the_recorded_ones_when_rows_are_chosen_in_the_public_way
 
     monkeypatch.setattr(Target, "verify", verify)
     monkeypatch.setattr(drafter_module, "PartialCache", PublicRows)
-    run = runs("plain_no_ngram")[number]
-    steps = golden_steps(run)
+    run = runs(golden, "plain_no_ngram")[number]
+    steps = golden_steps(golden, run)
     # The recording counts the next root as said, so it may end a step sooner.
     assert 0 <= len(steps) - len(run["steps"]) <= 1
     for ours, wanted in zip(steps, run["steps"], strict=False):
@@ -175,8 +172,12 @@ def test_whole_runs_are_the_recorded_ones_when_rows_are_chosen_in_the_public_way
 
 
 @pytest.mark.slow
-def test_about_as_much_is_accepted_as_was_recorded():
+@pytest.mark.parametrize("golden", [row for row in golden_rows("tokenswift") if row.values[0].full])
+def test_about_as_much_is_accepted_as_was_recorded(golden):
     """Over all prompts; which rows are chosen moves each prompt's number either way."""
     for mode in ("plain", "plain_no_ngram"):
-        ours = [mean(len(step.verdict.path) - 1 for step in golden_steps(run)) for run in runs(mode)]
-        assert mean(ours) > 0.95 * mean(run["mean_accepted"] for run in runs(mode))
+        ours = [
+            mean(len(step.verdict.path) - 1 for step in golden_steps(golden, run))
+            for run in runs(golden, mode)
+        ]
+        assert mean(ours) > 0.95 * mean(run["mean_accepted"] for run in runs(golden, mode))

@@ -154,14 +154,6 @@ def test_a_stopped_fit_goes_on_where_it_was_with_the_same_plan(trained_base, tmp
     assert {record.stage for record in last.seen} == {"measuring"}
 
 
-@pytest.fixture
-def heard_interrupts():
-    """SIGINT as a terminal's program hears it; a suite started in the background inherits a deaf ear."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("heard_interrupts")
 def test_ctrl_c_stops_cleanly_and_the_command_goes_on(trained_base, tmp_path, capsys):
     config = tiny_config(trained_base, tmp_path, minutes=1.0)

@@ -105,6 +105,29 @@ def test_a_run_that_fails_gives_the_folder_back(tmp_path):
             next(train(Medusa1Config(out=str(tmp_path / "run"), data=str(tmp_path / "nowhere"))))
 
 
+def test_nothing_stays_of_a_lock_that_is_over_or_of_a_folder_that_was_refused(tmp_path):
+    with pytest.raises(MedusaError), locked_folder(tmp_path / "new" / "run"):
+        raise MedusaError("no")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(MedusaError), locked_folder(tmp_path):
+        raise MedusaError("no")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_save_leaves_a_folder_of_others_as_it_was(tmp_path, engine_folder, command):
+    (tmp_path / "mine.txt").write_text("mine")
+    code, _, err = command(["generate", "abc", "--model", engine_folder, "--save", tmp_path])
+    assert (code, "holds mine.txt and no long run" in err) == (2, True)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_lock_of_another_program_is_not_overwritten(tmp_path):
+    (tmp_path / LOCK_NAME).write_text("mine")
+    with pytest.raises(MedusaError, match="belongs to another program: choose another --out"):
+        locked_folder(tmp_path).__enter__()
+    assert (tmp_path / LOCK_NAME).read_text() == "mine"
+
+
 def test_other_processes_of_the_same_training_share_the_folder(holder, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with locked_folder(tmp_path / "run"):

@@ -12,6 +12,7 @@ from medusa_core.cli.commands.generate import TextPrinter, generation_config
 from medusa_core.cli.flags import notes_on_flags, read_settings
 from medusa_core.cli.headline import headline
 from medusa_core.cli.progress import load_for_runs
+from medusa_core.cli.signals import Terminated
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
@@ -74,11 +75,13 @@ class _Chat:
             _say(f"note: the context is full, the oldest {reply.dropped} messages were dropped")
         printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks, sys.stdout)
         steps = iter(reply)
+        stopped: KeyboardInterrupt | None = None
         try:
             for step in steps:
                 printer.step(step.emitted, [node > 0 for node in step.verdict.path])
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             steps.close()
+            stopped = stop
         summary = reply.summary
         printer.finish(summary.text)
         self.replies += 1
@@ -86,6 +89,9 @@ class _Chat:
         self.steps += summary.steps
         self.seconds += summary.seconds
         _say(self._figures(reply))
+        # Who types goes on after Ctrl-C with another message; a script that was stopped ends.
+        if stopped is not None and (isinstance(stopped, Terminated) or not sys.stdin.isatty()):
+            raise stopped
 
     def _figures(self, reply: Reply) -> str:
         summary = reply.summary

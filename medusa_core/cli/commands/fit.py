@@ -15,6 +15,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.signals import stop_by
 from medusa_core.training.fit.report import equality
 from medusa_core.training.fit.run import FITTED, Prepared, prepare, run_fit
 from medusa_core.training.fit.settings import FitConfig
@@ -47,24 +48,27 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Bars:
-    """A progress bar a stage, on standard error. Ctrl-C stops between two records, so that all is saved."""
+    """A progress bar a stage, on standard error. Ctrl-C and SIGTERM stop between two records."""
 
     def __init__(self) -> None:
         self._bar: tqdm | None = None
         self._stage = ""
-        self._stopping = False
-        self._before: Any = None  # of Python's kinds of signal handlers
+        self._stop: KeyboardInterrupt | None = None
+        self._before: dict[int, Any] = {}  # of Python's kinds of signal handlers
 
     def __enter__(self) -> Bars:
-        self._before = signal.signal(signal.SIGINT, self._ask)
+        self._before = {
+            number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         self._close()
 
     def update(self, record: Progress) -> None:
-        """Show a record. Raises KeyboardInterrupt when Ctrl-C was pressed since the last one."""
+        """Show a record. Raises KeyboardInterrupt when a signal came since the last one."""
         if record.stage != self._stage:
             self._close()
             self._stage = record.stage
@@ -84,12 +88,12 @@ class Bars:
             words["loss"] = f"{record.metrics['loss']:.3f}"
         if bar is not None and words:
             bar.set_postfix(words, refresh=False)
-        if self._stopping:
-            raise KeyboardInterrupt
+        if self._stop is not None:
+            raise self._stop
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._stopping = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    def _ask(self, number: int, _frame: FrameType | None) -> None:
+        self._stop = stop_by(number)
+        signal.signal(number, self._before[number])
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
 
     def _close(self) -> None:

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> None:
     summary = engine.summary(config)
     printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
     steps = engine.stream(prompt, config)
+    stopped: KeyboardInterrupt | None = None
     try:
         for step in steps:
             summary.add(step)
@@ -56,8 +57,9 @@ def run(args: argparse.Namespace) -> None:
             if not step.index:  # said once the run has begun, so that an error stands alone
                 print(headline(engine, config), *notes_on_flags(config), sep="\n", file=sys.stderr)
             printer.step(step.emitted, [node > 0 for node in step.verdict.path])
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         steps.close()
+        stopped = stop
     output = summary.record()
     printer.finish(output["text"])
     print(
@@ -71,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
         write_trace(builder.packed(), Path(args.trace))
     if args.json:
         print(json.dumps(output | {"distinct": summary.distinct()}, ensure_ascii=False))
+    if stopped is not None:
+        raise stopped
 
 
 def _context_words(engine: Engine) -> str:

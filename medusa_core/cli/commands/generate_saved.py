@@ -38,17 +38,22 @@ def run_saved(
         if run.known and run.result is None:
             lines.append(f"going on after {run.known:,} tokens in {args.save}")
         print(*lines, sep="\n", file=sys.stderr)
+        stopped: KeyboardInterrupt | None = None
         try:
             _follow(run)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            stopped = stop
             run.stop()
             print(
                 f"stopped at {len(run.tokens):,} tokens: the same command goes on from {args.save}",
                 file=sys.stderr,
             )
         print(_said(run, args.save), file=sys.stderr)
-        if args.json:
-            print(json.dumps(_output(run), ensure_ascii=False))
+        output = _output(run)
+    if args.json:
+        print(json.dumps(output, ensure_ascii=False))
+    if stopped is not None:
+        raise stopped
 
 
 def _follow(run: SavedRun) -> None:

@@ -14,6 +14,7 @@ from typing import cast
 from tqdm import tqdm
 
 from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.signals import Terminated
 from medusa_core.training.allocator import keep_freed_memory
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import RECIPES, train
@@ -28,8 +29,8 @@ def run(args: argparse.Namespace) -> None:
         last = show_progress(train(config), asked)
     if last.folder is None:
         print(f"stopped at step {last.step}, the same command goes on from there", file=sys.stderr)
-    else:
-        print(f"finished: {last.folder}", file=sys.stderr)
+        raise Terminated
+    print(f"finished: {last.folder}", file=sys.stderr)
 
 
 @contextmanager

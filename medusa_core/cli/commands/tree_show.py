@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import pkgutil
 
 import networkx as nx
 
+from medusa_core.drafters._head_trees import AUTO, DEFAULT
 from medusa_core.text.plural import counted
 from medusa_core.trees.tree import Topology, load_tree
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
-    tree = load_tree(args.tree)
+    if args.tree in (AUTO, DEFAULT):  # the heads are loaded, which takes torch
+        tree = pkgutil.resolve_name("medusa_core.cli.commands.tree_of_heads:tree_of_heads")(args.tree)
+    else:
+        tree = load_tree(args.tree)
     print(json.dumps(tree_record(tree)) if args.json else drawing(tree))
 
 

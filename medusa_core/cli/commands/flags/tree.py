@@ -12,7 +12,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("tree", help="inspect candidate trees", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print a tree", description=__doc__)
-    show.add_argument("tree", help="published name, cartesian-4x2x1 or FILE.json")
+    show.add_argument(
+        "tree",
+        help="default (shipped with the embedded heads), auto (the fastest with them on this machine), "
+        "a published name, cartesian-4x2x1 or FILE.json",
+    )
     show.add_argument(
         "--json", action="store_true", help="print nodes, choices, parents, depths, mask and paths"
     )
