@@ -38,7 +38,9 @@ function explainRejection(scene, i) {
   const [u, bar] = pairOf(trial.u, trial.bar);
   const left = trial.what === "p" ? bar : probability(trial.p); // one p is printed in one way
   const first = guess(trial.refused ? probability(node.p) : left);
-  const drawn = trial.what === "p" ? say`Its drafter does not draw, so q = 1.` : say`The drafter drew it with q = ${probability(trial.q)}.`;
+  const drawn = trial.what === "p" ? say`Its drafter does not draw, so q = 1.`
+    : trial.refused ? say`The drafter drew it from what was left of its own, with q = ${probability(trial.q)}.`
+    : say`The drafter drew it with q = ${probability(trial.q)}.`;
   const rest = !trial.refused ? "" : " " + (trial.refused === 1
     ? say`A guess before it at this place was refused; what that left is p = ${left}.`
     : say`${trial.refused} guesses before it at this place were refused; what they left is p = ${left}.`);
