@@ -90,6 +90,10 @@ NAN = torch.full((32,), torch.nan)
 FAULTS = {
     "missing tensor": (changed(fc__weight=None), {}, r'lack "fc\.weight"'),
     "two missing": (changed(fc__weight=None, norm__weight=None), {}, r'lack "fc\.weight" and 1 more'),
+    "names of another layout": (
+        {name.replace("midlayer.", "model.layer."): tensor for name, tensor in files.state().items()}, {},
+        r'lack "midlayer\.hidden_norm\.weight" and 9 more and have "model\.layer\.hidden_norm',
+    ),
     "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r'"midlayer\.bias", which a Llama'),
     "another shape": (changed(fc__weight=torch.ones(32, 95)), {}, r"fc\.weight as \[32, 95\] of float32"),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight as \[32\] of int64"),

@@ -86,9 +86,18 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
 
 def _require_shapes(state: State, shape: DraftShape) -> None:
     wanted = shape.tensors()
-    if missing := sorted(set(wanted) - set(state)):
+    missing, unknown = (
+        sorted(set(wanted) - set(state)),
+        sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}),
+    )
+    if missing and unknown:
+        raise MedusaError(
+            f"lack {_several(missing)} and have {_several(unknown)}: names as in the public code, vLLM and "
+            "speculators are read, and no others"
+        )
+    if missing:
         raise MedusaError(f"lack {_several(missing)}: fetch them again")
-    if unknown := sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}):
+    if unknown:
         raise MedusaError(
             f"have {_several(unknown)}, which a Llama's layer as {CONFIG_NAME} describes it does not use: "
             "name other weights"
