@@ -4,10 +4,11 @@
 const AIRY = { width: 114, height: 42, gap: 12, pitch: 50, token: 14, least: 1 };
 const DENSE = { width: 196, height: 26, gap: 18, pitch: 31, token: 13, least: 1 };
 const SMALL = "12px system-ui, sans-serif"; // as .small in view.css, for measuring
-const MARKS = { root: "", accepted: "✓", cut: "✂", rejected: "✕", orphan: "–", spare: "○" };
+const MARKS = { root: "", accepted: "✓", cut: "✂", rejected: "✕", orphan: "–", spare: "○", untried: "·" };
 const VERDICTS = {
   root: phrase("root, always kept"), accepted: phrase("accepted"), cut: phrase("accepted"), rejected: phrase("rejected"),
   orphan: phrase("passes, but an ancestor was rejected"), spare: phrase("passes, but not on the longest path"),
+  untried: phrase("not tried"),
 };
 
 const verdictWords = ({ kinds, cuts }, i) => say(VERDICTS[kinds[i]]) + (cuts.has(i) ? say`, ${cuts.get(i)}` : "");

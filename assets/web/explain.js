@@ -11,8 +11,43 @@ function explainVerdict(scene, i) {
   if (i === 0) return explainRoot(scene, node);
   if (scene.ruling === "typical" && verdict.thresholds[i] !== null && node.p !== null) return explainTypical(scene, i);
   if (scene.ruling === "match" || scene.ruling === "greedy") return explainMatch(scene, i);
-  const fell = scene.ruling === "rejection" && node.reason.startsWith("u = ") && !verdict.passes[i] ? fallout(scene, i) : "";
-  return say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.` + fell;
+  if (scene.ruling === "rejection") return explainRejection(scene, i);
+  return say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.`;
+}
+
+// What rejection sampling compared (medusa_core/acceptance/rejection.py); null for a guess that was not tried. `p` and
+// `q` are those left by the `refused` guesses before it at its place; q is null where the drafter did not draw.
+function trialOf({ reason }) {
+  const found = /^u = (\S+) [<≥] (p|p\/q) = ([^,]+)(?:, p = ([^,]+), q = ([^,]+))?(?:, (\d+) refused before)?$/.exec(reason);
+  if (!found) return null;
+  const number = (text) => (text === undefined ? null : text === "inf" ? Infinity : Number(text));
+  const [u, bar, p, q] = [found[1], ...found.slice(3, 6)].map(number);
+  return { u, what: found[2], bar, p: found[2] === "p" ? bar : p, q, refused: Number(found[6] ?? 0) };
+}
+
+function explainRejection(scene, i) {
+  const node = scene.step.nodes[i];
+  const trial = trialOf(node);
+  const guess = (p) => say`${proposer(node)} ${quoted(node)}: the model gives it p = ${p}.`;
+  if (!trial) {
+    const why = scene.verdict.path.includes(scene.verdict.parents[i])
+      ? say`It was not tried: another guess at its place was accepted before it.`
+      : say`It was not tried: the guess it hangs on was not accepted.`;
+    return guess(probability(node.p)) + " " + why;
+  }
+  const [u, bar] = pairOf(trial.u, trial.bar);
+  const left = trial.what === "p" ? bar : probability(trial.p); // one p is printed in one way
+  const first = guess(trial.refused ? probability(node.p) : left);
+  const drawn = trial.what === "p" ? say`Its drafter does not draw, so q = 1.`
+    : trial.refused ? say`The drafter drew it from what was left of its own, with q = ${probability(trial.q)}.`
+    : say`The drafter drew it with q = ${probability(trial.q)}.`;
+  const rest = !trial.refused ? "" : " " + (trial.refused === 1
+    ? say`A guess before it at this place was refused; what that left is p = ${left}.`
+    : say`${trial.refused} guesses before it at this place were refused; what they left is p = ${left}.`);
+  const end = scene.verdict.passes[i]
+    ? say`→ accepted because u = ${u} < ${trial.what} = ${bar}.`
+    : say`→ rejected because u = ${u} ≥ ${trial.what} = ${bar}.` + fallout(scene, i);
+  return `${first}${rest} ${drawn} ${end}`;
 }
 
 // Whose guesses the nodes below the root are.

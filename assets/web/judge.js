@@ -18,7 +18,9 @@ const typicalBar = (epsilon, delta, entropy) => Math.min(epsilon, delta * Math.e
 function recordedVerdict(step, cuts) {
   const parents = parentsOf(step);
   const passes = step.nodes.map((node, i) => i === 0 || Boolean(node.passes));
-  return finish(step, parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
+  const verdict = finish(step, parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
+  const kinds = verdict.kinds.map((kind, i) => (kind === "rejected" && step.nodes[i].reason.startsWith("not tried") ? "untried" : kind));
+  return { ...verdict, kinds };
 }
 
 // The typical rule, applied again with other settings.
@@ -58,7 +60,7 @@ function longestAlive(step, parents, passes) {
 }
 
 // kind: root | accepted | cut (accepted, but not in the text) | rejected (fails itself) | orphan (passes, but an
-// ancestor failed) | spare (alive, not on the longest path). dead: an ancestor failed, whatever the node itself does.
+// ancestor failed) | spare (alive, not on the longest path) | untried (by a rule that stops at what it accepts). dead: an ancestor failed, whatever the node itself does.
 function finish(step, parents, passes, path, thresholds, cuts) {
   const onPath = new Set(path);
   const dead = parents.map((parent) => lineage(parents, parent).some((j) => !passes[j]));

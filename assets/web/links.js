@@ -38,9 +38,10 @@ function dragToPan(box) {
 
 function treeLegend() {
   const items = [["root", say`root, from the base model`], ["accepted", say`✓ accepted`], ["cut", say`✂ accepted, not in the text`], ["rejected", say`✕ rejected`],
-    ["orphan", say`– parent rejected`], ["spare", say`○ passes, not the longest`]];
+    ["orphan", say`– parent rejected`], ["spare", say`○ passes, not the longest`], ["untried", say`· not tried`]];
   const entries = items.map(([kind, words]) => html("span", {}, html("i", { class: "mdv-swatch is-" + kind }), words));
   const row = html("div", { class: "mdv-legend mdv-treelegend" }, ...entries);
-  // Plain decoding has the root alone.
-  return { row, draw: (method) => row.replaceChildren(...(drafts(method) ? entries : entries.slice(0, 1))) };
+  // Plain decoding has the root alone; rejection sampling tries guesses one by one, other rules judge all of them.
+  const [tried, judged] = [["orphan", "spare"], ["untried"]].map((others) => entries.filter((_, k) => !others.includes(items[k][0])));
+  return { row, draw: ({ config, ruling }) => row.replaceChildren(...(!drafts(config.method) ? entries.slice(0, 1) : ruling === "rejection" ? tried : judged)) };
 }

@@ -106,11 +106,12 @@ function judgeWords({ step, ruling, config, hypothetical, verdict }) {
     typical: say`A node passes when the model’s p is above its bar, min(ε, δ·e^−H) with ε = ${setting(epsilon)}, δ = ${setting(delta)}; H is how undecided the model is there.`,
     greedy: say`A node passes when it is the model’s own most likely token.`,
     match: say`The model draws one token at each node; a guess passes when it is that token.`,
-    rejection: say`A guess passes with probability p/q, or p where its drafter drew nothing: when a random number u in [0, 1) is below it. Where all fail, the model draws from the rest of p.`,
+    rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. Behind a refused guess p is what that left of it; where all are refused, the model draws from what is left.`,
   }[ruling] || say`The rule judges each node.`;
   const passed = verdict.passes.filter((passes, i) => i > 0 && passes).length;
   const guesses = plural(step.nodes.length - 1, "guess", "guesses");
-  if (ruling === "rejection") return say`${rule} Guesses are tried from the root on, and behind one that passes its own: ${passed} of ${guesses} passed, ${plural(verdict.path.length, "token")} kept.`;
+  const tried = verdict.kinds.filter((kind, i) => i > 0 && kind !== "untried").length;
+  if (ruling === "rejection") return say`${rule} Guesses are tried from the root on, and behind one that passes its own: ${tried} of ${guesses} tried, ${passed} passed, ${plural(verdict.path.length, "token")} kept.`;
   return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${plural(verdict.path.length, "token")}.`;
 }
 

@@ -44,25 +44,35 @@ function clip(text, pixels, font) {
   return chars.join("") + "…";
 }
 
-// A probability: two decimals where they say enough, else two significant digits.
+// A probability: two decimals where they say enough, else two significant digits. Below 1 it never reads as 1.
 function probability(value) {
   if (value === null || value === undefined) return "–";
-  if (value === 0 || value >= 0.0995) return value.toFixed(2);
-  if (value >= 0.000995) return value.toPrecision(2);
-  const [digits, power] = value.toExponential(1).split("e");
+  if (value === 0 || value >= 0.0995) return decimals(value, 8);
+  return inDigits(value, 2);
+}
+
+function decimals(value, most) {
+  const places = Array.from({ length: most - 1 }, (_, i) => i + 2);
+  return value.toFixed(value < 1 ? places.find((each) => Number(value.toFixed(each)) < 1) ?? 2 : 2);
+}
+
+function inDigits(value, digits) {
+  if (value === 0 || value >= 0.000995) return value.toPrecision(digits);
+  const [shown, power] = value.toExponential(digits - 1).split("e");
   const raised = [...String(-Number(power))].map((d) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(d)]).join("");
-  return digits.replace(".0", "") + "·10⁻" + raised;
+  return shown.replace(/\.0+$/, "") + "·10⁻" + raised;
 }
 
 // The short form on a node of the tree, and a setting as it was set.
-const shortP = (value) => (value === null || value === undefined ? "–" : value < 0.00995 ? "<.01" : value.toFixed(2));
+const shortP = (value) => (!isKnown(value) ? "–" : value < 0.00995 ? "<.01" : value < 1 && value >= 0.9995 ? ">.999" : decimals(value, 3));
 const setting = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "–");
 
-// Two numbers to be compared in a sentence: as many digits as show which is larger.
+// Two numbers to be compared in a sentence: the fewest digits, but two at least, that compare as the numbers do.
 function pairOf(a, b) {
   if (probability(a) !== probability(b) || a === b) return [probability(a), probability(b)];
   for (let digits = 3; digits < 12; digits++) {
-    if (a.toPrecision(digits) !== b.toPrecision(digits)) return [a.toPrecision(digits), b.toPrecision(digits)];
+    const pair = [inDigits(a, digits), inDigits(b, digits)];
+    if (pair[0] !== pair[1]) return pair;
   }
   return [String(a), String(b)];
 }

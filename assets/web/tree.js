@@ -127,7 +127,7 @@ function makeTree(store, whole = false) {
 
   function draw(scene, changed, afterwards) {
     if (!scene.step) return clear();
-    legend.draw(scene.config.method);
+    legend.draw(scene);
     const { lit } = scene;
     const revealed = changed.has("node") && isLarge(scene.step) && scene.state.node !== null && !groups.has(scene.state.node);
     if (revealed || REBUILD.some((name) => changed.has(name))) {

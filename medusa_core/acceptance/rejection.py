@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 _UNTRIED = "not tried: a guess before it at the same place was accepted"
-_FALLEN = "not tried: the guess before it was rejected"
+_FALLEN = "not tried: the guess before it was not accepted"
 
 
 class RejectionRule:
@@ -56,15 +56,16 @@ class RejectionRule:
             node = path[-1]
             p = probabilities(logits[node][None], self._temperature)[0]
             q = tree.draft_probs[node].to(p.device) if tree.draft_probs is not None else None
-            kept = None
+            kept, refused = None, 0
             for child in children[node]:
                 if kept is not None:
                     reasons[child] = _UNTRIED
                     continue
-                passes, reasons[child] = self._try(p, q, tokens[child])
+                passes, reasons[child] = self._try(p, q, tokens[child], refused)
                 if passes:
                     kept = child
                 else:
+                    refused += 1
                     p, q = _without(p, q, tokens[child])
             if kept is None:
                 break
@@ -80,15 +81,20 @@ class RejectionRule:
             reasons=reasons,
         )
 
-    def _try(self, p: torch.Tensor, q: torch.Tensor | None, token: int) -> tuple[bool, str]:
-        """Whether the guess is kept, and why in words; p and q are those left by the siblings before."""
+    def _try(self, p: torch.Tensor, q: torch.Tensor | None, token: int, refused: int) -> tuple[bool, str]:
+        """Whether the guess is kept, and why in words that `assets/web/explain.js` reads.
+
+        p and q are those left by the ``refused`` siblings before. Their digits are all that float32 has, so
+        that the words compare as the numbers did.
+        """
         u = float(p.new_empty(()).uniform_(generator=self._generator))
         target = float(p[token])
         drafted = float(q[token]) if q is not None else 1.0
         ratio = target / drafted if drafted > 0 else math.inf
         passes = u < ratio
-        bar = "p" if q is None else "p/q"
-        return passes, f"u = {u:.3g} {'<' if passes else '≥'} {bar} = {ratio:.3g}"
+        sign = "<" if passes else "≥"
+        bar = f"p = {ratio:.9g}" if q is None else f"p/q = {ratio:.9g}, p = {target:.9g}, q = {drafted:.9g}"
+        return passes, f"u = {u:.9g} {sign} {bar}" + (f", {refused} refused before" if refused else "")
 
     def _draw(self, p: torch.Tensor) -> int:
         token = int(drawn(p[None], self._generator)[0])

@@ -2,7 +2,8 @@
 
 A node passes when p > min(ε, δ · exp(−H)), with p and the entropy H of softmax(logits / T) at its parent:
 where the model is sure the bar is ε, where many tokens would do it falls with the entropy. At temperature
-0 it is greedy matching. Paper §2.3.1; the output follows the model closely but not exactly.
+0 it is greedy matching. Paper §2.3.1; the output follows the model closely but not exactly. A sampled root is
+drawn as the public code draws it: from the tokens with p ≥ the bar, their p made to sum to 1.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
 from medusa_core.acceptance.match import MatchRule
-from medusa_core.acceptance.sampling import choose, require_drawn
+from medusa_core.acceptance.sampling import choose, drawn, entropy, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path, statistics_beside
 from medusa_core.config import setting
 
@@ -33,11 +34,15 @@ class Settings:
     delta: float = setting(
         0.3, "δ, scales the threshold δ·exp(−entropy) of typical acceptance", low=0.01, high=1.0, step=0.01
     )
-    root: str = setting("argmax", "how typical acceptance picks the root token", choices=("argmax", "sample"))
+    root: str = setting(
+        "argmax",
+        "how typical acceptance picks the root: the likeliest token, or a draw of those above the bar",
+        choices=("argmax", "sample"),
+    )
 
 
 class TypicalRule:
-    """p against an entropy-dependent threshold; the root by argmax, or sampled with ``root="sample"``."""
+    """p against an entropy-dependent threshold; the root by argmax, or drawn with ``root="sample"``."""
 
     def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
         self._temperature = temperature
@@ -49,7 +54,13 @@ class TypicalRule:
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]."""
-        return choose(logits, self._temperature if self._samples_root else 0.0, self._generator)
+        if self.by_argmax or not self._samples_root:
+            return choose(logits, 0.0, self._generator)
+        probs = probabilities(logits, self._temperature)
+        bars = (self._settings.delta * (-entropy(probs)).exp()).clamp(max=self._settings.epsilon)
+        # Where no token reaches the bar, the likeliest ones stay.
+        bars = bars.minimum(probs.amax(dim=-1))
+        return drawn(probs.masked_fill(probs < bars[:, None], 0), self._generator)
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the threshold at its parent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layout_of, read_config
 from medusa_core.checkpoints.locate import ALL_FILES, Fetch, as_folder, embedded_model, locate, locate_model
@@ -138,8 +139,8 @@ def base_of_heads(folder: Path, name: str, fetch: Fetch = ALL_FILES) -> tuple[Pa
     """
     if layout_of(folder) is Layout.FULL:
         return locate_model(name, fetch), shown_name(name)
-    base = read_config(folder).get(BASE_KEY)
-    if not isinstance(base, str) or not base:
+    base = _named_base(read_config(folder))
+    if base is None:
         # Other drafters' weights than Medusa's come with a config.
         there = layout_of(folder) or read_config(folder)
         what = "do not name their base" if there else f"are missing: no {HEADS_NAME}* is there"
@@ -154,6 +155,16 @@ def base_of_heads(folder: Path, name: str, fetch: Fetch = ALL_FILES) -> tuple[Pa
         raise MedusaError(
             f"the heads in {folder} belong to a base that is missing: {error}; or give --model"
         ) from error
+
+
+def _named_base(config: dict[str, Any]) -> str | None:
+    """The base that a config of heads names: at its top, or where speculators puts it."""
+    base: Any = config.get(BASE_KEY)
+    if not base:
+        base = config
+        for name in ("speculators_config", "verifier", "name_or_path"):
+            base = base.get(name) if isinstance(base, dict) else None
+    return base if isinstance(base, str) and base else None
 
 
 def shown_name(name: str) -> str:

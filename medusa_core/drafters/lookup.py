@@ -1,7 +1,9 @@
 """Looks the text's last tokens up in the text so far, and drafts what followed them there: a chain.
 
 No weights, so it works with every model; it pays where a text quotes itself, as in summaries, edits and code.
-Known as prompt lookup; a baseline of TokenSwift, §4.1.
+Known as prompt lookup (Saxena, 2023; transformers' ``prompt_lookup_num_tokens``). Those copy from the first
+match and stop where the text ends. Here the latest match counts, and a copy that meets the end of the text
+goes on with what it has copied: on the page's prompts both keep more tokens a step.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Settings:
 METHOD = Method(
     title="Prompt lookup",
     mark="l",
-    help="drafts what followed the same last tokens earlier in the text; no weights, for every model",
+    help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter.build",
     settings=Settings,
     joins=True,

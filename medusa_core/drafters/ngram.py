@@ -1,7 +1,7 @@
 """Proposes what the text has said before: the most frequent n-grams so far that start with the root.
 
 No weights, so it works with every model; it pays where a text repeats itself. The n-grams that start with
-the root are merged into a tree, the most frequent first. TokenSwift, §3.3 (token reuse).
+the root are merged into a tree, the most frequent first. TokenSwift, §2.2 (token reuse).
 """
 
 from __future__ import annotations

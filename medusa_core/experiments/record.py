@@ -60,7 +60,7 @@ class Row(_Record):
     speedup: Spread | None = None
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
-    alpha: float | None = None  # of long texts: tokens kept over those that paths could have had
+    alpha: float | None = None  # of long texts: drafted tokens kept over those of the deepest paths
     cache_bytes: int | None = None  # of long texts: the key-value cache at this length
     distinct_n: list[float] | None = None  # of long texts: share of different pieces of 1 to 4 tokens
     distinct: float | None = None  # share of different three-token pieces among all, 1 = nothing repeats

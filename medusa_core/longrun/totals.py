@@ -1,9 +1,9 @@
 """What a long run has made so far, over all processes that worked on it, and the paper's acceptance rate.
 
-TokenSwift's α (arXiv 2502.18890, §4.1) is the tokens accepted over those drafted: Σ aᵢ / ((γ + 1) · steps).
-Its γ + 1 drafts are the next token and γ behind it. Here the next token is the root, which the model has
-chosen itself, and γ is the depth of the step's tree: of the γ + 1 tokens that a path could give, α says how
-many were kept. Plain decoding drafts nothing and has none.
+TokenSwift's α (arXiv 2502.18890, §4.1) is the drafted tokens that were accepted over those drafted in a row,
+Σ aᵢ / ((γ + 1) · steps), with γ heads and the model's own guess before theirs. The root is no draft: it
+counts on neither side. γ + 1 is the depth of a step's tree here, so that every drafter has an α. Plain
+decoding drafts nothing and has none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Totals:
     @property
     def alpha(self) -> float | None:
         """The acceptance rate, None where nothing was drafted."""
-        return self.kept / self.offered if self.offered > self.steps else None
+        # Both sums count the root of each step, as folders of earlier versions hold them.
+        drafted = self.offered - self.steps
+        return (self.kept - self.steps) / drafted if drafted > 0 else None
 
     @property
     def tokens_per_step(self) -> float:

@@ -35,9 +35,14 @@ LAYOUTS = {
         files.state(),
         files.config(
             eagle_aux_hidden_state_layer_ids=None,
-            eagle_config={"eagle_aux_hidden_state_layer_ids": files.LAYERS},
+            eagle_config={"eagle_aux_hidden_state_layer_ids": [layer - 1 for layer in files.LAYERS]},
         ),
     ),
+    "layers at the top before those beneath": (
+        files.state(), files.config(eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 0, 1]})
+    ),
+    "names of vLLM": (files.numbered(files.state()), files.config()),
+    "speculators": (files.numbered(files.state()), files.speculators()),
 }  # fmt: skip
 
 
@@ -50,6 +55,7 @@ def test_a_public_layout_is_recognised_and_loaded(engine, tmp_path, layout, kind
     draft = load_draft("eagle3", folder, engine.target)
     model = draft.model
     loaded = dict(model.named_parameters())
+    state = {name.replace("layers.0.", "midlayer."): tensor for name, tensor in state.items()}
     assert all(torch.equal(loaded[name], state[name]) for name in loaded)
     known = EVERY if "whole" in layout or "nothing" in layout else files.KNOWN
     assert model.target_tokens(torch.arange(len(known))).tolist() == known
@@ -84,7 +90,11 @@ NAN = torch.full((32,), torch.nan)
 FAULTS = {
     "missing tensor": (changed(fc__weight=None), {}, r'lack "fc\.weight"'),
     "two missing": (changed(fc__weight=None, norm__weight=None), {}, r'lack "fc\.weight" and 1 more'),
-    "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r'"midlayer\.bias", which belongs to no'),
+    "names of another layout": (
+        {name.replace("midlayer.", "model.layer."): tensor for name, tensor in files.state().items()}, {},
+        r'lack "midlayer\.hidden_norm\.weight" and 9 more and have "model\.layer\.hidden_norm',
+    ),
+    "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r'"midlayer\.bias", which a Llama'),
     "another shape": (changed(fc__weight=torch.ones(32, 95)), {}, r"fc\.weight as \[32, 95\] of float32"),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight as \[32\] of int64"),
     "no map": (changed(d2t=None), {}, "lack d2t, which says which of 24 tokens the 16 are"),
@@ -107,6 +117,31 @@ FAULTS = {
     ),
     "layers of a deeper model": (
         files.state(), {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}, "layers 2, 4, 5, the model has 2"
+    ),
+    "layers beneath that are one too high": (
+        files.state(),
+        {"eagle_aux_hidden_state_layer_ids": None,
+         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}},
+        "layers 1, 2, 3, the model has 2",
+    ),
+    "a norm without its weight": (files.state(), {"norm_before_fc": True}, r'lack "input_norm\.weight"'),
+    "norms that are not asked for": (
+        files.state() | files.norms(["fc_norm"]), {},
+        r'"fc_norm\.0\.weight" and 2 more, which a Llama.s layer as config\.json describes it does not use',
+    ),
+    "a norm that is no answer": (files.state(), {"norm_output": 1}, "norm_output is 1: it must be true or"),
+    "an embedding of its own": (files.state(), {"target_hidden_size": 64}, "target_hidden_size is 64, hidd"),
+    "biases": (files.state(), {"attention_bias": True}, "attention_bias is True: the draft layer"),
+    "a window": (files.state(), {"layer_types": ["sliding_attention"]}, "layer_types has 'sliding_"),
+    "half a head rotated": (
+        files.state(), {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5: the draft layer here"
+    ),
+    "the last hidden state alone": (
+        files.state(), {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is false"
+    ),
+    "an unsaid place of the norm": (
+        files.numbered(files.state()), files.speculators(norm_before_residual=None),
+        "norm_before_residual is missing, and programs that read this layout differ",
     ),
     "another width than the model's": (
         files.state(d=16, inner=40, key=8), {"hidden_size": 16, "head_dim": 4},
@@ -168,6 +203,22 @@ def test_what_is_saved_loads_again_and_names_its_base(engine, engine_folder, tmp
     state = draft.model.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in again.model.state_dict().items())
     assert find_sources("", str(tmp_path / "saved")).base == engine_folder
+
+
+def test_what_flags_ask_for_is_saved_with_them(engine, tmp_path):
+    flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    draft = files.draft_for(engine.target, flags=flags)
+    save(draft.model, tmp_path, "a-base", torch.float32)
+    again = load_draft("eagle3", tmp_path, engine.target)
+    assert again.model.shape == draft.model.shape
+    assert all(getattr(again.model.shape, flag) for flag in flags)
+    assert again.model.state_dict().keys() == draft.model.state_dict().keys()
+
+
+def test_a_base_is_found_where_speculators_names_it(engine_folder, tmp_path):
+    verifier = {"verifier": {"name_or_path": str(engine_folder)}}
+    folder = files.write(tmp_path, files.state(), files.speculators(speculators_config=verifier))
+    assert find_sources("", str(folder)).base == engine_folder
 
 
 def test_an_engine_loads_it_by_its_folder_and_names_it(engine, engine_folder, tmp_path):

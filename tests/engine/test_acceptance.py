@@ -204,6 +204,31 @@ def test_roots_are_greedy_in_typical_mode_unless_sampled():
     assert shares["match"] == pytest.approx([0.5, 0.3, 0.2], abs=0.035)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "wanted"),
+    [
+        ({"epsilon": 0.2, "delta": 1.0}, [0.625, 0.375, 0, 0]),  # e^−H = 0.32: ε is the bar
+        ({"epsilon": 0.2, "delta": 0.3}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),  # δ·e^−H = 0.096
+        ({"epsilon": 1.0, "delta": 1.0}, [1, 0, 0, 0]),
+        ({"epsilon": 0.01, "delta": 0.01}, [0.5, 0.3, 0.15, 0.05]),
+    ],
+)
+def test_a_sampled_root_is_a_draw_from_the_tokens_that_reach_the_bar(chosen, wanted):
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).expand(4000, -1)
+    rule = rule_for(acceptance="typical", temperature=1.0, root="sample", **chosen)
+    counts = torch.bincount(rule.choose(logits), minlength=4)
+    assert [count == 0 for count in counts.tolist()] == [share == 0 for share in wanted]
+    # Four standard deviations of 4000 draws are 0.032 at most.
+    assert (counts / 4000).tolist() == pytest.approx(wanted, abs=0.035)
+
+
+def test_where_no_token_reaches_the_bar_the_likeliest_is_the_root():
+    """The guard in the entropy puts e^−H of equal tokens a hair above each of them."""
+    logits = torch.zeros(200, 16)
+    rule = rule_for(acceptance="typical", temperature=1.0, root="sample", epsilon=1.0, delta=1.0)
+    assert rule.choose(logits).max() < 16
+
+
 def test_temperature_sharpens_the_draws():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4000, -1)
     drawn = rule_for(acceptance="match", temperature=0.5).choose(logits)

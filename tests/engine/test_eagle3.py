@@ -38,10 +38,23 @@ def paths_of(tree):
     return found
 
 
-@pytest.mark.parametrize("known", [eagle3_files.KNOWN, EVERY], ids=["part", "whole"])
-def test_every_tree_is_the_slow_version_s(engine, known):
-    eagle = eagle3_files.with_draft(engine, known=known)
-    slow = SlowDraft(eagle3_files.state(known), engine.target.model.get_input_embeddings().weight)
+KINDS = {
+    "part": (eagle3_files.KNOWN, ()),
+    "whole": (EVERY, ()),
+    "norm before the residual": (EVERY, ("norm_before_residual",)),
+    "norm before fc": (EVERY, ("norm_before_fc",)),
+    "norms of each feature": (EVERY, ("fc_norm",)),
+    "normed output": (EVERY, ("norm_output",)),
+    "EAGLE-3.1": (EVERY, ("norm_before_residual", "fc_norm", "norm_output")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tree_is_the_slow_version_s(engine, kind):
+    known, flags = KINDS[kind]
+    eagle = eagle3_files.with_draft(engine, known=known, flags=flags)
+    weights = eagle3_files.state(known) | eagle3_files.norms(flags)
+    slow = SlowDraft(weights, engine.target.model.get_input_embeddings().weight, flags)
     text = list(tiny.PROMPT)
     steps = tiny.run(eagle, text, **SMALL, max_new_tokens=9)
     assert len({tuple(step.tree.parents) for step in steps}) > 1  # its shape changes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from native_case import CONTEXT, VOCABULARY, off, text
@@ -11,6 +13,7 @@ from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
+from medusa_core.target.native.computation import NotNativeError
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -39,12 +42,23 @@ def test_heads_say_what_the_module_says(blocks, either):
     assert not NativeHeads.takes(heads.float())
 
 
+SHAPE = DraftShape(
+    hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
+    draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
+def test_an_eagle3_layer_with_norms_that_c_lacks_is_left_to_torch(flag, either):
+    model = DraftModel(replace(SHAPE, **{flag: True})).bfloat16()
+    with pytest.raises(NotNativeError, match="it norms elsewhere"):
+        NativeNetwork(model, torch.randn(VOCABULARY, 64).bfloat16(), either)
+
+
+@pytest.mark.parametrize("flags", [(), ("norm_before_fc",), ("fc_norm",)])
 @torch.inference_mode()
-def test_an_eagle3_layer_says_what_its_modules_say(either):
-    shape = DraftShape(
-        hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
-        draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
-    )  # fmt: skip
+def test_an_eagle3_layer_says_what_its_modules_say(flags, either):
+    shape = replace(SHAPE, **dict.fromkeys(flags, True))
     torch.manual_seed(0)
     model = DraftModel(shape)
     for parameter in model.parameters():

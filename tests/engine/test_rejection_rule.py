@@ -19,7 +19,9 @@ from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
 PARENTS, TOKENS = [-1, 0, 0, 0, 1, 1, 2], [3, 0, 5, 6, 0, 7, 2]
-WORDS = re.compile(r"u = (\S+) ([<≥]) (p|p/q) = (\S+)$")
+WORDS = re.compile(
+    r"u = (\S+) ([<≥]) (p|p/q) = ([^,\s]+)(?:, p = (\S+), q = ([^,\s]+))?(?:, (\d+) refused before)?$"
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +44,37 @@ def test_each_reason_is_what_was_compared():
             reason, kept = verdict.reasons[node], node in verdict.path
             assert verdict.passes[node] == kept
             if found := WORDS.match(reason):
-                u, sign, _, bar = found.groups()
-                assert (sign == "<") == kept
-                assert (float(u) <= float(bar)) == kept or float(u) == pytest.approx(float(bar), rel=1e-2)
+                u, sign, _, bar, *_, refused = found.groups()
+                assert (sign == "<") == kept == (float(u) < float(bar))
                 assert PARENTS[node] in verdict.path
-            elif "before it was rejected" in reason:
+                assert int(refused or 0) == sum(PARENTS[other] == PARENTS[node] for other in range(node))
+            elif "before it was not accepted" in reason:
                 assert PARENTS[node] not in verdict.path
             else:
                 assert "at the same place was accepted" in reason
                 assert any(PARENTS[other] == PARENTS[node] for other in verdict.path if other != node)
             seen.add(WORDS.sub("compared", reason))
     assert len(seen) == 3
+
+
+def test_a_reason_with_q_holds_all_numbers_of_the_comparison(drafting):
+    """p/q of the numbers that are left behind refused siblings; the first one at a place has q as drawn."""
+    steps = tiny.run(
+        drafting, method="draft_model", acceptance="rejection", temperature=0.9, draft_top_k=3,
+        draft_depth=2, draft_nodes=12, max_new_tokens=40,
+    )  # fmt: skip
+    tried = []
+    for step in steps:
+        for node, reason in enumerate(step.verdict.reasons[1:], start=1):
+            if found := WORDS.match(reason):
+                ratio, p, q = (float(found[place]) for place in (4, 5, 6))
+                assert ratio == pytest.approx(p / q, rel=1e-6)
+                if not found[7]:
+                    parent = step.tree.parents[node]
+                    drawn = step.tree.draft_probs[parent][step.tree.tokens[node]]
+                    assert q == pytest.approx(float(drawn), rel=1e-6)
+                tried.append(found[7])
+    assert {None, "1"} <= set(tried)
 
 
 def test_the_bonus_is_never_a_guess_that_was_rejected():

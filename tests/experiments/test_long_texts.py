@@ -55,8 +55,9 @@ def test_the_figures_are_those_of_the_long_run(setup, found):
     row = rows_of(found, "medusa")[-1]
     assert row.new_tokens == sum(len(step.emitted) for step in steps) == LENGTHS[-1]
     assert row.tokens_per_step.mean == pytest.approx(LENGTHS[-1] / len(steps), abs=1e-4)
-    offered = sum(max(step.tree.depths) + 1 for step in steps)
-    assert row.alpha == pytest.approx(sum(len(step.verdict.path) for step in steps) / offered, abs=1e-4)
+    drafted = sum(max(step.tree.depths) for step in steps)
+    kept = sum(len(step.verdict.path) - 1 for step in steps)
+    assert row.alpha == pytest.approx(kept / drafted, abs=1e-4)
     text = tiny.emitted(steps)
     pairs = list(itertools.pairwise(text))
     assert row.distinct_n[:2] == pytest.approx([len(set(text)) / 300, len(set(pairs)) / 299], abs=1e-4)

@@ -36,6 +36,28 @@ def config(known=KNOWN, **changes):
     return {key: value for key, value in (said | changes).items() if value is not None}
 
 
+def speculators(**changes):
+    """The same sizes as speculators writes them: those of the layer apart from the rest."""
+    layer = config() | {"rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+    rest = {"draft_vocab_size", "eagle_aux_hidden_state_layer_ids", "architectures"}
+    said = {
+        "architectures": ["Eagle3DraftModel"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "a-base"}},
+        "draft_vocab_size": len(KNOWN),
+        "eagle_aux_hidden_state_layer_ids": LAYERS,
+        "norm_before_residual": False,
+        "target_hidden_size": None,
+        "transformer_layer_config": {key: value for key, value in layer.items() if key not in rest},
+    }
+    return said | changes
+
+
+def numbered(tensors):
+    """The layer's tensors by the names of vLLM and speculators."""
+    return {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+
+
 def state(known=KNOWN, seed=0, d=32, inner=40, key=16, vocabulary=tiny.VOCABULARY):
     """Random tensors under the public names; ``known`` are the tokens of the draft vocabulary."""
     generator = torch.Generator().manual_seed(seed)
@@ -73,9 +95,18 @@ def write(folder, tensors, said, kind="safetensors"):
     return folder
 
 
-def draft_for(target, known=KNOWN, seed=0) -> Eagle3Draft:
+def norms(flags, d=32, seed=1):
+    """The tensors that flags of a config ask for, by name."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"input_norm.weight": 3 * d} if "norm_before_fc" in flags else {}
+    sizes |= {f"fc_norm.{place}.weight": d for place in range(3)} if "fc_norm" in flags else {}
+    return {name: 1 + 0.5 * torch.randn(size, generator=generator) for name, size in sizes.items()}
+
+
+def draft_for(target, known=KNOWN, seed=0, flags=()) -> Eagle3Draft:
     """A draft model for a tiny target."""
-    return build(DraftShape.of(config(known)), state(known, seed), target, target_embedding(target))
+    shape = DraftShape.of(config(known, **dict.fromkeys(flags, True)))
+    return build(shape, state(known, seed) | norms(flags), target, target_embedding(target))
 
 
 def with_draft(engine, **settings):

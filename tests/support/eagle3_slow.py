@@ -23,8 +23,8 @@ def turned(x, position):
 class SlowDraft:
     """The draft model row by row, from the start of the text each time."""
 
-    def __init__(self, weights, embedding):
-        self.w, self.embedding = weights, embedding
+    def __init__(self, weights, embedding, flags=()):
+        self.w, self.embedding, self.flags = weights, embedding, flags
 
     def row(self, rows, token, feature):
         """Put a row behind ``rows``, pairs of key and value, and return its output."""
@@ -41,18 +41,30 @@ class SlowDraft:
             group = head // (HEADS // len(key))
             scores = torch.stack([query[head] @ k[group] / SIZE**0.5 for k, _ in rows])
             mixed.append(sum(p * v[group] for p, (_, v) in zip(scores.softmax(0), rows, strict=True)))
+        if "norm_before_residual" in self.flags:
+            feature = norm(feature, w["hidden_norm"])
         x = feature + w["self_attn.o_proj"] @ torch.cat(mixed)
         inner = norm(x, w["post_attention_layernorm"])
         inside = silu(w["mlp.gate_proj"] @ inner) * (w["mlp.up_proj"] @ inner)
         return x + w["mlp.down_proj"] @ inside
 
+    def fused(self, feature):
+        """Three hidden states of the target as one."""
+        if "norm_before_fc" in self.flags:
+            feature = norm(feature, self.w["input_norm.weight"])
+        if "fc_norm" in self.flags:
+            parts = feature.split(len(feature) // 3)
+            feature = torch.cat([norm(part, self.w[f"fc_norm.{i}.weight"]) for i, part in enumerate(parts)])
+        return self.w["fc.weight"] @ feature
+
     def guesses(self, features, text, path, top_k):
         """The best tokens after ``text`` and ``path``, with their log-probabilities, the best first."""
         rows, output = [], None
         for feature, token in zip(features, text[1:], strict=True):
-            output = self.row(rows, token, self.w["fc.weight"] @ feature)
+            output = self.row(rows, token, self.fused(feature))
         for token in path:
-            output = self.row(rows, token, output)
+            again = norm(output, self.w["norm.weight"]) if "norm_output" in self.flags else output
+            output = self.row(rows, token, again)
         logp = (self.w["lm_head.weight"] @ norm(output, self.w["norm.weight"])).log_softmax(0)
         best = logp.topk(top_k)
         targets = best.indices + self.w["d2t"][best.indices]

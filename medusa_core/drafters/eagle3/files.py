@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _WHAT = "EAGLE-3 weights"
 _MAPS = ("d2t", "t2d")
+_PUBLIC, _NUMBERED = "midlayer.", "layers.0."  # the layer's names in the public code, and in vLLM's
 _ROTARY = "rotary_emb.inv_freq"  # what older versions of transformers save and compute anew
 
 
@@ -64,7 +65,11 @@ def read_draft(folder: Path, shape: DraftShape) -> State:
         if not (folder / PICKLED_NAME).is_file():
             raise MedusaError(f"{folder} has no {WEIGHTS_NAME} and no {PICKLED_NAME}: fetch it again")
         state = read_pickled(folder / PICKLED_NAME, _WHAT)
-    state = {name: tensor for name, tensor in state.items() if not name.endswith(_ROTARY)}
+    state = {
+        _PUBLIC + name.removeprefix(_NUMBERED) if name.startswith(_NUMBERED) else name: tensor
+        for name, tensor in state.items()
+        if not name.endswith(_ROTARY)
+    }
     try:
         _require_shapes(state, shape)
         return state | _maps(state, shape)
@@ -81,10 +86,22 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
 
 def _require_shapes(state: State, shape: DraftShape) -> None:
     wanted = shape.tensors()
-    if missing := sorted(set(wanted) - set(state)):
+    missing, unknown = (
+        sorted(set(wanted) - set(state)),
+        sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}),
+    )
+    if missing and unknown:
+        raise MedusaError(
+            f"lack {_several(missing)} and have {_several(unknown)}: names as in the public code, vLLM and "
+            "speculators are read, and no others"
+        )
+    if missing:
         raise MedusaError(f"lack {_several(missing)}: fetch them again")
-    if unknown := sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}):
-        raise MedusaError(f"have {_several(unknown)}, which belongs to no EAGLE-3 draft model: name another")
+    if unknown:
+        raise MedusaError(
+            f"have {_several(unknown)}, which a Llama's layer as {CONFIG_NAME} describes it does not use: "
+            "name other weights"
+        )
     for name, size in wanted.items():
         has = tuple(state[name].shape)
         if has != size or not state[name].is_floating_point():

@@ -65,13 +65,15 @@ class _DecoderLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
         self.self_attn = _SelfAttention(shape)
         self.mlp = _Mlp(shape)
+        self._norm_before_residual = shape.norm_before_residual
 
     def forward(
         self, embedded: torch.Tensor, features: torch.Tensor, by: Rotations, attend: Attention
     ) -> torch.Tensor:
-        """Embeddings and features [T, d] to the output [T, d], which may be the features of the next row."""
-        x = torch.cat([self.input_layernorm(embedded), self.hidden_norm(features)], dim=-1)
-        x = features + self.self_attn(x, by, attend)
+        """Embeddings and features [T, d] to the output [T, d]."""
+        normed = self.hidden_norm(features)
+        x = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        x = (normed if self._norm_before_residual else features) + self.self_attn(x, by, attend)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -84,6 +86,10 @@ class DraftModel(nn.Module):
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.shape = shape
+        if shape.norm_before_fc:
+            self.input_norm = nn.RMSNorm(FEATURES * shape.hidden, shape.norm_eps)
+        if shape.fc_norm:
+            self.fc_norm = nn.ModuleList(nn.RMSNorm(shape.hidden, shape.norm_eps) for _ in range(FEATURES))
         self.fc = nn.Linear(FEATURES * shape.hidden, shape.hidden, bias=False)
         self.midlayer = _DecoderLayer(shape)
         self.norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
@@ -91,9 +97,29 @@ class DraftModel(nn.Module):
         self.register_buffer("d2t", torch.zeros(shape.draft_vocabulary, dtype=torch.long))
         self.register_buffer("t2d", torch.ones(shape.vocabulary, dtype=torch.bool))
 
+    def normed_features(self, features: torch.Tensor) -> torch.Tensor:
+        """Three hidden states of the target [T, 3 d] as ``fc`` takes them."""
+        if self.shape.norm_before_fc:
+            features = self.input_norm(features)
+        if self.shape.fc_norm:
+            parts = features.chunk(FEATURES, dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return features
+
+    def fuse(self, features: torch.Tensor) -> torch.Tensor:
+        """Three hidden states of the target [T, 3 d] as one [T, d]."""
+        return self.fc(self.normed_features(features))
+
+    def output(
+        self, embedded: torch.Tensor, features: torch.Tensor, by: Rotations, attend: Attention
+    ) -> torch.Tensor:
+        """Embeddings and features [T, d] to the output [T, d], which may be the features of the next row."""
+        output = self.midlayer(embedded, features, by, attend)
+        return self.norm(output) if self.shape.norm_output else output
+
     def logits(self, output: torch.Tensor) -> torch.Tensor:
-        """The layer's output [T, d] to logits over the draft vocabulary [T, V']."""
-        return self.lm_head(self.norm(output))
+        """The output [T, d] to logits over the draft vocabulary [T, V']."""
+        return self.lm_head(output if self.shape.norm_output else self.norm(output))
 
     def target_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         """Draft tokens as tokens of the target."""

@@ -74,8 +74,7 @@ class TorchNetwork:
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
-        fused: torch.Tensor = self._model.fc(features)
-        return fused
+        return self._model.fuse(features)
 
     def __call__(
         self,
@@ -98,7 +97,7 @@ class TorchNetwork:
             return mixed[0].transpose(0, 1).flatten(1)
 
         embedded = F.embedding(tokens, self._embedding)
-        output: torch.Tensor = self._model.midlayer(embedded, features, by, attend)
+        output = self._model.output(embedded, features, by, attend)
         return output, self._model.logits(output[count - kept :])
 
 
@@ -107,9 +106,12 @@ class NativeNetwork:
 
     def __init__(self, model: DraftModel, embedding: torch.Tensor, library: Library) -> None:
         """Raises NotNativeError for a model that it does not compute, or of which it would copy too much."""
+        self._model = model
         shape, layer = model.shape, model.midlayer
         if sum(tensor.nbytes for tensor in model.parameters()) > PACK_LIMIT:
             raise NotNativeError("its copies would be too large")
+        if shape.norm_before_residual or shape.norm_output:
+            raise NotNativeError("it norms elsewhere than the public layer")
         attention: Any = layer.self_attn
         mlp: Any = layer.mlp
         self._fc = Linear(model.fc.weight.detach())
@@ -161,7 +163,7 @@ class NativeNetwork:
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
-        return self._fc(features)
+        return self._fc(self._model.normed_features(features))
 
     def __call__(
         self,

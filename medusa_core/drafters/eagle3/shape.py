@@ -12,10 +12,12 @@ from typing import Any
 from medusa_core.errors import MedusaError
 
 FEATURES = 3  # hidden states that are fused: low, middle, high
-FEATURE_KEY = "eagle_aux_hidden_state_layer_ids"  # as vLLM calls them
+FEATURE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's name
 EMBEDDING = "embed_tokens.weight"  # the target's, which some files repeat
 ACTIVATION = "silu"
-_NESTED = "eagle_config"  # where it may stand
+_NESTED = "eagle_config"  # SGLang, SpecForge and NVIDIA put settings of EAGLE-3 there
+_LAYER_CONFIG = "transformer_layer_config"  # speculators puts the sizes of the layer there
+_FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _MOST = 2**24  # of any size in a config
 
 
@@ -35,16 +37,25 @@ class DraftShape:
     rope_scaling: dict[str, Any] | None = None
     context: int = 2048
     layers: tuple[int, ...] | None = None
+    norm_before_residual: bool = False  # the normed features, not the features, are added behind attention
+    norm_before_fc: bool = False  # one norm over the three hidden states together
+    fc_norm: bool = False  # one norm for each of them
+    norm_output: bool = False  # the next row reads the layer's output behind the last norm
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> DraftShape:
-        """From the contents of config.json. Raises MedusaError for a size that is missing or impossible."""
+        """From the contents of config.json, in the public layout or that of speculators.
+
+        Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
+        """
+        config = _flat(config)
         hidden, heads = _whole(config, "hidden_size"), _whole(config, "num_attention_heads")
         layers = _whole(config, "num_hidden_layers", 1)
         if layers != 1:
             raise MedusaError(f"num_hidden_layers is {layers}: EAGLE-3 drafts with one layer")
         if config.get("hidden_act", ACTIVATION) != ACTIVATION:
             raise MedusaError(f"hidden_act is {config['hidden_act']!r}: the draft layer has {ACTIVATION}")
+        _require_plain_layer(config, hidden)
         rope = config.get("rope_parameters") or {}
         if not isinstance(rope, dict):
             raise MedusaError(f"rope_parameters is {rope!r}, not an object")
@@ -62,6 +73,7 @@ class DraftShape:
             rope_scaling=_scaling(config.get("rope_scaling") or rope),
             context=_whole(config, "max_position_embeddings", 2048),
             layers=_layers(config),
+            **{name: _flag(config, name) for name in _FLAGS},
         )
 
     @property
@@ -90,7 +102,11 @@ class DraftShape:
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
+        norms = {"input_norm.weight": (FEATURES * d,)} if self.norm_before_fc else {}
+        if self.fc_norm:
+            norms |= {f"fc_norm.{place}.weight": (d,) for place in range(FEATURES)}
         return {
+            **norms,
             "fc.weight": (d, FEATURES * d),
             **{f"midlayer.{name}.weight": size for name, size in layer.items()},
             "norm.weight": (d,),
@@ -122,6 +138,7 @@ class DraftShape:
             "vocab_size": self.vocabulary,
             "draft_vocab_size": self.draft_vocabulary,
         }
+        said |= {name: True for name in _FLAGS if getattr(self, name)}
         return said if self.layers is None else said | {FEATURE_KEY: list(self.layers)}
 
 
@@ -137,14 +154,66 @@ def feature_layers(count: int) -> tuple[int, ...]:
     return low, low + 1, low + 2
 
 
-def _layers(config: dict[str, Any]) -> tuple[int, ...] | None:
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """A config of speculators in the public layout; any other as it is."""
+    layer = config.get(_LAYER_CONFIG)
+    if layer is None:
+        return config
+    if not isinstance(layer, dict):
+        raise MedusaError(f"{_LAYER_CONFIG} is {layer!r}, not an object")
+    if config.get("norm_before_residual") is None:
+        raise MedusaError(
+            "norm_before_residual is missing, and programs that read this layout differ in what they take "
+            "then: write true or false"
+        )
+    return layer | config
+
+
+def _require_plain_layer(config: dict[str, Any], hidden: int) -> None:
+    """Raise MedusaError for a layer that computes something else than the public one."""
+    width = config.get("target_hidden_size")
+    if width not in (None, hidden):
+        raise MedusaError(
+            f"target_hidden_size is {width}, hidden_size {hidden}: such a layer has an embedding of its own "
+            "width, here it shares the model's"
+        )
+    for name in ("attention_bias", "mlp_bias"):
+        if config.get(name):
+            raise MedusaError(f"{name} is {config[name]!r}: the draft layer here has no biases")
+    rope = config.get("rope_parameters")
+    part = {**config, **(rope if isinstance(rope, dict) else {})}.get("partial_rotary_factor")
+    if part not in (None, 1):
+        raise MedusaError(f"partial_rotary_factor is {part!r}: the draft layer here rotates whole heads")
+    for name in config.get("layer_types") or ():
+        if name != "full_attention":
+            raise MedusaError(f"layer_types has {name!r}: the draft layer here sees the whole text")
+    if _nested(config).get("use_aux_hidden_state") is False:
+        raise MedusaError(f"use_aux_hidden_state is false: EAGLE-3 reads {FEATURES} hidden states")
+
+
+def _nested(config: dict[str, Any]) -> dict[str, Any]:
     nested = config.get(_NESTED)
-    said = config.get(FEATURE_KEY) or (nested.get(FEATURE_KEY) if isinstance(nested, dict) else None)
-    if said is None:
+    return nested if isinstance(nested, dict) else {}
+
+
+def _flag(config: dict[str, Any], name: str) -> bool:
+    value = _nested(config).get(name, config.get(name))
+    if value is not None and type(value) is not bool:
+        raise MedusaError(f"{name} is {value!r}: it must be true or false")
+    return bool(value)
+
+
+def _layers(config: dict[str, Any]) -> tuple[int, ...] | None:
+    """The layers whose inputs are fused; an empty list leaves them to the rule, as in vLLM."""
+    # Nested numbers are those of layers whose outputs are read: SGLang adds one to them, too.
+    said, shift = config.get(FEATURE_KEY), 0
+    if not said:
+        said, shift = _nested(config).get(FEATURE_KEY), 1
+    if not said:
         return None
     if not isinstance(said, list) or len(said) != FEATURES or not all(type(one) is int for one in said):
         raise MedusaError(f"{FEATURE_KEY} is {said!r}: name {FEATURES} layers by their numbers")
-    return tuple(said)
+    return tuple(one + shift for one in said)
 
 
 def _scaling(said: Any) -> dict[str, Any] | None:

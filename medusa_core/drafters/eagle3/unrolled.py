@@ -27,12 +27,12 @@ def unrolled_logits(
     """
     rows = embedded.shape[1] - 2
     attention = _UnrolledAttention()
-    output = model.fc(features[:, :rows])
+    output = model.fuse(features[:, :rows])
     for step in range(min(steps, rows)):
         count = rows - step
         following = embedded[:, 1 + step : 1 + rows]
         by = rotary.at(step, count)
-        output = model.midlayer(following, output[:, :count], by, attention)
+        output = model.output(following, output[:, :count], by, attention)
         yield model.logits(output)
 
 

@@ -9,6 +9,10 @@ The paper picks one at random where several n-grams of the same length are accep
 meaning: a tree holds each sequence of tokens once, so where a rule chooses one token at each node only one
 path can be accepted, and typical acceptance, which may accept several, breaks ties by the likelier path for
 every drafter alike.
+
+The public code counts n-grams of the text up to the window of the contextual penalty, whose tokens the model
+is kept from repeating. Here those of the whole text count: a drafter does not know how logits are changed,
+and a repetition that the penalty forbids is refused when it is verified.
 """
 
 from __future__ import annotations
