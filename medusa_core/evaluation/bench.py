@@ -33,7 +33,7 @@ from medusa_core.evaluation.turns import (
     measure_run,
     take_turns,
 )
-from medusa_core.loading.remembered import cpu_name
+from medusa_core.hardware.processor import core_count, cpu_name, instruction_set
 from medusa_core.summary import PHASES
 
 BASELINE = "none"
@@ -160,9 +160,12 @@ def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
 def machine_record(engine: Engine) -> dict:
     """What the figures were measured on."""
     device = engine.target.output_device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
-        "processor": name,
+        "processor": gpu or cpu_name(),
+        "gpu": gpu,
+        "cores": core_count(),
+        "instructions": instruction_set(),
         "threads": engine.target.threads or engine.target.usual_threads,
         "torch": torch.__version__,
         "python": platform.python_version(),

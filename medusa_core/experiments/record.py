@@ -95,12 +95,16 @@ class PaperFacts(_Record):
 
 
 class MachineRecord(_Record):
-    """What the figures were measured on."""
+    """What the figures were measured on. Records that were written before a field was have its default."""
 
-    processor: str
+    processor: str  # the GPU where one computed
+    gpu: str | None = None
+    cores: int = 0
+    instructions: str = ""  # one of hardware.processor.INSTRUCTION_SETS
     threads: int
     torch: str
     python: str
+    other_cores_busy: float | None = None  # by other programs meanwhile
 
 
 class ModelRecord(_Record):
@@ -130,6 +134,7 @@ class ExperimentRecord(_Record):
     paper: PaperFacts
     notes: list[str]
     simulated: bool = False  # computed from formulas: nothing was run
+    engine: int = 0  # config.ENGINE_VERSION of the engine that was measured, 0 where nobody noted it
 
     @model_validator(mode="after")
     def _has_rows(self) -> ExperimentRecord:

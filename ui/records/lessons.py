@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from medusa_core.experiments import store
 from ui.records.examples import ASSETS
 
 FIRST_LANGUAGE = "en"
@@ -27,10 +28,11 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
     """
     model = _read(assets / "model" / "config.json")
     measured = _read(assets / "model" / "heads" / "accuracies.json")
-    table = _read(assets / "experiments" / "table2.json")
+    table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
-        {"label": row["label"], "loss": row["quality"]["mean"], "speedup": row["speedup"]["median"]}
-        for row in table["rows"]
+        {"label": row.label, "loss": row.quality.mean, "speedup": row.speedup.median}
+        for row in (table.rows if table else ())
+        if row.quality and row.speedup
     ]
     return {
         "base": measured["base"],

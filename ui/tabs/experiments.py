@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names
+from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
     ExperimentRecord,
     MachineRecord,
@@ -24,7 +24,6 @@ from medusa_core.experiments.record import (
     Row,
     Spread,
     paper_facts,
-    read_record,
 )
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
@@ -32,7 +31,6 @@ from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.figures.experiments import charts
 
-FOLDER = "experiments"  # of the assets
 REMARKS = "remarks.json"  # by experiment: what is to be known of the record of a date
 MOST_CHARTS = 2
 
@@ -146,11 +144,10 @@ class Shown:
 
 def load_section(assets: Path, name: str) -> Shown:
     """An experiment with its stored record; without one, or with a bad one, a sentence says what to do."""
-    path = assets / FOLDER / f"{name}.json"
     facts = paper_facts(name)
     command = f"python -m medusa_core reproduce {name} --store"
     try:
-        record = read_record(path) if path.is_file() else None
+        record = store.record(name, folder=assets / store.FOLDER)
         problem = f"No result of this experiment is stored yet. This command measures it: {_code(command)}"
     except MedusaError as error:
         record = None
@@ -165,7 +162,7 @@ def load_section(assets: Path, name: str) -> Shown:
 
 def _remarks(assets: Path, name: str, record: ExperimentRecord) -> list[str]:
     """What is to be known of the record that is shipped; a newer one may be otherwise."""
-    path = assets / FOLDER / REMARKS
+    path = assets / store.FOLDER / REMARKS
     remarks = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     found = remarks.get(name, {})
     return list(found["remarks"]) if found.get("date") == record.date else []

@@ -16,17 +16,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.cli.commands.flags.reproduce import SHIPPED
 from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.progress import load_with_line
-from medusa_core.config import LoadConfig
+from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.prompts import read_prompts, shipped_kinds
-from medusa_core.experiments import is_simulated, load_experiment, load_measurement
+from medusa_core.experiments import is_simulated, load_experiment, load_measurement, store
 from medusa_core.experiments.record import (
     SCHEMA_VERSION,
     ExperimentRecord,
@@ -51,11 +50,11 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_output_file(args.out, "--out", folder_is_made=True)
     if args.store:
-        check_output_file(str(_stored(name)), "--store", folder_is_made=True)
+        check_output_file(str(store.MEASURED / name), "--store", folder_is_made=True)
     make = _simulated_record if is_simulated(module) else _measured_record
     record = make(name, module, args)
     _print_table(record)
-    for path in (args.out, _stored(name) if args.store else None):
+    for path in (args.out, store.place_of(record) if args.store else None):
         if path:
             write_record(record, Path(path))
             print(f"written: {path}", file=sys.stderr)
@@ -165,6 +164,7 @@ def make_record(
         rows=findings.rows,
         paper=paper_facts(name),
         notes=findings.notes,
+        engine=ENGINE_VERSION,
     )
 
 
@@ -206,10 +206,6 @@ def _shown(value: Any) -> Any:
         name, equals, path = part.rpartition("=")
         parts.append(name + equals + (Path(path).name if Path(path).is_absolute() else path))
     return ",".join(parts)
-
-
-def _stored(name: str) -> Path:
-    return embedded_model().parent / "experiments" / f"{name}.json"
 
 
 def _print_table(record: ExperimentRecord) -> None:

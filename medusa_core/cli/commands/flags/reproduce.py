@@ -46,6 +46,6 @@ def _add_flags_of_runs(parser: argparse.ArgumentParser) -> None:
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the record to this file")
     parser.add_argument(
-        "--store", action="store_true", help="write it where the page looks: assets/experiments"
+        "--store", action="store_true", help="write it where page and tables read it: assets/measured"
     )
     parser.add_argument("--json", action="store_true", help="print the record as JSON as the last line")
