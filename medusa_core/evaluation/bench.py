@@ -69,7 +69,9 @@ class Bench:
 
         A peer that cannot run here has no figures; "left_out" of the record names it with the reason.
         """
-        runners, self._left_out = _runners(self._engine, self._prompts, self._methods, self._config, limit)
+        runners, self._left_out = make_runners(
+            self._engine, self._prompts, self._methods, self._config, limit
+        )
         self._others = OtherWork()
         for turn in take_turns(runners, self._prompts, self._rounds, limit):
             self._logs = turn.logs
@@ -178,12 +180,12 @@ def model_record(engine: Engine) -> dict:
     return {name: getattr(info, name) for name in ("name", "dtype", "device", "parameters", "forward")}
 
 
-def _runners(
+def make_runners(
     engine: Engine,
     prompts: Sequence[list[int]],
     methods: Sequence[str],
     config: GenerationConfig,
-    limit: Limit,
+    limit: Limit = NO_LIMIT,
 ) -> tuple[dict[str, Runner], dict[str, str]]:
     """A runner for each method that can run, and why the others cannot. Raises MedusaError if none can."""
     runners: dict[str, Runner] = {}

@@ -30,7 +30,7 @@ class OtherWork:
 
 def is_busy(machine: Mapping[str, Any]) -> bool:
     """Whether other programs disturbed what was measured on the machine of a record."""
-    return machine.get("other_cores_busy", 0.0) >= BUSY
+    return (machine.get("other_cores_busy") or 0.0) >= BUSY
 
 
 def busy_words(machine: Mapping[str, Any]) -> str:

@@ -29,6 +29,11 @@ class Mean(_Record):
     mean: float
     standard_error: float | None
 
+    def words(self, digits: int = 2, sign: str = "") -> str:
+        """With its error, as it stands in tables."""
+        error = f" ± {self.standard_error:.{digits}f}" if self.standard_error else ""
+        return f"{self.mean:{sign}.{digits}f}{error}"
+
 
 class Spread(_Record):
     """The median over rounds, with the lowest and the highest round."""
@@ -36,6 +41,11 @@ class Spread(_Record):
     median: float
     low: float
     high: float
+
+    def words(self, digits: int = 2) -> str:
+        """With its range, where it has one, as it stands in tables."""
+        middle, low, high = (f"{value:,.{digits}f}" for value in (self.median, self.low, self.high))
+        return middle if low == high else f"{middle} ({low} to {high})"
 
 
 class Row(_Record):
@@ -57,7 +67,9 @@ class Row(_Record):
     step_ms: float
     phase_ms: dict[str, float]
     overhead: float | None = None
-    speedup: Spread | None = None
+    speedup: Spread | None = None  # over plain decoding
+    over_generate: Spread | None = None  # over transformers' generate
+    same_texts: int | None = None  # of the prompts whose text is plain decoding's
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
     alpha: float | None = None  # of long texts: tokens kept over those that paths could have had
@@ -103,6 +115,7 @@ class MachineRecord(_Record):
     instructions: str = ""  # one of hardware.processor.INSTRUCTION_SETS
     threads: int
     torch: str
+    transformers: str = ""
     python: str
     other_cores_busy: float | None = None  # by other programs meanwhile
 

@@ -1,4 +1,4 @@
-"""The store of measurements, ``assets/measured/KIND/NAME.json``: a record of an experiment and kind of machine.
+"""The store of measurements, ``assets/measured/KIND/NAME.json``: a record an experiment and kind of machine.
 
 Every figure of speed that the project states is read here. What formulas compute belongs to no machine and
 lies in the folder ``formulas``.
@@ -17,7 +17,7 @@ from medusa_core.text.plural import counted
 
 FOLDER = "measured"  # of the assets
 MEASURED = Path(__file__).resolve().parents[2] / "assets" / FOLDER
-DEFAULT_KIND = "intel-xeon-amx-2"  # its figures are stated where this machine has none of its own
+DEFAULT_KIND = "intel-xeon-amx-2"  # whose figures are stated where no reason speaks for another
 FORMULAS = "formulas"
 HEADLINE = "expect"  # the experiment that says of a kind of machine what to expect
 _INSTRUCTIONS = {
@@ -74,32 +74,41 @@ def kinds(folder: Path = MEASURED) -> list[Kind]:
     ]
 
 
-def shown(folder: Path = MEASURED) -> Kind | None:
-    """The kind whose figures are stated: this machine's own, or the default one.
+def default(folder: Path = MEASURED) -> Kind | None:
+    """What is stated in files, on whatever machine they are read: DEFAULT_KIND.
 
-    Its own has to be in the store with an engine that is no older. None where the store is empty.
+    It is another kind where that one has a headline of a newer engine. None where the store is empty.
     """
-    found = {kind.slug: kind for kind in kinds(folder)}
-    default, own = found.get(DEFAULT_KIND), found.get(own_kind())
-    if own is not None and (default is None or own.engine >= default.engine):
-        return own
-    return default or next(iter(found.values()), None)
+    found = [
+        kind
+        for kind in kinds(folder)
+        if kind.slug == DEFAULT_KIND or (folder / kind.slug / f"{HEADLINE}.json").is_file()
+    ]
+    return max(found or kinds(folder), key=lambda kind: kind.engine, default=None)
+
+
+def shown(folder: Path = MEASURED) -> Kind | None:
+    """The kind whose figures the page states: this machine's own, unless its engine is older, or the default.
+
+    None where the store is empty.
+    """
+    stated = default(folder)
+    own = next((kind for kind in kinds(folder) if kind.slug == own_kind()), stated)
+    return own if own is not None and stated is not None and own.engine >= stated.engine else stated
 
 
 def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> ExperimentRecord | None:
     """The record of an experiment on a kind of machine, None where there is none.
 
-    Without ``kind`` it is that of the shown one, or else the default one's. Raises MedusaError for a file
-    that is no record.
+    Without ``kind`` it is the shown kind's, and what that one lacks is another's. Raises MedusaError for a
+    file that is no record.
     """
-    if kind is None:
-        stated = shown(folder)
-        places = [stated.slug if stated else DEFAULT_KIND, DEFAULT_KIND]
-    else:
-        places = [kind]
-    files = (folder / place / f"{name}.json" for place in [*places, FORMULAS])
-    file = next((file for file in files if file.is_file()), None)
-    return None if file is None else read_record(file)
+    return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
+
+
+def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
+    """The same of the default kind, on whatever machine: for figures that are written into files."""
+    return _first(name, [default(folder)], folder)
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
@@ -124,6 +133,17 @@ def keep(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
     file = place_of(record, folder)
     write_record(record, file)
     return file
+
+
+def _first(name: str, first: list[Kind | None], folder: Path) -> ExperimentRecord | None:
+    wanted = [*first, default(folder), *kinds(folder)]
+    return _read(name, [*[kind.slug for kind in wanted if kind is not None], DEFAULT_KIND], folder)
+
+
+def _read(name: str, places: list[str], folder: Path) -> ExperimentRecord | None:
+    files = (folder / place / f"{name}.json" for place in [*places, FORMULAS])
+    file = next((file for file in files if file.is_file()), None)
+    return None if file is None else read_record(file)
 
 
 def _kind(slug: str, records: list[ExperimentRecord]) -> Kind:

@@ -19,10 +19,8 @@ from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
     ExperimentRecord,
     MachineRecord,
-    Mean,
     PaperFacts,
     Row,
-    Spread,
     paper_facts,
 )
 from medusa_core.text.plural import counted
@@ -196,16 +194,17 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "setting": row.name,
         "nodes": _number(row.tree_nodes, "d"),
-        "tokens per step": _mean(row.tokens_per_step, 2),
+        "tokens per step": row.tokens_per_step.words(),
         "estimate": _number(row.expected_tokens_per_step, ".2f"),
-        "tokens/s": _spread(row.tokens_per_second, 0),
+        "tokens/s": row.tokens_per_second.words(0),
         "ms a step": _number(row.step_ms, ".2f"),
         "α": _number(row.alpha, ".2f"),
         "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
         "overhead": _number(row.overhead, ".2f"),
-        "speedup": _spread(row.speedup, 2),
-        "quality": _mean(row.quality, 3),
-        "change": _mean(row.quality_change, 3, "+"),
+        "speedup": row.speedup.words() if row.speedup else "",
+        "over generate": row.over_generate.words() if row.over_generate else "",
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
         "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "unrepeated": _number(row.distinct, ".2f"),
     }
@@ -259,17 +258,3 @@ def _code(text: str) -> str:
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
-
-
-def _mean(value: Mean | None, digits: int, sign: str = "") -> str:
-    if value is None:
-        return ""
-    error = f" ± {value.standard_error:.{digits}f}" if value.standard_error else ""
-    return f"{value.mean:{sign}.{digits}f}{error}"
-
-
-def _spread(value: Spread | None, digits: int) -> str:
-    if value is None:
-        return ""
-    middle, low, high = (f"{v:.{digits}f}" for v in (value.median, value.low, value.high))
-    return middle if low == high else f"{middle} ({low} to {high})"
