@@ -6,7 +6,6 @@ Reads stored records and draws them; needs no engine, and nothing that is chosen
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,14 @@ from medusa_core.experiments.record import (
     Row,
     paper_facts,
 )
+from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.figures.experiments import charts
 
-REMARKS = "remarks.json"  # by experiment: what is to be known of the record of a date
+COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
 
 
@@ -42,6 +42,11 @@ class Section:
 
 
 SECTIONS = {
+    "expect": Section(
+        "What to expect on this machine",
+        "How fast is the embedded model here, plain and with Medusa, and beside transformers’ generate? And "
+        "what does a step cost with more nodes?",
+    ),
     "figure3": Section(
         "Kinds of text (figure 3)",
         "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
@@ -153,17 +158,12 @@ def load_section(assets: Path, name: str) -> Shown:
     shows = f"<p><span>{html.escape(SECTIONS[name].shows)}</span>" if name in SECTIONS else "<p>"
     if record is None:
         return Shown(wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None)
-    introduction = wrap(f"{shows} {html.escape(_difference(record))}</p>")
-    notes = _list([*record.notes, *_remarks(assets, name, record)])
+    folder = assets / store.FOLDER
+    advice = "" if record.simulated else reason_against_paper(record, folder) or COMPARE
+    difference, advice = html.escape(_difference(record)), html.escape(advice)
+    introduction = wrap(f"{shows} {difference} <span>{advice}</span></p>")
+    notes = _list([*record.notes, *further_remarks(record, folder)])
     return Shown(introduction, wrap(_table(record) + notes) + _paper(facts) + _origin(record), record)
-
-
-def _remarks(assets: Path, name: str, record: ExperimentRecord) -> list[str]:
-    """What is to be known of the record that is shipped; a newer one may be otherwise."""
-    path = assets / store.FOLDER / REMARKS
-    remarks = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found = remarks.get(name, {})
-    return list(found["remarks"]) if found.get("date") == record.date else []
 
 
 def _difference(record: ExperimentRecord) -> str:
@@ -174,10 +174,7 @@ def _difference(record: ExperimentRecord) -> str:
     where = f"a CPU with {_threads(machine)}" if model.device == "cpu" else machine.processor
     millions = model.parameters / 1e6
     size = f"{millions:.0f} million" if millions >= 1 else f"{model.parameters:,}"
-    return (
-        f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}. "
-        "So compare the direction and the order, not the numbers one by one."
-    )
+    return f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}."
 
 
 def _table(record: ExperimentRecord) -> str:
