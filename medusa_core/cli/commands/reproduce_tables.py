@@ -9,12 +9,13 @@ from medusa_core.experiments.store import MEASURED
 from medusa_core.experiments.tables import files_with_tables, rendered
 from medusa_core.files import read_text
 
+ROOT = MEASURED.parents[1]
+
 
 def run(args: argparse.Namespace) -> None:
     """Rewrite what differs and name it; with --check exit with 1 instead. Raises MedusaError."""
-    root = MEASURED.parents[1]
     differing: list[Path] = []
-    for file in files_with_tables(root):
+    for file in files_with_tables(ROOT):
         before = read_text(file)
         after = rendered(before)
         if after != before:
@@ -22,6 +23,6 @@ def run(args: argparse.Namespace) -> None:
             if not args.check:
                 file.write_text(after, encoding="utf-8", newline="")
     for file in differing:
-        print(f"{file.relative_to(root)} {'differs' if args.check else 'written'}")
+        print(f"{file.relative_to(ROOT)} {'differs' if args.check else 'written'}")
     if args.check and differing:
         raise SystemExit(1)
