@@ -7,11 +7,11 @@ import re
 
 import pytest
 from paths import ROOT
+from tiny_experiments import headline
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store, tables
-from medusa_core.experiments.record import Mean, Row, Spread
 
 FILES = tables.files_with_tables(ROOT)
 PROSE = [
@@ -93,28 +93,6 @@ def test_every_table_stands_somewhere_and_the_cards_have_theirs():
     named = {name for file in FILES for _, name, _ in tables.BLOCK.findall(file.read_text(encoding="utf-8"))}
     assert {*tables.TABLES, "machines"} - {tables.DRAFTER} <= named
     assert {f"drafter {name}" for name in ("draft_model", "eagle3", "hydra")} <= named
-
-
-def headline(**changes):
-    """A record of what to expect, as ``reproduce expect`` writes it."""
-
-    def row(series, label, nodes, rate, **fields):
-        spread = Spread(median=rate, low=rate - 1, high=rate + 1)
-        return Row(
-            series=series, label=label, prompts=32, new_tokens=9, tree_nodes=nodes, step_ms=0.5, phase_ms={},
-            tokens_per_step=Mean(mean=2.0, standard_error=0.1), tokens_per_second=spread, speedup=spread,
-            overhead=1.25, **fields,
-        )  # fmt: skip
-
-    rows = [
-        row("none", "all kinds", 1, 1234.0, same_texts=32),
-        row("medusa", "all kinds", 12, 4321.0, over_generate=Spread(median=9.5, low=9.5, high=9.5)),
-        row("hf", "all kinds", None, 222.0),
-        row("a step", "1 node", 1, 800.0, x=1.0),
-        row("a step", "64 nodes", 64, 400.0, x=64.0),
-    ]
-    record = store.record("figure3", store.DEFAULT_KIND)
-    return record.model_copy(update={"name": "expect", "rows": rows, "engine": 3, **changes})
 
 
 def test_what_was_not_measured_is_one_line(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.experiments import store
+from medusa_core.experiments.expect import step_times
 from ui.records.examples import ASSETS
 
 FIRST_LANGUAGE = "en"
@@ -28,6 +29,7 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
     """
     model = _read(assets / "model" / "config.json")
     measured = _read(assets / "model" / "heads" / "accuracies.json")
+    expected = store.record(store.HEADLINE, folder=assets / store.FOLDER)
     table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
         {"label": row.label, "loss": row.quality.mean, "speedup": row.speedup.median}
@@ -38,7 +40,10 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
         "base": measured["base"],
         "hidden": model["hidden_size"],
         "accuracies": measured["accuracies"],
-        "latency": [{name: row[name] for name in TIMES} for row in measured["latency"]],
+        "latency": [
+            {name: row[name] for name in TIMES}
+            for row in (step_times(expected.rows) if expected else measured["latency"])
+        ],
         "trainings": trainings,
         "head_decay": head_decay,
     }

@@ -13,6 +13,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
+from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import ALL
 from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
@@ -139,7 +140,8 @@ def recorded_methods(assets: Path) -> Shown:
         rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
         cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
         rows.append(cells | {"who drafts": method(row.series).title})
-    return Shown(sentences(conclusion(speeds), origin_words(record)), speeds, rows)
+    against = reason_against_paper(record, assets / store.FOLDER)
+    return Shown(sentences(conclusion(speeds), against, origin_words(record)), speeds, rows)
 
 
 def conclusion(speeds: Sequence[MethodSpeed]) -> str:

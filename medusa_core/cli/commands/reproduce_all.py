@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure and keep each experiment, but for those that are kept already. Raises MedusaError."""
     if args.quick and args.store:
         raise MedusaError(TOO_COARSE)
-    if args.store and args.model != LoadConfig.model:
-        raise MedusaError(f"--store keeps figures of the embedded model, not of {args.model}: use --into")
+    if args.store and (args.model, args.heads) != (LoadConfig.model, LoadConfig.heads):
+        raise MedusaError("--store keeps figures of the embedded model with its heads: use --into for others")
     folder = store.MEASURED if args.store else Path(args.into)
     check_output_folder(str(folder), "--store" if args.store else "--into")
     engine = load_with_line(read_settings(LoadConfig, args))

@@ -6,9 +6,14 @@ held-out prompts greedily and in turn. The times of a step by tree size come fir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import TIMED_SIZES, setting
+
+if TYPE_CHECKING:
+    from medusa_core.experiments.record import Row
 
 TITLE = "What to expect on this machine"
 QUALITY = None
@@ -23,6 +28,20 @@ class Settings:
     nodes: str = setting(
         ",".join(map(str, TIMED_SIZES)), "sizes of trees whose steps are timed; 1 is plain decoding"
     )
+
+
+def step_times(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The times of a step by nodes as ``latency`` lists them."""
+    return [
+        {
+            "nodes": row.tree_nodes,
+            "step_ms": row.step_ms,
+            "tokens_per_step": row.tokens_per_step.mean,
+            **row.phase_ms,
+        }
+        for row in rows
+        if row.series == STEP
+    ]
 
 
 DEFAULTS: dict[str, object] = {"limit": 8, "max_new_tokens": 96}
