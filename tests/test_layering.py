@@ -43,7 +43,7 @@ ROOMS = {
         "trace": "acceptance decoding drafters engine target trees",
         "replay": "drafters trace",
         "chat": "decoding engine target text",
-        "loading": "checkpoints drafters engine target",
+        "loading": "checkpoints drafters engine hardware target",
         "custom_generate": "acceptance checkpoints decoding drafters logits target trees",
         "evaluation": (
             "acceptance checkpoints decoding drafters engine hardware loading summary target text trees"
@@ -62,7 +62,7 @@ ROOMS = {
     },
     "ui": {
         "figures": "experiments hardware replay text",
-        "records": "acceptance drafters options text trace trees",
+        "records": "acceptance drafters experiments options text trace trees",
         "serving": "chat evaluation loading records replay",
         "components": "drafters figures options records replay text trace",
         "runs": "chat components drafters evaluation records serving text trace",

@@ -34,7 +34,7 @@ from medusa_core.evaluation.turns import (
     measure_run,
     take_turns,
 )
-from medusa_core.loading.remembered import cpu_name
+from medusa_core.hardware.processor import core_count, cpu_name, instruction_set
 from medusa_core.summary import PHASES
 
 BASELINE = "none"
@@ -71,7 +71,9 @@ class Bench:
 
         A peer that cannot run here has no figures; "left_out" of the record names it with the reason.
         """
-        runners, self._left_out = _runners(self._engine, self._prompts, self._methods, self._config, limit)
+        runners, self._left_out = make_runners(
+            self._engine, self._prompts, self._methods, self._config, limit
+        )
         self._others = OtherWork()
         for turn in take_turns(runners, self._prompts, self._rounds, limit):
             self._logs = turn.logs
@@ -168,9 +170,12 @@ def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
 def machine_record(engine: Engine) -> dict:
     """What the figures were measured on."""
     device = engine.target.output_device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
-        "processor": name,
+        "processor": gpu or cpu_name(),
+        "gpu": gpu,
+        "cores": core_count(),
+        "instructions": instruction_set(),
         "threads": engine.target.threads or engine.target.usual_threads,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -183,12 +188,12 @@ def model_record(engine: Engine) -> dict:
     return {name: getattr(info, name) for name in ("name", "dtype", "device", "parameters", "forward")}
 
 
-def _runners(
+def make_runners(
     engine: Engine,
     prompts: Sequence[list[int]],
     methods: Sequence[str],
     config: GenerationConfig,
-    limit: Limit,
+    limit: Limit = NO_LIMIT,
 ) -> tuple[dict[str, Runner], dict[str, str]]:
     """A runner for each method that can run, and why the others cannot. Raises MedusaError if none can."""
     runners: dict[str, Runner] = {}

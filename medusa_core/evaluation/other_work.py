@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 
+from medusa_core.hardware.processor import core_count
+
 BUSY = 0.5  # cores in use by others, from where figures are to be doubted
 _IDLE = ("idle", "iowait")
 _COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
@@ -23,12 +25,12 @@ class OtherWork:
         """For the record of a machine: its cores, and how many of them others used."""
         (begun, before), (now, after) = self._begun, _now()
         cores = (after - before) / (now - begun)
-        return {"cores": psutil.cpu_count() or 1, "other_cores_busy": round(max(0.0, cores), 2)}
+        return {"cores": core_count(), "other_cores_busy": round(max(0.0, cores), 2)}
 
 
 def is_busy(machine: Mapping[str, Any]) -> bool:
     """Whether other programs disturbed what was measured on the machine of a record."""
-    return machine.get("other_cores_busy", 0.0) >= BUSY
+    return (machine.get("other_cores_busy") or 0.0) >= BUSY
 
 
 def busy_words(machine: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from medusa_core.files import read_text
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.text.prompt_check import check_text
 
+OF_THE_PAGE, HELD_OUT = "prompts.json", "held_out.json"  # prompts that come with the project
 _TEXTS = ("prompt", "text")  # names of a prompt that is taken as it is
 _SHAPES = '{"prompt": "…"} or {"turns": ["…"]}'
 
@@ -24,9 +25,9 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
     return [prompt for prompts in shipped_kinds(engine).values() for prompt in prompts]
 
 
-def shipped_kinds(engine: Engine) -> dict[str, list[list[int]]]:
-    """The same by kind of text."""
-    kinds = json.loads((embedded_model().parent / "prompts.json").read_text(encoding="utf-8"))
+def shipped_kinds(engine: Engine, file: str = OF_THE_PAGE) -> dict[str, list[list[int]]]:
+    """The same by kind of text; or those of another file of the assets."""
+    kinds = json.loads((embedded_model().parent / file).read_text(encoding="utf-8"))
     return {kind["kind"]: [engine.encode(prompt["text"]) for prompt in kind["prompts"]] for kind in kinds}
 
 

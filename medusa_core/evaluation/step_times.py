@@ -13,7 +13,7 @@ from itertools import islice
 from time import perf_counter, thread_time
 from typing import Any
 
-from medusa_core.config import GenerationConfig
+from medusa_core.config import ENGINE_VERSION, GenerationConfig
 from medusa_core.drafters import drafters_of
 from medusa_core.drafters.medusa import AUTO, NAME, medusa_draft, with_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
@@ -182,7 +182,7 @@ def _key(engine: Engine) -> dict[str, Any]:
     """What the times hold for: this machine, this model in this dtype on this forward, these heads."""
     info = engine.info
     return machine_key(engine.target.output_device) | {
-        "kind": "whole steps",  # another name where steps come to be made in another way
+        "engine": ENGINE_VERSION,
         "threads": engine.target.threads or engine.target.usual_threads,
         "model": [info.base, info.heads, info.parameters, info.draft_parameters],
         "computed": [info.dtype, info.device, info.forward],

@@ -3,7 +3,9 @@
 The folder's package defines
 
 - ``TITLE``: a line of text, and ``QUALITY``: what its rows' quality means, or None;
-- ``Settings``: a dataclass of its own settings, which become flags, and ``QUICK``: those of a smoke run;
+- ``Settings``: a dataclass of its own settings, which become flags, ``DEFAULTS``: where the flags of all
+  experiments have another default in this one, and ``QUICK``: those of a smoke run;
+- ``TRAINS = True`` where it trains what it compares;
 
 and its module ``measurement`` defines
 

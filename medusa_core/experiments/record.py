@@ -29,6 +29,11 @@ class Mean(_Record):
     mean: float
     standard_error: float | None
 
+    def words(self, digits: int = 2, sign: str = "") -> str:
+        """With its error, as it stands in tables."""
+        error = f" ± {self.standard_error:.{digits}f}" if self.standard_error else ""
+        return f"{self.mean:{sign}.{digits}f}{error}"
+
 
 class Spread(_Record):
     """The median over rounds, with the lowest and the highest round."""
@@ -36,6 +41,11 @@ class Spread(_Record):
     median: float
     low: float
     high: float
+
+    def words(self, digits: int = 2) -> str:
+        """With its range, where it has one, as it stands in tables."""
+        middle, low, high = (f"{value:,.{digits}f}" for value in (self.median, self.low, self.high))
+        return middle if low == high else f"{middle} ({low} to {high})"
 
 
 class Row(_Record):
@@ -57,7 +67,9 @@ class Row(_Record):
     step_ms: float
     phase_ms: dict[str, float]
     overhead: float | None = None
-    speedup: Spread | None = None
+    speedup: Spread | None = None  # over plain decoding
+    over_generate: Spread | None = None  # over transformers' generate
+    same_texts: int | None = None  # of the prompts whose text is plain decoding's
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
     alpha: float | None = None  # of long texts: drafted tokens kept over those of the deepest paths
@@ -95,12 +107,17 @@ class PaperFacts(_Record):
 
 
 class MachineRecord(_Record):
-    """What the figures were measured on."""
+    """What the figures were measured on. Records that were written before a field was have its default."""
 
-    processor: str
+    processor: str  # the GPU where one computed
+    gpu: str | None = None
+    cores: int = 0
+    instructions: str = ""  # one of hardware.processor.INSTRUCTION_SETS
     threads: int
     torch: str
+    transformers: str = ""
     python: str
+    other_cores_busy: float | None = None  # by other programs meanwhile
 
 
 class ModelRecord(_Record):
@@ -130,6 +147,7 @@ class ExperimentRecord(_Record):
     paper: PaperFacts
     notes: list[str]
     simulated: bool = False  # computed from formulas: nothing was run
+    engine: int = 0  # config.ENGINE_VERSION of the engine that was measured, 0 where nobody noted it
 
     @model_validator(mode="after")
     def _has_rows(self) -> ExperimentRecord:

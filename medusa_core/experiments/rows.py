@@ -26,8 +26,11 @@ def make_row(
     tree_nodes: int | None,
     x: float | None = None,
     expected: float | None = None,
+    generate: MethodLog | None = None,
 ) -> Row:
-    """The row of one runner; ``base`` is plain decoding of the same prompts in the same rounds."""
+    """The row of one runner; ``base`` is plain decoding of the same prompts in the same rounds, ``generate``
+    transformers'. A runner that is not ours has no phases: its step is its whole time over its steps.
+    """
     measured = [m for r in log.rounds for m in r]
     row = Row(
         series=series,
@@ -39,14 +42,26 @@ def make_row(
         tokens_per_step=ratio(by_prompt(log, lambda m: len(m.tokens)), by_prompt(log, lambda m: m.steps)),
         expected_tokens_per_step=None if expected is None else round(expected, 4),
         tokens_per_second=spread(log.rates()),
-        step_ms=round(log.mean_step("total"), 4),
-        phase_ms={phase: round(log.mean_step(phase), 4) for phase in PHASES[:-1]},
+        step_ms=round(_step_ms(log), 4),
+        phase_ms={p: round(log.mean_step(p), 4) for p in PHASES[:-1]} if log.has_phases else {},
+        over_generate=None if generate is None else _times(log, generate),
     )
     if base is None:
         return row
-    ratios = [ours / plain for ours, plain in zip(log.rates(), base.rates(), strict=True)]
-    overhead = round(log.mean_step("total") / base.mean_step("total"), 4)
-    return row.model_copy(update={"speedup": spread(ratios), "overhead": overhead})
+    same = sum(a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True))
+    overhead = round(_step_ms(log) / _step_ms(base), 4)
+    return row.model_copy(update={"speedup": _times(log, base), "overhead": overhead, "same_texts": same})
+
+
+def _step_ms(log: MethodLog) -> float:
+    if log.has_phases:
+        return log.mean_step("total")
+    return statistics.median(1000 * sum(m.seconds for m in r) / sum(m.steps for m in r) for r in log.rounds)
+
+
+def _times(log: MethodLog, other: MethodLog) -> Spread:
+    """How many times as many tokens per second as the other had in the same round."""
+    return spread([ours / theirs for ours, theirs in zip(log.rates(), other.rates(), strict=True)])
 
 
 def merged(logs: Sequence[MethodLog]) -> MethodLog:

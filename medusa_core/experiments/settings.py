@@ -17,8 +17,7 @@ class RunSettings:
     max_new_tokens: int = setting(128, "tokens a prompt", low=1, high=4096)
 
 
-QUICK_RUN = {"rounds": 1, "max_new_tokens": 24}
-QUICK_PROMPTS = 1  # of each kind
+QUICK_RUN = {"rounds": 1, "max_new_tokens": 24, "limit": 1}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from medusa_core.files import read_text
+from medusa_core.hardware.processor import cpu_name
 
 FOLDER_VARIABLE = "MEDUSA_CACHE"
 MEASURE_VARIABLE = "MEDUSA_MEASURE"  # 0: nothing is measured and nothing that was is used
@@ -62,16 +62,6 @@ def keep(key: Mapping[str, Any], value: Any) -> None:
         os.replace(new.name, file)  # whole or not at all, also with two processes
     except OSError:
         return
-
-
-def cpu_name() -> str:
-    """The processor's name as the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _file_of(key: Mapping[str, Any]) -> Path:

@@ -72,6 +72,14 @@ def best_cartesian(accuracies: Sequence[Sequence[float]], nodes: int) -> Cartesi
     return trees[-1]
 
 
+def random_cartesian(
+    accuracies: Sequence[Sequence[float]], above: int, most_nodes: int, count: int, seed: int
+) -> list[CartesianTree]:
+    """At most ``count`` cartesian trees of more than ``above`` nodes, drawn evenly among their shapes."""
+    shapes = [tree for tree in cartesian_trees(accuracies, most_nodes) if tree.nodes > above]
+    return random.Random(seed).sample(shapes, min(count, len(shapes)))
+
+
 def random_choices(accuracies: Sequence[Sequence[float]], nodes: int, seed: int) -> list[Choice]:
     """A tree grown by one random node after the other, in the order of growth, so every start is a tree.
 

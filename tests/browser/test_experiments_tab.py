@@ -27,7 +27,7 @@ def assets(engine_folder, tmp_path_factory):
     prompts = path / "letters.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh")), "utf-8")
     flags = ["--quick", "--limit", "2", "--dtype", "float32", "--model", str(engine_folder)]
-    files = ["--prompts", f"Letters={prompts}", "--out", str(path / "experiments" / "figure4.json")]
+    files = ["--prompts", f"Letters={prompts}", "--out", str(path / "measured" / "tiny" / "figure4.json")]
     assert main(["reproduce", "figure4", *flags, *files]) == 0
     return path
 
@@ -64,7 +64,7 @@ def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(tab, assets):
     page = tab
     choose(page, "figure 4")
     page.wait_for_function(DRAWN, timeout=60_000)
-    record = read_record(assets / "experiments" / "figure4.json")
+    record = read_record(assets / "measured" / "tiny" / "figure4.json")
     details = page.locator("#experiment-details")
     assert details.locator("tbody tr").count() == len(record.rows)
     shown = details.inner_text()

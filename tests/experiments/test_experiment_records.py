@@ -9,7 +9,7 @@ from tiny_experiments import NAMES, SIMULATED, write_prompts, write_variants
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment
+from medusa_core.experiments import experiment_names, load_experiment, store
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
 from medusa_core.experiments.table2 import measurement as table2
 from ui.figures import experiments as figures
@@ -31,7 +31,7 @@ def prompt_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def records(engine_folder, trained, prompt_file, tmp_path_factory):
     """A stored record of every experiment, made by the command itself on the tiny engine."""
-    folder = tmp_path_factory.mktemp("assets") / "experiments"
+    folder = tmp_path_factory.mktemp("assets") / "measured" / "tiny"
     for name in NAMES:
         common = ["--model", engine_folder, "--dtype", "float32", "--device", "cpu", "--quick"]
         common += ["--prompts", f"Letters={prompt_file}", "--limit", 2, "--out", folder / f"{name}.json"]
@@ -39,7 +39,7 @@ def records(engine_folder, trained, prompt_file, tmp_path_factory):
             known = trained if name == "table2" else trained.rpartition(",")[0]
             common += ["--variants", known, "--calibration", prompt_file]
         assert main([str(part) for part in ("reproduce", name, *common)]) == 0
-    return folder.parent
+    return folder.parents[1]
 
 
 # ---- records and the command
@@ -61,10 +61,10 @@ def test_every_experiment_is_found_and_has_the_paper_s_figures():
 
 def test_records_are_read_back_as_written(records, tmp_path):
     for name in NAMES:
-        record = read_record(records / "experiments" / f"{name}.json")
+        record = read_record(records / "measured" / "tiny" / f"{name}.json")
         assert (record.name, record.schema_version) == (name, 1)
         assert record.command.startswith(f"python -m medusa_core reproduce {name} ")
-        assert str(records.parent) not in (records / "experiments" / f"{name}.json").read_text("utf-8")
+        assert str(records.parent) not in (records / "measured" / "tiny" / f"{name}.json").read_text("utf-8")
         assert record.model.parameters > 0
         assert record.machine.threads >= 1
         write_record(record, tmp_path / "again.json")
@@ -81,7 +81,7 @@ def test_records_are_read_back_as_written(records, tmp_path):
     ],
 )
 def test_a_bad_record_is_refused_with_the_place(records, tmp_path, change, cause):
-    data = json.loads((records / "experiments" / "figure5.json").read_text("utf-8"))
+    data = json.loads((records / "measured" / "tiny" / "figure5.json").read_text("utf-8"))
     file = tmp_path / "bad.json"
     file.write_text(json.dumps(data | change), encoding="utf-8")
     with pytest.raises(MedusaError, match=cause):
@@ -136,7 +136,7 @@ def test_bad_input_ends_in_one_line(engine_folder, prompt_file, capsys, flags, c
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_charts_draw_with_types_the_old_plotly_js_knows(records, name, dark):
-    record = read_record(records / "experiments" / f"{name}.json")
+    record = read_record(records / "measured" / "tiny" / f"{name}.json")
     found = figures.charts(record, dark)
     assert 1 <= len(found) <= 2
     for chart in found:
@@ -148,11 +148,11 @@ def test_charts_draw_with_types_the_old_plotly_js_knows(records, name, dark):
 
 
 def test_bars_and_points_carry_the_record_s_numbers(records):
-    table = read_record(records / "experiments" / "table3.json")
+    table = read_record(records / "measured" / "tiny" / "table3.json")
     here, paper = figures.charts(table)[0].figure.data
     assert list(here.x) == [row.speedup.median for row in table.rows[1:]]
     assert list(paper.x) == [1.5, 1.9, 2.2, 2.8]
-    trees = read_record(records / "experiments" / "figure4.json")
+    trees = read_record(records / "measured" / "tiny" / "figure4.json")
     optimised = figures.charts(trees)[0].figure.data[0]
     assert list(optimised.y) == [r.tokens_per_step.mean for r in trees.rows if r.series == "optimised"]
     unknown = trees.model_copy(update={"name": "figure99"})
@@ -175,19 +175,20 @@ def test_a_result_that_is_not_stored_names_the_command(tmp_path):
     assert shown.record is None
     assert "python -m medusa_core reproduce figure4 --store" in shown.introduction
     assert "64 nodes" in shown.details  # the paper's side is there all the same
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "figure4.json").write_text("<b>{", encoding="utf-8")
+    bad = tmp_path / "measured" / store.DEFAULT_KIND
+    bad.mkdir(parents=True)
+    (bad / "figure4.json").write_text("<b>{", encoding="utf-8")
     assert "no experiment record" in load_section(tmp_path, "figure4").introduction
 
 
 def test_text_of_a_record_is_never_markup(records, tmp_path):
-    record = read_record(records / "experiments" / "figure3.json")
+    record = read_record(records / "measured" / "tiny" / "figure3.json")
     hostile = "<img src=x onerror=alert(1)>"
     row = record.rows[0].model_copy(update={"label": hostile})
     changed = record.model_copy(
         update={"notes": [hostile], "command": hostile, "rows": [row], "date": hostile}
     )
-    write_record(changed, tmp_path / "experiments" / "figure3.json")
+    write_record(changed, tmp_path / "measured" / "tiny" / "figure3.json")
     shown = load_section(tmp_path, "figure3")
     assert "<img" not in shown.introduction + shown.details
     assert shown.details.count("&lt;img") == 4

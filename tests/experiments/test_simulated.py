@@ -16,10 +16,13 @@ from ui.tabs.experiments import load_section
 
 @pytest.mark.parametrize("name", SIMULATED)
 def test_the_command_computes_what_is_shipped_and_the_page_draws_it(name, tmp_path, capsys):
-    assert main(["reproduce", name, "--out", str(tmp_path / "experiments" / f"{name}.json"), "--json"]) == 0
-    record = read_record(tmp_path / "experiments" / f"{name}.json")
+    assert (
+        main(["reproduce", name, "--out", str(tmp_path / "measured" / "formulas" / f"{name}.json"), "--json"])
+        == 0
+    )
+    record = read_record(tmp_path / "measured" / "formulas" / f"{name}.json")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"] is True
-    shipped = read_record(ASSETS / "experiments" / f"{name}.json")
+    shipped = read_record(ASSETS / "measured" / "formulas" / f"{name}.json")
     assert record.rows == shipped.rows
     section = load_section(tmp_path, name)
     assert "nothing was run" in section.introduction

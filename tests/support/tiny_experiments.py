@@ -11,7 +11,8 @@ from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
-from medusa_core.experiments import variants
+from medusa_core.experiments import store, variants
+from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.experiments.setup import Setup
 from medusa_core.loading.load import load_engine
@@ -19,6 +20,7 @@ from medusa_core.loading.load import load_engine
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
 NAMES = [
     "eagle3-table1",
+    "expect",
     "figure3",
     "figure4",
     "figure5",
@@ -57,3 +59,27 @@ def write_prompts(folder):
     file = folder / "letters.jsonl"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh", "ka")), "utf-8")
     return file
+
+
+def headline(**changes):
+    """A record of what to expect, as ``reproduce expect`` writes it."""
+
+    phases = {"propose": 0.1, "verify": 0.3, "accept": 0.05, "commit": 0.05}
+
+    def row(series, label, nodes, rate, **fields):
+        spread = Spread(median=rate, low=rate - 1, high=rate + 1)
+        return Row(
+            series=series, label=label, prompts=32, new_tokens=9, tree_nodes=nodes, step_ms=0.5,
+            phase_ms=phases, overhead=1.25, tokens_per_step=Mean(mean=2.0, standard_error=0.1),
+            tokens_per_second=spread, speedup=spread, **fields,
+        )  # fmt: skip
+
+    rows = [
+        row("none", "all kinds", 1, 1234.0, same_texts=32),
+        row("medusa", "all kinds", 12, 4321.0, over_generate=Spread(median=9.5, low=9.5, high=9.5)),
+        row("hf", "all kinds", None, 222.0),
+        row("a step", "1 node", 1, 800.0, x=1.0),
+        row("a step", "64 nodes", 64, 400.0, x=64.0),
+    ]
+    record = store.record("figure3", store.DEFAULT_KIND)
+    return record.model_copy(update={"name": "expect", "rows": rows, "engine": 3, **changes})

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.replay.colours import Palette, palette
+from ui.figures.expectation import expectation_of_record
 from ui.figures.long_texts import long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, tokens_against_time
 from ui.figures.palette import plotly_template
@@ -224,14 +225,13 @@ def _as_charts(draw: Callable[[ExperimentRecord, bool], list[tuple[str, go.Figur
 
 
 CHARTS: dict[str, Draw] = {
-    "eagle3-table1": methods_by_kind,
+    **dict.fromkeys(("eagle3-table1", "spec-bench"), methods_by_kind),
+    "expect": _as_charts(expectation_of_record),
     "figure21": _as_charts(gain_of_record),
-    "figure22": _as_charts(speedups_of_record),
-    "figure23": _as_charts(speedups_of_record),
+    **dict.fromkeys(("figure22", "figure23"), _as_charts(speedups_of_record)),
     "figure3": kinds_of_text,
     "figure4": sparse_and_dense,
     "figure5": thresholds,
-    "spec-bench": methods_by_kind,
     "table2": recipes,
     "table3": techniques,
     "tokenswift": _as_charts(long_texts_of_record),

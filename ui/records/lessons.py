@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from medusa_core.experiments import store
+from medusa_core.experiments.expect import step_times
 from ui.records.examples import ASSETS
 
 FIRST_LANGUAGE = "en"
@@ -27,16 +29,21 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
     """
     model = _read(assets / "model" / "config.json")
     measured = _read(assets / "model" / "heads" / "accuracies.json")
-    table = _read(assets / "experiments" / "table2.json")
+    expected = store.record(store.HEADLINE, folder=assets / store.FOLDER)
+    table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
-        {"label": row["label"], "loss": row["quality"]["mean"], "speedup": row["speedup"]["median"]}
-        for row in table["rows"]
+        {"label": row.label, "loss": row.quality.mean, "speedup": row.speedup.median}
+        for row in (table.rows if table else ())
+        if row.quality and row.speedup
     ]
     return {
         "base": measured["base"],
         "hidden": model["hidden_size"],
         "accuracies": measured["accuracies"],
-        "latency": [{name: row[name] for name in TIMES} for row in measured["latency"]],
+        "latency": [
+            {name: row[name] for name in TIMES}
+            for row in (step_times(expected.rows) if expected else measured["latency"])
+        ],
         "trainings": trainings,
         "head_decay": head_decay,
     }

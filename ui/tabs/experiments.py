@@ -6,7 +6,6 @@ Reads stored records and draws them; needs no engine, and nothing that is chosen
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +14,22 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names
+from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
     ExperimentRecord,
     MachineRecord,
-    Mean,
     PaperFacts,
     Row,
-    Spread,
     paper_facts,
-    read_record,
 )
+from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.figures.experiments import charts
 
-FOLDER = "experiments"  # of the assets
-REMARKS = "remarks.json"  # by experiment: what is to be known of the record of a date
+COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
 
 
@@ -46,6 +42,11 @@ class Section:
 
 
 SECTIONS = {
+    "expect": Section(
+        "What to expect on this machine",
+        "How fast is the embedded model here, plain and with Medusa, and beside transformers’ generate? And "
+        "what does a step cost with more nodes?",
+    ),
     "figure3": Section(
         "Kinds of text (figure 3)",
         "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
@@ -146,11 +147,10 @@ class Shown:
 
 def load_section(assets: Path, name: str) -> Shown:
     """An experiment with its stored record; without one, or with a bad one, a sentence says what to do."""
-    path = assets / FOLDER / f"{name}.json"
     facts = paper_facts(name)
     command = f"python -m medusa_core reproduce {name} --store"
     try:
-        record = read_record(path) if path.is_file() else None
+        record = store.record(name, folder=assets / store.FOLDER)
         problem = f"No result of this experiment is stored yet. This command measures it: {_code(command)}"
     except MedusaError as error:
         record = None
@@ -158,17 +158,12 @@ def load_section(assets: Path, name: str) -> Shown:
     shows = f"<p><span>{html.escape(SECTIONS[name].shows)}</span>" if name in SECTIONS else "<p>"
     if record is None:
         return Shown(wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None)
-    introduction = wrap(f"{shows} {html.escape(_difference(record))}</p>")
-    notes = _list([*record.notes, *_remarks(assets, name, record)])
+    folder = assets / store.FOLDER
+    advice = "" if record.simulated else reason_against_paper(record, folder) or COMPARE
+    difference, advice = html.escape(_difference(record)), html.escape(advice)
+    introduction = wrap(f"{shows} {difference} <span>{advice}</span></p>")
+    notes = _list([*record.notes, *further_remarks(record, folder)])
     return Shown(introduction, wrap(_table(record) + notes) + _paper(facts) + _origin(record), record)
-
-
-def _remarks(assets: Path, name: str, record: ExperimentRecord) -> list[str]:
-    """What is to be known of the record that is shipped; a newer one may be otherwise."""
-    path = assets / FOLDER / REMARKS
-    remarks = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found = remarks.get(name, {})
-    return list(found["remarks"]) if found.get("date") == record.date else []
 
 
 def _difference(record: ExperimentRecord) -> str:
@@ -179,10 +174,7 @@ def _difference(record: ExperimentRecord) -> str:
     where = f"a CPU with {_threads(machine)}" if model.device == "cpu" else machine.processor
     millions = model.parameters / 1e6
     size = f"{millions:.0f} million" if millions >= 1 else f"{model.parameters:,}"
-    return (
-        f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}. "
-        "So compare the direction and the order, not the numbers one by one."
-    )
+    return f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}."
 
 
 def _table(record: ExperimentRecord) -> str:
@@ -199,16 +191,17 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "setting": row.name,
         "nodes": _number(row.tree_nodes, "d"),
-        "tokens per step": _mean(row.tokens_per_step, 2),
+        "tokens per step": row.tokens_per_step.words(),
         "estimate": _number(row.expected_tokens_per_step, ".2f"),
-        "tokens/s": _spread(row.tokens_per_second, 0),
+        "tokens/s": row.tokens_per_second.words(0),
         "ms a step": _number(row.step_ms, ".2f"),
         "α": _number(row.alpha, ".2f"),
         "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
         "overhead": _number(row.overhead, ".2f"),
-        "speedup": _spread(row.speedup, 2),
-        "quality": _mean(row.quality, 3),
-        "change": _mean(row.quality_change, 3, "+"),
+        "speedup": row.speedup.words() if row.speedup else "",
+        "over generate": row.over_generate.words() if row.over_generate else "",
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
         "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "unrepeated": _number(row.distinct, ".2f"),
     }
@@ -262,17 +255,3 @@ def _code(text: str) -> str:
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
-
-
-def _mean(value: Mean | None, digits: int, sign: str = "") -> str:
-    if value is None:
-        return ""
-    error = f" ± {value.standard_error:.{digits}f}" if value.standard_error else ""
-    return f"{value.mean:{sign}.{digits}f}{error}"
-
-
-def _spread(value: Spread | None, digits: int) -> str:
-    if value is None:
-        return ""
-    middle, low, high = (f"{v:.{digits}f}" for v in (value.median, value.low, value.high))
-    return middle if low == high else f"{middle} ({low} to {high})"

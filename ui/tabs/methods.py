@@ -12,7 +12,8 @@ import gradio as gr
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.record import read_record
+from medusa_core.experiments import store
+from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import ALL
 from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
@@ -30,7 +31,7 @@ from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
 from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
 
-RECORD = "experiments/spec-bench.json"  # among the assets, shown until something is measured
+RECORD = "spec-bench"  # shown until something is measured
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
 EXPLANATION = """
 <p class="note">Every method that the loaded model can run continues the same prompt, greedily and in turn.
@@ -123,8 +124,10 @@ def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown
 def recorded_methods(assets: Path) -> Shown:
     """The stored comparison, where there is one: over all kinds of text."""
     try:
-        record = read_record(assets / RECORD)
+        record = store.record(RECORD, folder=assets / store.FOLDER)
     except MedusaError:
+        record = None
+    if record is None:
         return Shown(
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
@@ -137,7 +140,8 @@ def recorded_methods(assets: Path) -> Shown:
         rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
         cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
         rows.append(cells | {"who drafts": method(row.series).title})
-    return Shown(sentences(conclusion(speeds), origin_words(record)), speeds, rows)
+    against = reason_against_paper(record, assets / store.FOLDER)
+    return Shown(sentences(conclusion(speeds), against, origin_words(record)), speeds, rows)
 
 
 def conclusion(speeds: Sequence[MethodSpeed]) -> str:

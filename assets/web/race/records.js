@@ -1,5 +1,6 @@
 // The arithmetic of a comparison: timetables, figures, the sentences of the result. Draws nothing.
 
+const RATIO = 10; // a figure below it is shown with a decimal: ratios, and speeds of very slow models
 const seconds = (value) => `${value.toFixed(2)} s`;
 const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : `${count} ${count === 1 ? word : many}`);
 
@@ -49,13 +50,14 @@ function speedsOf(table) {
   return runs.length > 1 ? runs : [figures(table, table.steps.length).rate || 0];
 }
 
-// How many times as fast `table` is as `base`: the median of the runs that were made next to each other, and
-// the range of these. Null where a lane has no speed.
+// How many times as fast `table` is as `base`: the ratio of the median speeds that the table shows, so that a reader who
+// divides them comes to it, and the range over runs made next to each other. Null where a lane has no speed.
 function speedRatio(table, base) {
   const [ours, theirs] = [speedsOf(table), speedsOf(base)];
-  const all = ours.slice(0, theirs.length).map((speed, i) => speed / theirs[i]).sort((a, b) => a - b);
-  if (!all.length || !all.every((one) => one > 0 && Number.isFinite(one))) return null;
-  return { middle: all[(all.length - 1) >> 1], low: all[0], high: all[all.length - 1], runs: all.length };
+  const paired = ours.slice(0, theirs.length).map((speed, i) => speed / theirs[i]);
+  if (!paired.length || !paired.every((one) => one > 0 && Number.isFinite(one))) return null;
+  const middle = rateOf(table).middle / rateOf(base).middle;
+  return { middle, low: Math.min(middle, ...paired), high: Math.max(middle, ...paired), runs: paired.length };
 }
 
 // What a step of `table` costs in steps of `base`: tokens per step ÷ speedup, so a fast run is a cheap step.
@@ -64,11 +66,11 @@ function overheadOf(table, base, ratio) {
   return { middle: kept / ratio.middle, low: kept / ratio.high, high: kept / ratio.low, runs: ratio.runs };
 }
 
-// As many decimals as the range allows: none where it is wider than 1, one where it is wider than 0.1. A single run
-// has no range, and gets one. A number below 1 keeps its first digit.
-function decimalsOf({ middle, low, high, runs }, most = 2) {
+// As many decimals as the range allows: for speeds none where it is wider than 1, for ratios at least one, since "3×" may
+// be 2.5. A single run has no range, and gets one. A number below 1 keeps its first digit.
+function decimalsOf({ middle, low, high, runs }, most = 2, least = middle < RATIO ? 1 : 0) {
   const spread = high - low;
-  const allowed = runs < 2 ? 1 : spread > 0 ? Math.ceil(-Math.log10(spread)) : most;
+  const allowed = Math.max(least, runs < 2 ? 1 : spread > 0 ? Math.ceil(-Math.log10(spread)) : most);
   const needed = low > 0 && low < 1 ? Math.ceil(-Math.log10(low)) : 0;
   return middle > 0 ? Math.max(0, Math.min(most, Math.max(allowed, needed))) : 1;
 }

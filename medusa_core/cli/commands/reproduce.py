@@ -13,36 +13,37 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import transformers
 from rich.console import Console
 from rich.table import Table
 
-from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.cli.commands.flags.reproduce import SHIPPED
 from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.progress import load_with_line
-from medusa_core.config import LoadConfig
+from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
-from medusa_core.evaluation.prompts import read_prompts, shipped_kinds
-from medusa_core.experiments import is_simulated, load_experiment, load_measurement
+from medusa_core.evaluation.other_work import OtherWork
+from medusa_core.evaluation.prompts import HELD_OUT, read_prompts, shipped_kinds
+from medusa_core.experiments import is_simulated, load_experiment, load_measurement, store
 from medusa_core.experiments.record import (
     SCHEMA_VERSION,
     ExperimentRecord,
     MachineRecord,
-    Mean,
     ModelRecord,
     Row,
-    Spread,
     as_json,
     paper_facts,
     write_record,
 )
-from medusa_core.experiments.settings import QUICK_PROMPTS, QUICK_RUN, RunSettings
+from medusa_core.experiments.settings import QUICK_RUN, RunSettings
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
+
+TOO_COARSE = "a quick run is too coarse to be shipped: leave out --quick or --store"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,11 +52,10 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_output_file(args.out, "--out", folder_is_made=True)
     if args.store:
-        check_output_file(str(_stored(name)), "--store", folder_is_made=True)
-    make = _simulated_record if is_simulated(module) else _measured_record
-    record = make(name, module, args)
-    _print_table(record)
-    for path in (args.out, _stored(name) if args.store else None):
+        check_output_file(str(store.MEASURED / name), "--store", folder_is_made=True)
+    record = simulated(name, args) if is_simulated(module) else _measured_record(args)
+    print_table(record)
+    for path in (args.out, store.place_of(record) if args.store else None):
         if path:
             write_record(record, Path(path))
             print(f"written: {path}", file=sys.stderr)
@@ -63,31 +63,53 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(as_json(record), ensure_ascii=False))
 
 
-def _measured_record(name: str, module: ModuleType, args: argparse.Namespace) -> ExperimentRecord:
+def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
     if args.quick and args.store:
-        raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
+        raise MedusaError(TOO_COARSE)
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    return measured(args.experiment, args, load_with_line(read_settings(LoadConfig, args)))
+
+
+def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:
+    """The record of an experiment on a loaded engine. Raises MedusaError."""
+    module = load_experiment(name)
     command = command_line(name, module, args)
     if args.quick:
         make_quick(module, args)
     settings = read_settings(module.Settings, args)
-    load = read_settings(LoadConfig, args)
-    engine = load_with_line(load)
     setup = Setup(
         engine=engine,
-        load=load,
+        load=read_settings(LoadConfig, args),
         prompts=chosen_prompts(args, engine),
         run=read_settings(RunSettings, args),
         data_root=Path(args.data_root),
         watch=show_progress,
     )
+    others = OtherWork()
     findings = load_measurement(name).measure(setup, settings)
-    return make_record(name, module, command, setup, settings, findings)
+    machine = MachineRecord(**machine_of(engine) | others.record())
+    return make_record(name, module, command, setup, settings, findings, machine)
 
 
-def _simulated_record(name: str, module: ModuleType, args: argparse.Namespace) -> ExperimentRecord:
+def machine_of(engine: Engine) -> dict[str, Any]:
+    """What a record says of the machine that an engine runs on."""
+    return machine_record(engine) | {"transformers": transformers.__version__}
+
+
+def default_flags(module: ModuleType) -> dict[str, Any]:
+    """Every flag of an experiment but --prompts and those of its output, at its default."""
+    if is_simulated(module):
+        return _defaults(module.Settings)
+    flags: dict[str, Any] = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
+    for config in (RunSettings, module.Settings, LoadConfig):
+        flags |= _defaults(config)
+    return flags | module.DEFAULTS
+
+
+def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
     """What formulas give: the model is a shape, the machine a data sheet."""
+    module = load_experiment(name)
     settings = read_settings(module.Settings, args)
     findings = load_measurement(name).simulate(settings)
     shape, device = known_shapes()[settings.model], find_device(settings.device)
@@ -95,7 +117,7 @@ def _simulated_record(name: str, module: ModuleType, args: argparse.Namespace) -
         schema_version=SCHEMA_VERSION,
         name=name,
         title=module.TITLE,
-        command=_words_of(name, args, _defaults(module.Settings)),
+        command=_words_of(name, args, default_flags(module)),
         date=datetime.date.today().isoformat(),
         machine=MachineRecord(processor=f"{device.title}, by its data sheet", threads=0, torch="", python=""),
         model=ModelRecord(
@@ -118,11 +140,10 @@ def _simulated_record(name: str, module: ModuleType, args: argparse.Namespace) -
 def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[list[int]]]:
     """Prompts by kind of text, as the flags ask. Raises MedusaError when a kind is left without any."""
     part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
-    shipped = shipped_kinds(engine)
     if not args.prompts:
-        found = shipped
+        found = shipped_kinds(engine, HELD_OUT)
     else:
-        found = {}
+        found, shipped = {}, shipped_kinds(engine)
         for entry in args.prompts:
             kind, _, file = entry.rpartition("=")
             if file == SHIPPED and kind not in shipped:
@@ -137,15 +158,20 @@ def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[l
 
 def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
     """Lower every setting that was left at its default to what a smoke run needs."""
-    defaults = _defaults(RunSettings) | _defaults(module.Settings)
+    defaults = default_flags(module)
     for name, value in (QUICK_RUN | module.QUICK).items():
         if getattr(args, name) == defaults[name]:
             setattr(args, name, value)
-    args.limit = args.limit or QUICK_PROMPTS
 
 
 def make_record(
-    name: str, module: ModuleType, command: str, setup: Setup, settings: Any, findings: Findings
+    name: str,
+    module: ModuleType,
+    command: str,
+    setup: Setup,
+    settings: Any,
+    findings: Findings,
+    machine: MachineRecord,
 ) -> ExperimentRecord:
     """The record of what was found."""
     info = findings.info or setup.engine.info
@@ -158,25 +184,23 @@ def make_record(
         title=module.TITLE,
         command=command,
         date=datetime.date.today().isoformat(),
-        machine=MachineRecord(**machine_record(setup.engine)),
+        machine=machine,
         model=ModelRecord(**{field: getattr(info, field) for field in ModelRecord.model_fields}),
         settings={key: _shown(value) for key, value in used.items()},
         quality=findings.quality or module.QUALITY,
         rows=findings.rows,
         paper=paper_facts(name),
         notes=findings.notes,
+        engine=ENGINE_VERSION,
     )
 
 
 def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str:
     """The command with every flag that was set; of absolute paths the last part, which is all they say."""
-    defaults: dict[str, object] = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
-    for config in (RunSettings, module.Settings, LoadConfig):
-        defaults |= _defaults(config)
     return _words_of(
         name,
         args,
-        defaults,
+        default_flags(module),
         [word for entry in args.prompts or [] for word in ("--prompts", str(_shown(entry)))],
     )
 
@@ -208,11 +232,7 @@ def _shown(value: Any) -> Any:
     return ",".join(parts)
 
 
-def _stored(name: str) -> Path:
-    return embedded_model().parent / "experiments" / f"{name}.json"
-
-
-def _print_table(record: ExperimentRecord) -> None:
+def print_table(record: ExperimentRecord) -> None:
     console = Console(width=max(Console().width, 132))
     console.print(
         f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}",
@@ -232,31 +252,21 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "": row.name,
         "nodes": _text(row.tree_nodes, "d"),
-        "tokens/ step": _mean(row.tokens_per_step),
+        "tokens/ step": row.tokens_per_step.words(),
         "estimate": _text(row.expected_tokens_per_step, ".2f"),
-        "tokens/s": _text(row.tokens_per_second.median, ".0f"),
+        "tokens/s": f"{row.tokens_per_second.median:,.0f}",
         "ms/ step": _text(row.step_ms, ".2f"),
         "α": _text(row.alpha, ".2f"),
         "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
         "distinct 1 to 4": " ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "overhead": _text(row.overhead, ".2f"),
-        "speedup": _spread(row.speedup),
-        "quality": _mean(row.quality, 3),
-        "change": _mean(row.quality_change, 3, "+"),
+        "speedup": row.speedup.words() if row.speedup else "",
+        "over generate": row.over_generate.words() if row.over_generate else "",
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
         "distinct": _text(row.distinct, ".2f"),
     }
 
 
 def _text(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
-
-
-def _mean(value: Mean | None, digits: int = 2, sign: str = "") -> str:
-    if value is None:
-        return ""
-    error = "" if value.standard_error is None else f" ± {value.standard_error:.{digits}f}"
-    return f"{value.mean:{sign}.{digits}f}{error}"
-
-
-def _spread(value: Spread | None) -> str:
-    return "" if value is None else f"{value.median:.2f} ({value.low:.2f} to {value.high:.2f})"

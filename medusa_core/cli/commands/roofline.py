@@ -17,11 +17,11 @@ from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.hardware.devices import THIS, Device, find_device
 from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
+from medusa_core.hardware.processor import cpu_name
 from medusa_core.hardware.roofline import Timed, step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
 from medusa_core.hardware.this_machine import measure_machine
 from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
-from medusa_core.loading.remembered import cpu_name
 
 WIDTH = 100
 DTYPE, NUMBER_BYTES = "bfloat16", 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from medusa_core.drafters import TunedDraft, method
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import BASELINE
@@ -54,20 +56,26 @@ def series_of(engine: Engine) -> dict[str, dict[str, Any]]:
     draft = engine.drafts.get(NEWEST)
     if isinstance(draft, TunedDraft) and draft.settings not in ({}, PUBLIC_TREE):
         series[f"{NEWEST}, public tree"] = {"method": NEWEST, **PUBLIC_TREE}
+        if MEDUSA in engine.drafts:
+            tree = medusa_draft(engine).budget_tree(PUBLIC_TREE["draft_nodes"])
+            series[f"{MEDUSA}, {tree.size} nodes"] = {"method": MEDUSA, "tree": tree}
     if not any(method(name).has_weights for name in series if name in known):
         raise MedusaError("no weights of a drafter are loaded: name some with --heads")
     return series
 
 
 def _ratios(rows: list[Row]) -> str:
-    """How many tokens a step every series keeps, beside Medusa's, in a sentence for each temperature."""
+    """EAGLE-3's tokens per step over those of Medusa's tree that is nearest in size, for each temperature."""
     found = []
     for label in dict.fromkeys(row.label for row in rows):
-        kept = {row.series: row.tokens_per_step.mean for row in rows if row.label == label}
-        if base := kept.get("medusa"):
-            newest = [f"{name} {kept[name] / base:.2f}" for name in kept if name.startswith(NEWEST)]
-            if newest:
-                found.append(f"{label}: {', '.join(newest)}")
+        of_label = [row for row in rows if row.label == label]
+        medusas = [row for row in of_label if row.series.startswith(MEDUSA)]
+        for row in of_label:
+            if row.series.startswith(NEWEST) and medusas:
+                nodes = row.tree_nodes or 1
+                other = min(medusas, key=lambda one: abs((one.tree_nodes or 1) - nodes))
+                times = row.tokens_per_step.mean / other.tokens_per_step.mean
+                found.append(f"{label}, {row.series}: {times:.2f} ({nodes} nodes against {other.tree_nodes})")
     return f"Tokens per step over Medusa's: {'; '.join(found) or 'no such weights'}."
 
 

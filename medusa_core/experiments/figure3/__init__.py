@@ -17,4 +17,5 @@ class Settings:
     """Nothing of its own: kinds come with the prompts."""
 
 
+DEFAULTS: dict[str, object] = {"limit": 8, "max_new_tokens": 96}
 QUICK: dict[str, object] = {}

@@ -30,4 +30,5 @@ class Settings:
         check_settings(self)
 
 
+DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96}
 QUICK: dict[str, object] = {"epsilons": "0.01,0.09,0.25"}

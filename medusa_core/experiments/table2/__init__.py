@@ -24,4 +24,6 @@ class Settings(VariantSettings):
     windows: int = setting(64, "windows of each held-out file at most", low=1)
 
 
+TRAINS = True  # the variants that are not given
+DEFAULTS: dict[str, object] = {"limit": 6}
 QUICK: dict[str, object] = QUICK_VARIANTS | {"windows": 4}

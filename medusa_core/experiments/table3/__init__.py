@@ -15,4 +15,6 @@ class Settings(VariantSettings):
     """The two variants and the size of their trees."""
 
 
+TRAINS = True  # the variants that are not given
+DEFAULTS: dict[str, object] = {"limit": 6}
 QUICK: dict[str, object] = QUICK_VARIANTS

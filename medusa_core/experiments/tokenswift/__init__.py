@@ -20,9 +20,7 @@ PLAIN, PENALTY = "plain decoding", "penalty"
 class Settings:
     """Which texts are written, how long and by whom."""
 
-    lengths: str = setting(
-        "1024,2048,4096,8192,16384,20000", "comma-separated tokens at which figures are taken"
-    )
+    lengths: str = setting("1024,2048,4096,8192,16384", "comma-separated tokens at which figures are taken")
     method: str = setting("", "the method beside plain decoding; default: tokenswift where it has weights")
     texts: int = setting(1, "prompts that are continued, from the first on", low=1)
     temperature: float = setting(0.0, "of the draws; 0 is greedy", low=0.0, high=2.0)
@@ -31,4 +29,5 @@ class Settings:
         check_settings(self)
 
 
+DEFAULTS: dict[str, object] = {"limit": 1, "rounds": 1}
 QUICK: dict[str, object] = {"lengths": "32,64"}

@@ -28,7 +28,9 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     with gr.Row():
         sliders = work_sliders("hardware", candidates=64)
     words = TextLine(elem_id="hardware-words", elem_classes="status")
-    plot = gr.Plot(label="Roofline (figures 9 to 20 of the paper)", elem_id="hardware-roofline")
+    plot = gr.Plot(
+        label="Roofline by formula, with the speeds that the paper measured", elem_id="hardware-roofline"
+    )
     gr.HTML(NOTE, apply_default_css=False)
     table = gr.HTML(elem_id="hardware-table", apply_default_css=False)
     connect_drawing(

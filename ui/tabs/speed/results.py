@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.record import ExperimentRecord, Row, read_record
+from medusa_core.experiments import store
+from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.origin import origin_words
@@ -16,7 +17,7 @@ from ui.records.words import Words, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 from ui.tabs.speed.words import busy_words, limit_words, table_rows, what_limits, where_words
 
-STEPS_FILE, TREES_FILE = "experiments/spec-bench.json", "experiments/figure4.json"  # among the assets
+STEPS, TREES = "spec-bench", "figure4"  # experiments
 STORED_METHODS = ("none", "medusa")
 STORED_TREES = {"plain decoding": "none", "optimised": "medusa"}  # series of figure 4, and whose steps
 UNKNOWN = Words("Press Measure to learn what limits a step on this machine.")
@@ -79,7 +80,7 @@ class Results:
 
 def stored_results(assets: Path) -> Results:
     """The stored experiments, where there are any: steps of Spec-Bench's comparison, trees of figure 4."""
-    steps, trees = _read(assets / STEPS_FILE), _read(assets / TREES_FILE)
+    steps, trees = _read(STEPS, assets), _read(TREES, assets)
     found = Results()
     if steps is not None:
         of_all = {row.series: row for row in steps.rows if row.label == ALL}
@@ -104,9 +105,9 @@ def stored_results(assets: Path) -> Results:
     return found
 
 
-def _read(file: Path) -> ExperimentRecord | None:
+def _read(name: str, assets: Path) -> ExperimentRecord | None:
     try:
-        return read_record(file)
+        return store.record(name, folder=assets / store.FOLDER)
     except MedusaError:  # the tab then says that nothing was measured
         return None
 

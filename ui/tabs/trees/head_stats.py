@@ -17,6 +17,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
+from medusa_core.experiments import store
+from medusa_core.experiments.expect import step_times
 from medusa_core.text.plural import counted
 from medusa_core.trees.baselines import best_cartesian_trees, random_choices
 from medusa_core.trees.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency
@@ -34,6 +36,7 @@ from ui.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
+    from medusa_core.experiments.record import ExperimentRecord
 
 MOST_NODES = 64  # of the slider and the charts, the root included
 MOST_BYTES = 200_000  # of a file that a visitor loads
@@ -99,14 +102,24 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
             return assumed
     try:
         file = session.accuracies_file(selection)
-        return (
-            read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
-            if file
-            else assumed
-        )
+        if file is None:
+            return assumed
+        stats = read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
+        if not file.is_relative_to(session.assets / "model"):
+            return stats
+        return with_stored_times(stats, store.record(store.HEADLINE, folder=session.assets / store.FOLDER))
     except (MedusaError, OSError, UnicodeDecodeError) as error:
         log.warning("the accuracies beside the heads cannot be used: %s", error)
         return assumed
+
+
+def with_stored_times(stats: HeadStats, record: ExperimentRecord | None) -> HeadStats:
+    """The step times that all of the project states, where they were measured, in place of the file's own."""
+    if record is None:
+        return stats
+    machine = record.machine.model_dump() | {"dtype": record.model.dtype}
+    latency = tuple(parse_latency({"latency": step_times(record.rows)}))
+    return replace(stats, latency=latency, machine=machine_line(machine))
 
 
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:

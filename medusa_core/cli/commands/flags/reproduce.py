@@ -24,17 +24,34 @@ def register(subparsers: argparse._SubParsersAction) -> None:
             _add_flags_of_runs(one)
             add_settings(one, RunSettings)
             add_settings(one, LoadConfig)
+            one.set_defaults(**module.DEFAULTS)
         _add_output_flags(one)
         one.set_defaults(run="medusa_core.cli.commands.reproduce:run")
+    _add_all(experiments)
+    tables = experiments.add_parser("tables", help="write the tables of README, docs and cards")
+    tables.add_argument("--check", action="store_true", help="change nothing; exit with 1 where one differs")
+    tables.set_defaults(run="medusa_core.cli.commands.reproduce_tables:run")
+
+
+def _add_all(experiments: argparse._SubParsersAction) -> None:
+    parser = experiments.add_parser("all", help="all that the project states, measured on this machine")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--store", action="store_true", help="keep the records in assets/measured")
+    where.add_argument("--into", metavar="FOLDER", help="keep them in another folder")
+    parser.add_argument("--again", action="store_true", help="renew records of this engine too")
+    parser.add_argument("--train", action="store_true", help="also what trains the heads that it compares")
+    parser.add_argument("--quick", action="store_true", help="with --into: a smoke run of each")
+    add_settings(parser, LoadConfig)
+    parser.set_defaults(run="medusa_core.cli.commands.reproduce_all:run")
 
 
 def _add_flags_of_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompts", action="append", metavar="KIND=FILE.jsonl",
-        help=f"repeatable; KIND={SHIPPED} is a kind of the shipped prompts (default: all of those)",
+        help=f"repeatable; KIND={SHIPPED} is a kind of the page's examples (default: assets/held_out.json)",
     )  # fmt: skip
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="prompts left out at a file's start")
-    parser.add_argument("--limit", type=int, metavar="N", help="prompts of each kind (default: all)")
+    parser.add_argument("--limit", type=int, metavar="N", help="prompts of each kind (default: %(default)s)")
     parser.add_argument(
         "--data-root", default=".", help="folder that names of prompt and text files start at"
     )
@@ -46,6 +63,6 @@ def _add_flags_of_runs(parser: argparse.ArgumentParser) -> None:
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the record to this file")
     parser.add_argument(
-        "--store", action="store_true", help="write it where the page looks: assets/experiments"
+        "--store", action="store_true", help="write it where page and tables read it: assets/measured"
     )
     parser.add_argument("--json", action="store_true", help="print the record as JSON as the last line")

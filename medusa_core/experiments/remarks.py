@@ -1,0 +1,94 @@
+"""What a reader must know of a record: first the reason where it comes out against the paper, then the rest.
+
+The texts lie beside the store. Whether an experiment comes out against the paper is read from its rows, so it
+holds for every machine; other remarks belong to the record of one date.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.spec_bench import ALL
+from medusa_core.experiments.store import MEASURED
+from medusa_core.experiments.tokenswift import PENALTY, PLAIN
+
+FILE = "remarks.json"
+
+
+def reason_against_paper(record: ExperimentRecord, folder: Path = MEASURED) -> str:
+    """Why the order of the record's rows is not the paper's; empty where it is the paper's."""
+    is_against = _AGAINST.get(record.name)
+    if is_against is None or not is_against(record.rows):
+        return ""
+    return str(_remarks(record.name, folder).get("against_the_paper", ""))
+
+
+def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[str]:
+    """What is to be known of the record of this date."""
+    found = _remarks(record.name, folder)
+    return list(found.get("remarks", ())) if found.get("date") == record.date else []
+
+
+def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
+    file = folder / FILE
+    return json.loads(file.read_text(encoding="utf-8")).get(name, {}) if file.is_file() else {}
+
+
+def _speeds(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    return {(row.series, row.label): row.tokens_per_second.median for row in rows}
+
+
+def _eagle3_is_slower(rows: Sequence[Row]) -> bool:
+    """Than Medusa, at some temperature."""
+    speeds = _speeds(rows)
+    return any(
+        speeds.get(("medusa", label), 0.0) > rate
+        for (name, label), rate in speeds.items()
+        if name == "eagle3"
+    )
+
+
+def _hydra_is_slower(rows: Sequence[Row]) -> bool:
+    """Than Medusa, over all kinds of text."""
+    speeds = _speeds(rows)
+    return speeds.get(("medusa", ALL), 0.0) > speeds.get(("hydra", ALL), math.inf)
+
+
+def _length_costs_speed(rows: Sequence[Row]) -> bool:
+    """Whether the longest text gains less than the shortest one, or nothing."""
+    drafted = [
+        row for row in rows if row.series != PLAIN and not row.series.endswith(PENALTY) and row.speedup
+    ]
+    gains = [row.speedup.median for row in sorted(drafted, key=lambda row: row.x or 0.0) if row.speedup]
+    return bool(gains) and (gains[-1] < gains[0] or gains[-1] < 1)
+
+
+def _second_stage_is_slower(rows: Sequence[Row]) -> bool:
+    """Whether Medusa-2 is slower than Medusa-1."""
+    gains = {row.label.partition(",")[0]: row.speedup.median for row in rows if row.speedup}
+    return gains.get("Medusa-2", math.inf) < gains.get("Medusa-1", 0.0)
+
+
+def _threshold_changes_nothing(rows: Sequence[Row]) -> bool:
+    """Whether the lowest ε keeps no more tokens than the highest with a greedy root, within the errors."""
+    swept = sorted(
+        (row for row in rows if row.series == "typical, greedy root"), key=lambda row: row.x or 0.0
+    )
+    if len(swept) < 2:
+        return False
+    low, high = swept[0].tokens_per_step, swept[-1].tokens_per_step
+    return low.mean - high.mean <= math.hypot(low.standard_error or 0.0, high.standard_error or 0.0)
+
+
+_AGAINST: dict[str, Callable[[Sequence[Row]], bool]] = {
+    "eagle3-table1": _eagle3_is_slower,
+    "figure5": _threshold_changes_nothing,
+    "spec-bench": _hydra_is_slower,
+    "table2": _second_stage_is_slower,
+    "tokenswift": _length_costs_speed,
+}

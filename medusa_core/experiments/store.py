@@ -1,0 +1,159 @@
+"""The store of measurements, ``assets/measured/KIND/NAME.json``: a record an experiment and kind of machine.
+
+Every figure of speed that the project states is read here. What formulas compute belongs to no machine and
+lies in the folder ``formulas``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record, write_record
+from medusa_core.hardware.processor import core_count, cpu_name, gpu_name, instruction_set
+from medusa_core.text.plural import counted
+
+FOLDER = "measured"  # of the assets
+MEASURED = Path(__file__).resolve().parents[2] / "assets" / FOLDER
+DEFAULT_KIND = "intel-xeon-amx-2"  # whose figures are stated where no reason speaks for another
+FORMULAS = "formulas"
+HEADLINE = "expect"  # the experiment that says of a kind of machine what to expect
+_INSTRUCTIONS = {
+    "amx": "AMX",
+    "avx512_bf16": "AVX-512 and bfloat16",
+    "avx512": "AVX-512",
+    "avx2": "AVX2",
+    "neon": "NEON",
+}
+_FAMILY = re.compile(r"\b(intel|amd)\b\W+([a-z0-9]+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of machine that has records: of its headline, or of its newest one, the date and the engine."""
+
+    slug: str
+    title: str
+    date: str
+    engine: int
+
+
+def kind_of(machine: MachineRecord) -> str:
+    """The name of a machine's kind: the GPU, or the processor's family, its instruction set and its cores."""
+    parts = [machine.gpu] if machine.gpu else [_family(machine), machine.instructions, str(machine.cores)]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(filter(None, parts)).lower()).strip("-")
+
+
+def title_of(machine: MachineRecord) -> str:
+    """The same in words."""
+    if machine.gpu:
+        return machine.gpu
+    instructions = _INSTRUCTIONS.get(machine.instructions)
+    with_them = f" with {instructions}" if instructions else ""
+    return f"{_family(machine)}{with_them}, {counted(machine.cores, 'core')}"
+
+
+def own_kind() -> str:
+    """The kind of this machine, by its GPU where it has one."""
+    return kind_of(
+        MachineRecord(
+            processor=cpu_name(), gpu=gpu_name(), cores=core_count(), instructions=instruction_set(),
+            threads=0, torch="", python="",
+        )
+    )  # fmt: skip
+
+
+def kinds(folder: Path = MEASURED) -> list[Kind]:
+    """The kinds of machines that have records, the default one first."""
+    return [
+        _kind(place.name, records)
+        for place in sorted(folder.glob("*/"), key=lambda place: (place.name != DEFAULT_KIND, place.name))
+        if place.name != FORMULAS and (records := records_of(place.name, folder))
+    ]
+
+
+def default(folder: Path = MEASURED) -> Kind | None:
+    """What is stated in files, on whatever machine they are read: DEFAULT_KIND.
+
+    It is another kind where that one has a headline of a newer engine. None where the store is empty.
+    """
+    found = [
+        kind
+        for kind in kinds(folder)
+        if kind.slug == DEFAULT_KIND or (folder / kind.slug / f"{HEADLINE}.json").is_file()
+    ]
+    return max(found or kinds(folder), key=lambda kind: kind.engine, default=None)
+
+
+def shown(folder: Path = MEASURED) -> Kind | None:
+    """The kind whose figures the page states: this machine's own, unless its engine is older, or the default.
+
+    None where the store is empty.
+    """
+    stated = default(folder)
+    own = next((kind for kind in kinds(folder) if kind.slug == own_kind()), stated)
+    return own if own is not None and stated is not None and own.engine >= stated.engine else stated
+
+
+def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> ExperimentRecord | None:
+    """The record of an experiment on a kind of machine, None where there is none.
+
+    Without ``kind`` it is the shown kind's, and what that one lacks is another's. Raises MedusaError for a
+    file that is no record.
+    """
+    return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
+
+
+def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
+    """The same of the default kind, on whatever machine: for figures that are written into files."""
+    return _first(name, [default(folder)], folder)
+
+
+def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
+    """All records of a kind by name; a file that is none is left out."""
+    found = []
+    for file in sorted((folder / kind).glob("*.json")):
+        try:
+            found.append(read_record(file))
+        except MedusaError:
+            continue
+    return found
+
+
+def place_of(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
+    """Where a record is kept."""
+    kind = FORMULAS if record.simulated else kind_of(record.machine)
+    return folder / kind / f"{record.name}.json"
+
+
+def keep(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
+    """Write a record in the place of the one before it. Raises MedusaError."""
+    file = place_of(record, folder)
+    write_record(record, file)
+    return file
+
+
+def _first(name: str, first: list[Kind | None], folder: Path) -> ExperimentRecord | None:
+    wanted = [*first, default(folder), *kinds(folder)]
+    return _read(name, [*[kind.slug for kind in wanted if kind is not None], DEFAULT_KIND], folder)
+
+
+def _read(name: str, places: list[str], folder: Path) -> ExperimentRecord | None:
+    files = (folder / place / f"{name}.json" for place in [*places, FORMULAS])
+    file = next((file for file in files if file.is_file()), None)
+    return None if file is None else read_record(file)
+
+
+def _kind(slug: str, records: list[ExperimentRecord]) -> Kind:
+    headline = next((one for one in records if one.name == HEADLINE), None)
+    stated = headline or max(records, key=lambda one: (one.engine, one.date))
+    return Kind(slug, title_of(stated.machine), stated.date, stated.engine)
+
+
+def _family(machine: MachineRecord) -> str:
+    """The vendor with its line of processors, as in Intel Xeon; other names by their first two words."""
+    name = re.sub(r"\(.*?\)", " ", machine.processor)
+    found = _FAMILY.search(name)
+    return " ".join(found.groups() if found else name.split()[:2])

@@ -1,0 +1,195 @@
+"""Tables of the store in markdown, between ``<!-- measured: NAME -->`` and ``<!-- /measured -->``.
+
+Each table is a pure function of the records. What was not measured is said in one line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from medusa_core.config import ENGINE_VERSION
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.other_work import is_busy
+from medusa_core.experiments import store
+from medusa_core.experiments.expect import NAMES, STEP
+from medusa_core.experiments.record import ExperimentRecord, Row, Spread
+from medusa_core.experiments.tokenswift import PLAIN
+from medusa_core.text.plural import counted
+
+BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
+_OPENING = "<!-- measured:"
+_FILES = ("README.md", "docs/*.md", "assets/model/README.md", "assets/model/drafters/**/README.md")
+
+
+def files_with_tables(root: Path) -> list[Path]:
+    """README, docs and cards."""
+    return [file for pattern in _FILES for file in sorted(root.glob(pattern))]
+
+
+def rendered(text: str, folder: Path = store.MEASURED) -> str:
+    """The text with each of its tables made anew. Raises MedusaError for a table that there is not."""
+    if text.count(_OPENING) != len(BLOCK.findall(text)):
+        raise MedusaError(f"a {_OPENING} … --> has no <!-- /measured --> behind it: close it")
+    return BLOCK.sub(lambda found: found[1] + "\n".join([*table(found[2], folder), ""]) + found[3], text)
+
+
+def table(name: str, folder: Path = store.MEASURED) -> list[str]:
+    """The lines of a table by its name, which may have one argument: "drafter hydra"."""
+    first, _, argument = name.partition(" ")
+    if first == "machines":
+        return _machines(folder)
+    if first not in TABLES or bool(argument) != (first == DRAFTER):
+        known = ", ".join([*TABLES, "machines"])
+        raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
+    experiment, lines = TABLES[first]
+    record = store.stated_record(experiment, folder)
+    if record is None:
+        return [_missing(experiment)]
+    rows = [row for row in record.rows if not argument or row.series == argument]
+    return [*lines(rows), "", _origin(record)]
+
+
+def _headline(rows: list[Row]) -> list[str]:
+    head = ["", "nodes", "tokens/s", "tokens per step", "ms a step", "over plain decoding", "over `generate`"]
+    return _grid([*head, "texts as plain decoding's"], (_cells(row) for row in rows if row.series != STEP))
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        NAMES.get(row.series, row.series),
+        _nodes(row),
+        row.tokens_per_second.words(0),
+        row.tokens_per_step.words(),
+        f"{row.step_ms:.2f}",
+        _spread(row.speedup),
+        _spread(row.over_generate),
+        "" if row.same_texts is None else f"{row.same_texts} of {row.prompts}",
+    ]
+
+
+def _machines(folder: Path) -> list[str]:
+    """What to expect, a row for each kind of machine."""
+    head = ["machine", "tokens/s: plain decoding", "Medusa", "`generate`", "Medusa over plain decoding"]
+    head += ["over `generate`", "nodes", "tokens per step", "a step over a plain one", "date"]
+    lines = []
+    for kind in store.kinds(folder):
+        record = store.record(store.HEADLINE, kind.slug, folder)
+        if record is None:
+            lines.append([kind.title, "not measured yet", *[""] * (len(head) - 2)])
+            continue
+        rows = {row.series: row for row in record.rows if row.series != STEP}
+        compared = [rows.get(name) for name in ("none", "medusa", "hf")]
+        rates = ["" if row is None else row.tokens_per_second.words(0) for row in compared]
+        medusa = rows["medusa"]
+        ratios = [_spread(medusa.speedup), _spread(medusa.over_generate)]
+        kept = [_nodes(medusa), medusa.tokens_per_step.words(), _number(medusa.overhead)]
+        lines.append([kind.title, *rates, *ratios, *kept, _date(record)])
+    adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
+    return [*_grid(head, lines), "", adds]
+
+
+def _steps(rows: list[Row]) -> list[str]:
+    """Milliseconds of a step by nodes."""
+    steps = [row for row in rows if row.series == STEP]
+    return _grid(
+        ["nodes", *(_nodes(row) for row in steps)],
+        [
+            ["ms a step", *(f"{row.step_ms:.2f}" for row in steps)],
+            ["over a plain step", *(_number(row.overhead) for row in steps)],
+            ["tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in steps)],
+        ],
+    )
+
+
+def _kinds_of_text(rows: list[Row]) -> list[str]:
+    head = ["text", "prompts", "tokens per step", "a step over a plain one", "speedup over plain decoding"]
+    lines = []
+    for row in (row for row in rows if row.series != PLAIN):
+        figures = [row.tokens_per_step.words(), _number(row.overhead), _spread(row.speedup)]
+        lines.append([row.label, str(row.prompts), *figures])
+    return _grid(head, lines)
+
+
+def _drafters(rows: list[Row]) -> list[str]:
+    """A row for each method, the fastest over all kinds first, with the kinds of text beside each other."""
+    kinds = ", ".join(dict.fromkeys(row.label for row in rows))
+    of_series: dict[str, list[Row]] = {}
+    for row in rows:
+        of_series.setdefault(row.series, []).append(row)
+    lines = []
+    for found in sorted(of_series.values(), key=lambda found: -found[-1].tokens_per_second.median):
+        of_all = found[-1]
+        kept = ", ".join(f"{row.tokens_per_step.mean:.2f}" for row in found)
+        speedups = ", ".join(_number(row.speedup.median if row.speedup else None) for row in found)
+        lines.append([f"`{of_all.series}`", _nodes(of_all), kept, f"{of_all.step_ms:.2f}", speedups])
+    return _grid(["method", "nodes", f"tokens per step: {kinds}", "ms a step", f"speedup: {kinds}"], lines)
+
+
+def _settings(rows: list[Row]) -> list[str]:
+    """A row for each row of the record, by its label and series."""
+    return _grid(
+        ["", "nodes", "tokens per step", "ms a step", "speedup over plain decoding"],
+        (
+            [row.name, _nodes(row), row.tokens_per_step.words(), f"{row.step_ms:.2f}", _spread(row.speedup)]
+            for row in rows
+        ),
+    )
+
+
+def _of_one_drafter(rows: list[Row]) -> list[str]:
+    return _settings([row.model_copy(update={"series": row.label}) for row in rows])
+
+
+def _grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """A table without the columns that are empty."""
+    lines = list(lines)
+    shown = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    rows = (head, ["---"] * len(head), *lines)
+    return [f"| {' | '.join(cells[place] for place in shown)} |" for cells in rows]
+
+
+def _origin(record: ExperimentRecord) -> str:
+    """On what, when and by which command."""
+    machine = record.machine
+    facts = [store.title_of(machine), counted(machine.threads, "thread"), record.model.dtype, _date(record)]
+    if is_busy(machine.model_dump()):
+        facts.append(f"while other programs used {machine.other_cores_busy:.1f} cores")
+    return f"{', '.join(facts)}: `{record.command}`"
+
+
+def _date(record: ExperimentRecord) -> str:
+    older = ", with an older engine" if record.engine < ENGINE_VERSION else ""
+    day = datetime.date.fromisoformat(record.date)
+    return f"{day.day} {day:%B %Y}{older}"
+
+
+def _missing(experiment: str) -> str:
+    return f"Not measured yet: `python -m medusa_core reproduce {experiment} --store` does it."
+
+
+def _nodes(row: Row) -> str:
+    return "" if row.tree_nodes is None else str(row.tree_nodes)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _spread(value: Spread | None) -> str:
+    return "" if value is None else value.words()
+
+
+DRAFTER = "drafter"
+# By name the experiment and what makes its rows lines.
+TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
+    "headline": (store.HEADLINE, _headline),
+    "steps": (store.HEADLINE, _steps),
+    "kinds-of-text": ("figure3", _kinds_of_text),
+    "drafters": ("spec-bench", _drafters),
+    DRAFTER: ("spec-bench", _of_one_drafter),
+    "without-loss": ("eagle3-table1", _settings),
+    "long-texts": ("tokenswift", _settings),
+}

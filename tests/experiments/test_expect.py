@@ -1,0 +1,116 @@
+"""What to expect here, and comparisons that the papers make: equal sizes, dense trees, errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tiny_experiments import build_setup
+
+from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.experiments.eagle3_table1 import measurement as eagle3
+from medusa_core.experiments.expect import STEP, Settings, step_times
+from medusa_core.experiments.expect import measurement as expect
+from medusa_core.experiments.figure4 import Settings as Figure4
+from medusa_core.experiments.figure4 import measurement as figure4
+from medusa_core.experiments.record import Mean, Row, Spread, paper_facts
+from medusa_core.trees.budget import best_tree, parse_latency
+
+
+@pytest.fixture(scope="module")
+def setup(engine_folder):
+    return build_setup(engine_folder)
+
+
+@pytest.fixture(scope="module")
+def found(setup):
+    return expect.measure(setup, Settings(nodes="1,2,6"))
+
+
+def test_methods_are_compared_with_plain_decoding_and_with_generate(found):
+    rows = {row.series: row for row in found.rows if row.series != STEP}
+    assert list(rows) == ["none", "medusa", "hf", "hf-lookup"]
+    assert [row.prompts for row in rows.values()] == [3] * 4
+    assert (rows["none"].speedup.median, rows["hf"].over_generate.median) == (1, 1)
+    medusa, hf = rows["medusa"], rows["hf"]
+    assert medusa.over_generate.low > 0
+    assert medusa.tokens_per_step.mean > 1
+    assert set(medusa.phase_ms) == {"propose", "verify", "accept", "commit"}
+    assert (hf.phase_ms, hf.tree_nodes, hf.tokens_per_step.mean) == ({}, None, 1)
+    # The step of a method that is not ours is its whole time over its steps.
+    assert hf.step_ms == pytest.approx(1000 / hf.tokens_per_second.median, rel=0.5)
+    assert [row.same_texts for row in rows.values()] == [3] * 4  # in float32
+
+
+def test_steps_are_timed_by_their_nodes_and_choose_medusas_tree(setup, found):
+    steps = [row for row in found.rows if row.series == STEP]
+    assert [row.tree_nodes for row in steps] == [1, 2, 6]
+    assert (steps[0].overhead, steps[0].label, steps[1].label) == (1, "1 node", "2 nodes")
+    latency = parse_latency({"latency": step_times(found.rows)})
+    assert [point.nodes for point in latency] == [1, 2, 6]
+    accuracies = medusa_draft(setup.engine).require_accuracies()
+    medusa = next(row for row in found.rows if row.series == "medusa")
+    assert medusa.tree_nodes == 1 + len(best_tree(accuracies, latency).choices)
+    assert f"tree auto: {medusa.tree_nodes} nodes" in found.notes[0]
+
+
+def is_dense(tree):
+    """Whether all nodes of a depth have as many children."""
+    nodes = [(), *tree.choices]
+    children = {node: sum(other[:-1] == node for other in tree.choices) for node in nodes}
+    by_depth = {depth: {children[node] for node in nodes if len(node) == depth} for depth in map(len, nodes)}
+    return all(len(counts) == 1 for counts in by_depth.values())
+
+
+def test_figure4_draws_random_dense_trees_between_two_sizes(setup):
+    accuracies = medusa_draft(setup.engine).require_accuracies()
+    sizes = [2, 8, 32]
+    drawn = figure4.candidate_trees(accuracies, sizes, Figure4(random_trees=3, seed=1))
+    dense = [one.tree for one in drawn if one.series in (figure4.RANDOM, figure4.CARTESIAN)]
+    assert all(map(is_dense, dense))
+    random = [one.tree.size for one in drawn if one.series == figure4.RANDOM]
+    assert len([size for size in random if 8 < size <= 32]) == 3
+    assert len([size for size in random if 2 < size <= 8]) == 3
+    sparse = next(one.tree for one in drawn if one.label == f"{figure4.OPTIMISED} 32")
+    assert not is_dense(sparse)
+
+
+def row(series, nodes, kept, error, label="a tree"):
+    rate = Spread(median=1.0, low=1.0, high=1.0)
+    return Row(
+        series=series, label=label, x=nodes, prompts=2, new_tokens=9, tree_nodes=nodes, step_ms=1.0,
+        phase_ms={}, tokens_per_step=Mean(mean=kept, standard_error=error), tokens_per_second=rate,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kept", "error", "words"),
+    [(4.13, 0.27, "no more, within the errors, than"), (4.13, 0.02, "more than"), (3.5, 0.02, "fewer than")],
+)
+def test_figure4_claims_nothing_inside_its_errors(kept, error, words):
+    rows = [
+        row(figure4.OPTIMISED, 32, 3.9, error),
+        row(figure4.OPTIMISED, 64, kept, error, "optimised 64"),
+        row(figure4.OPTIMISED, 128, 4.3, error),
+        row(figure4.CARTESIAN, 256, 4.06, error, "cartesian 4×4"),
+    ]
+    assert figure4.comparison(rows) == [f"The optimised 64 keeps {words} the cartesian 4×4 of 256 nodes."]
+    assert figure4.comparison(rows[:2]) == []
+
+
+def test_eagle3_is_compared_with_medusas_tree_of_its_size():
+    rows = [
+        row("medusa", 16, 3.0, 0.1, "T = 0"),
+        row("medusa, 60 nodes", 60, 4.0, 0.1, "T = 0"),
+        row("eagle3", 13, 3.3, 0.1, "T = 0"),
+        row("eagle3, public tree", 60, 5.0, 0.1, "T = 0"),
+    ]
+    words = eagle3._ratios(rows)
+    assert "T = 0, eagle3: 1.10 (13 nodes against 16)" in words
+    assert "T = 0, eagle3, public tree: 1.25 (60 nodes against 60)" in words
+
+
+def test_what_the_papers_say_is_quoted_as_they_say_it():
+    claims = json.dumps(paper_facts("eagle3-table1").claims)
+    assert "20 to 40 %" in claims
+    assert "1.4 times" not in claims

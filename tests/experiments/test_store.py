@@ -1,0 +1,115 @@
+"""The store of measurements: kinds of machines, whose figures are stated, and where a record is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from medusa_core.config import ENGINE_VERSION
+from medusa_core.experiments import store
+from medusa_core.experiments.record import MachineRecord
+from medusa_core.hardware import processor
+
+PLACES = sorted(store.MEASURED.glob("*/*.json"))
+
+
+def machine(name, instructions="", cores=2, gpu=None):
+    return MachineRecord(
+        processor=name, gpu=gpu, cores=cores, instructions=instructions, threads=2, torch="", python=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "slug", "title"),
+    [
+        (machine("Intel(R) Xeon(R) Processor", "amx"), "intel-xeon-amx-2", "Intel Xeon with AMX, 2 cores"),
+        (machine("AMD EPYC 9R14", "avx512_bf16"), "amd-epyc-avx512-bf16-2",
+         "AMD EPYC with AVX-512 and bfloat16, 2 cores"),
+        (machine("AMD EPYC-Rome Processor", "avx2"), "amd-epyc-avx2-2", "AMD EPYC with AVX2, 2 cores"),
+        (machine("13th Gen Intel(R) Core(TM) i7-13700K", "avx2", 24), "intel-core-avx2-24",
+         "Intel Core with AVX2, 24 cores"),
+        (machine("aarch64", "neon", 1), "aarch64-neon-1", "aarch64 with NEON, 1 core"),
+        (machine("NVIDIA H100 80GB HBM3", "amx", gpu="NVIDIA H100 80GB HBM3"), "nvidia-h100-80gb-hbm3",
+         "NVIDIA H100 80GB HBM3"),
+    ],
+)  # fmt: skip
+def test_a_kind_is_the_processor_s_family_its_instructions_and_its_cores(found, slug, title):
+    assert (store.kind_of(found), store.title_of(found)) == (slug, title)
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "found"),
+    [
+        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "", "amx"),
+        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "avx512_bf16", "avx512_bf16"),
+        ("fpu avx2 avx512f", "", "avx512"),
+        ("fpu avx2 avx512f", "avx2", "avx2"),
+        ("fpu avx2", "amx", "avx2"),
+        ("fp asimd", "", "neon"),
+        ("fpu sse2", "", ""),
+        ("fpu avx2", "sse9", "avx2"),
+    ],
+)
+def test_the_instruction_set_is_the_widest_that_is_there_and_allowed(flags, limit, found):
+    assert processor.instruction_set(flags, limit) == found
+
+
+def test_this_machine_is_of_the_kind_that_its_records_would_have(tmp_path, monkeypatch):
+    system = tmp_path / "cpuinfo"
+    system.write_text(
+        "processor\t: 0\nmodel name\t: AMD EPYC 9R14\nflags\t\t: fpu avx2 avx512f avx512_bf16\n"
+    )
+    monkeypatch.setattr(processor, "_CPU_FILE", system)
+    monkeypatch.setattr(processor, "_GPU_FILES", tmp_path / "gpus")
+    monkeypatch.setenv(processor.ISA_VARIABLE, "")
+    cores = processor.core_count()
+    assert store.own_kind() == f"amd-epyc-avx512-bf16-{cores}"
+    monkeypatch.setenv(processor.ISA_VARIABLE, "avx2")
+    assert store.own_kind() == f"amd-epyc-avx2-{cores}"
+    gpu = tmp_path / "gpus" / "0000:01:00.0" / "information"
+    gpu.parent.mkdir(parents=True)
+    gpu.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 24\n")
+    assert store.own_kind() == "nvidia-geforce-rtx-4090"
+
+
+@pytest.mark.parametrize("file", PLACES, ids=lambda file: "/".join(file.parts[-2:]))
+def test_every_record_lies_where_its_machine_and_name_say(file):
+    record = store.read_record(file)
+    assert store.place_of(record) == file
+    assert record.simulated or 0 < record.engine <= ENGINE_VERSION
+
+
+def test_the_default_kind_is_in_the_store():
+    assert store.kinds()[0].slug == store.DEFAULT_KIND
+
+
+def renewed(name, engine, **changes):
+    record = store.record(name, store.DEFAULT_KIND)
+    return record.model_copy(
+        update={"engine": engine, "machine": record.machine.model_copy(update=changes), "date": "2026-12-01"}
+    )
+
+
+def test_this_machine_s_own_kind_is_shown_unless_its_engine_is_older(tmp_path, monkeypatch):
+    assert store.shown(tmp_path) is None
+    assert store.kinds(tmp_path) == []
+    assert store.record("figure3", folder=tmp_path) is None
+    monkeypatch.setattr(store, "own_kind", lambda: "amd-epyc-avx2-2")
+    own = {"processor": "AMD EPYC 7763", "instructions": "avx2"}
+    for engine, slug in ((2, store.DEFAULT_KIND), (3, "amd-epyc-avx2-2"), (4, "amd-epyc-avx2-2")):
+        store.keep(renewed("figure3", 3), tmp_path)
+        store.keep(renewed("table2", 3), tmp_path)
+        store.keep(renewed("figure3", engine, **own), tmp_path)
+        stated = store.shown(tmp_path)
+        assert (stated.slug, stated.date) == (slug, "2026-12-01")
+        assert store.kind_of(store.record("figure3", folder=tmp_path).machine) == slug
+        # What the own kind lacks is the default one's.
+        assert store.kind_of(store.record("table2", folder=tmp_path).machine) == store.DEFAULT_KIND
+    assert store.record("table2", "amd-epyc-avx2-2", tmp_path) is None
+    assert [kind.slug for kind in store.kinds(tmp_path)] == [store.DEFAULT_KIND, "amd-epyc-avx2-2"]
+
+
+def test_a_file_that_is_no_record_hides_no_other(tmp_path):
+    file = store.keep(renewed("figure3", 3), tmp_path)
+    file.with_name("figure4.json").write_text("<b>{", encoding="utf-8")
+    assert [record.name for record in store.records_of(store.DEFAULT_KIND, tmp_path)] == ["figure3"]
+    assert store.shown(tmp_path).engine == 3

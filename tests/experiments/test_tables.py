@@ -1,0 +1,163 @@
+"""Tables of README, docs and cards are those of the store, and no figure of speed is typed beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from paths import ROOT
+from tiny_experiments import headline
+
+from medusa_core.cli.main import main
+from medusa_core.errors import MedusaError
+from medusa_core.experiments import store, tables
+
+FILES = tables.files_with_tables(ROOT)
+PROSE = [
+    *FILES,
+    ROOT / "CHANGELOG.md",
+    ROOT / "assets/measured/README.md",
+    *(ROOT / "assets/learn").glob("*.json"),
+]
+
+NUMBER = r"(?:\d[\d.,]*|two|three|four|five|six|seven|eight|nine|ten|several|twice|half)"
+FASTER = r"(?:as fast|faster|slower|the speed|as many tokens|plain decoding|plain ones|Medusa's|`generate`)"
+SPEED = re.compile(
+    rf"{NUMBER} (?:to {NUMBER} )?tokens (?:a|per) second|{NUMBER} ?tokens/s"
+    rf"|{NUMBER} times {FASTER}|(?:twice|half) as (?:fast|many tokens)"
+    rf"|{NUMBER} ?% (?:more tokens|faster|slower|the speed)"
+    rf"|\d[\d.,]* ?ms\b|{NUMBER} milliseconds?\b|a millisecond (?:less|more)"
+    r"|speedups? (?:of|is) \d|\d ?× (?:plain|faster)|\d ?倍"
+)
+QUOTED = re.compile(r"\bpapers?\b|\bpublished\b", re.IGNORECASE)
+
+
+def prose_of(file):
+    """What a file says without its tables and its code; of the changelog the top section alone."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        return "\n".join(strings(json.loads(text)))
+    if file.name == "CHANGELOG.md":
+        text = text.split("\n## ")[1]
+    return re.sub(r"^ *```.*?^ *```", "", tables.BLOCK.sub("", text), flags=re.DOTALL | re.MULTILINE)
+
+
+def strings(data):
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, (dict, list)):
+        for part in data.values() if isinstance(data, dict) else data:
+            yield from strings(part)
+
+
+def typed_figures(text):
+    """Sentences with a figure of speed that do not say it is a paper's."""
+    sentences = re.split(r"(?<=[.;:|])\s+|\n\n|\n- ", text)
+    return [
+        found
+        for found in (" ".join(s.split()) for s in sentences)
+        if SPEED.search(found) and not QUOTED.search(found)
+    ]
+
+
+@pytest.mark.parametrize("file", PROSE, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_figure_of_speed_is_typed_into_prose(file):
+    assert typed_figures(prose_of(file)) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Plain decoding makes\n363 tokens/s and Medusa 720.",
+        "They run at 1.5 and 1.7 times plain decoding's speed.",
+        "It is three times as fast as before.",
+        "A step of the embedded model takes 1.1 ms so.",
+        "Medusa makes 26 % more tokens a second.",
+        "The gain is twice as fast.",
+        "A run makes 300 tokens a second, 118 before.",
+    ],
+)
+def test_a_typed_figure_would_be_seen(sentence):
+    assert typed_figures(sentence)
+    assert not typed_figures(f"In the paper: {sentence}".replace(": ", " ").replace("\n", " "))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_table_is_that_of_its_record(file):
+    text = file.read_text(encoding="utf-8")
+    assert tables.rendered(text) == text, "python -m medusa_core reproduce tables"
+
+
+def test_every_table_stands_somewhere_and_the_cards_have_theirs():
+    named = {name for file in FILES for _, name, _ in tables.BLOCK.findall(file.read_text(encoding="utf-8"))}
+    assert {*tables.TABLES, "machines"} - {tables.DRAFTER} <= named
+    assert {f"drafter {name}" for name in ("draft_model", "eagle3", "hydra")} <= named
+
+
+def test_what_was_not_measured_is_one_line(tmp_path):
+    for name in ("headline", "steps", "drafter hydra", "long-texts"):
+        (line,) = tables.table(name, tmp_path)
+        assert line.startswith("Not measured yet: `python -m medusa_core reproduce ")
+    store.keep(store.record("figure3", store.DEFAULT_KIND), tmp_path)
+    assert "| Intel Xeon with AMX, 2 cores | not measured yet |" in tables.table("machines", tmp_path)
+    assert "Not measured yet" in tables.table("headline", tmp_path)[0]
+
+
+def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
+    old = headline(engine=2, machine=headline().machine.model_copy(update={"other_cores_busy": 0.9}))
+    store.keep(old, tmp_path)
+    lines = "\n".join(tables.table("headline", tmp_path))
+    assert "| Medusa | 12 | 4,321 (4,320 to 4,322) | 2.00 ± 0.10 | 0.50 |" in lines
+    assert "32 of 32" in lines
+    assert "23 November 2026, with an older engine, while other programs used 0.9 cores" in lines
+    assert "| nodes | 1 | 64 |" in tables.table("steps", tmp_path)
+    own = headline().machine.model_copy(update={"processor": "AMD EPYC 7763", "instructions": "avx2"})
+    store.keep(headline(machine=own, date="2026-12-01"), tmp_path)
+    machines = tables.table("machines", tmp_path)
+    assert [line.split(" | ")[0] for line in machines[2:4]] == [
+        "| Intel Xeon with AMX, 2 cores", "| AMD EPYC with AVX2, 2 cores",
+    ]  # fmt: skip
+    assert all("| 4,321 (4,320 to 4,322) |" in line for line in machines[2:4])
+    # Files state the newest engine's headline, whatever machine writes them.
+    for slug in (store.DEFAULT_KIND, "amd-epyc-avx2-2", "another"):
+        monkeypatch.setattr(store, "own_kind", lambda slug=slug: slug)
+        assert "AMD EPYC with AVX2" in tables.table("headline", tmp_path)[-1]
+
+
+def test_a_block_is_rewritten_and_nothing_else():
+    text = "a\n<!-- measured: drafter hydra -->\nbefore\n<!-- /measured -->\nb\n"
+    new = tables.rendered(text)
+    assert (
+        new.startswith("a\n<!-- measured: drafter hydra -->\n| "),
+        new.endswith("<!-- /measured -->\nb\n"),
+    ) == (True, True)
+    assert "before" not in new
+    assert tables.rendered(new) == new
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("<!-- measured: nothing -->\n<!-- /measured -->", "no table 'nothing'"),
+        ("<!-- measured: drafter -->\n<!-- /measured -->", "no table 'drafter'"),
+        ("<!-- measured: headline x -->\n<!-- /measured -->", "no table 'headline x'"),
+        ("<!-- measured: headline -->\n", "close it"),
+        ("<!-- measured: headline -->\n<!-- measured: steps -->\n<!-- /measured -->", "close it"),
+    ],
+)
+def test_a_bad_block_is_refused(text, cause):
+    with pytest.raises(MedusaError, match=cause):
+        tables.rendered(text)
+
+
+def test_the_command_compares_and_writes(tmp_path, monkeypatch, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- measured: kinds-of-text -->\n<!-- /measured -->\n", encoding="utf-8")
+    monkeypatch.setattr("medusa_core.cli.commands.reproduce_tables.ROOT", tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "tables", "--check"])
+    assert (stop.value.code, "README.md differs" in capsys.readouterr().out) == (1, True)
+    assert main(["reproduce", "tables"]) == 0
+    assert "| Story | 10 |" in readme.read_text(encoding="utf-8")
+    assert main(["reproduce", "tables", "--check"]) == 0
