@@ -16,6 +16,7 @@ from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
 from medusa_core.experiments.expect import NAMES, STEP
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
+from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.text.plural import counted
 
@@ -49,7 +50,8 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     if record is None:
         return [_missing(experiment)]
     rows = [row for row in record.rows if not argument or row.series == argument]
-    return [*lines(rows), "", _origin(record)]
+    reason = reason_against_paper(record)
+    return [*([reason, ""] if reason else []), *lines(rows), "", _origin(record)]
 
 
 def _headline(rows: list[Row]) -> list[str]:
@@ -143,6 +145,20 @@ def _of_one_drafter(rows: list[Row]) -> list[str]:
     return _settings([row.model_copy(update={"series": row.label}) for row in rows])
 
 
+def _long_texts(rows: list[Row]) -> list[str]:
+    """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
+    series: dict[str, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row.series, []).append(row)
+    lines = []
+    for name, found in series.items():
+        if not name.startswith(PLAIN):
+            lines.append([f"{name}: tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in found)])
+            lines.append(["speedup over plain decoding", *(_spread(row.speedup) for row in found)])
+        lines.append([f"{name}: ms a step", *(f"{row.step_ms:.2f}" for row in found)])
+    return _grid(["", *dict.fromkeys(row.label for row in rows)], lines)
+
+
 def _grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     """A table without the columns that are empty."""
     lines = list(lines)
@@ -191,5 +207,5 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "drafters": ("spec-bench", _drafters),
     DRAFTER: ("spec-bench", _of_one_drafter),
     "without-loss": ("eagle3-table1", _settings),
-    "long-texts": ("tokenswift", _settings),
+    "long-texts": ("tokenswift", _long_texts),
 }

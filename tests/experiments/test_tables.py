@@ -12,6 +12,7 @@ from tiny_experiments import headline
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store, tables
+from medusa_core.experiments.remarks import reason_against_paper
 
 FILES = tables.files_with_tables(ROOT)
 PROSE = [
@@ -125,11 +126,19 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
         assert "AMD EPYC with AVX2" in tables.table("headline", tmp_path)[-1]
 
 
+@pytest.mark.parametrize("name", ["without-loss", "long-texts", "drafters", "kinds-of-text"])
+def test_why_the_order_is_not_the_paper_s_stands_above_the_table(name):
+    reason = reason_against_paper(store.stated_record(tables.TABLES[name][0]))
+    lines = tables.table(name)
+    assert lines[0] == reason if reason else lines[0].startswith("| ")
+    assert sum(line.startswith("| --- |") for line in lines) == 1
+
+
 def test_a_block_is_rewritten_and_nothing_else():
     text = "a\n<!-- measured: drafter hydra -->\nbefore\n<!-- /measured -->\nb\n"
     new = tables.rendered(text)
     assert (
-        new.startswith("a\n<!-- measured: drafter hydra -->\n| "),
+        new.startswith("a\n<!-- measured: drafter hydra -->\n"),
         new.endswith("<!-- /measured -->\nb\n"),
     ) == (True, True)
     assert "before" not in new
