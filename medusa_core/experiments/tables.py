@@ -72,6 +72,27 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
+def row_cells(row: Row) -> dict[str, str]:
+    """All figures of a row in words by the names of their columns, empty where it has none."""
+    return {
+        "setting": row.name,
+        "nodes": _nodes(row),
+        "tokens per step": row.tokens_per_step.words(),
+        "estimate": _number(row.expected_tokens_per_step),
+        "tokens/s": row.tokens_per_second.words(0),
+        "ms a step": _number(row.step_ms),
+        "α": _number(row.alpha),
+        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
+        "overhead": _number(row.overhead),
+        "speedup": _spread(row.speedup),
+        "over generate": _spread(row.over_generate),
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
+        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
+        "unrepeated": _number(row.distinct),
+    }
+
+
 def _machines(folder: Path) -> list[str]:
     """What to expect, a row for each kind of machine."""
     head = ["machine", "tokens/s: plain decoding", "Medusa", "`generate`", "Medusa over plain decoding"]
