@@ -129,6 +129,7 @@ class ModelRecord(_Record):
     dtype: str
     device: str
     parameters: int
+    forward: str = ""  # how a step is computed, as the page's badge says it
 
 
 class ExperimentRecord(_Record):

@@ -55,14 +55,15 @@ def title_of(machine: MachineRecord) -> str:
     return f"{_family(machine)}{with_them}, {counted(machine.cores, 'core')}"
 
 
-def own_kind() -> str:
-    """The kind of this machine, by its GPU where it has one."""
-    return kind_of(
-        MachineRecord(
-            processor=cpu_name(), gpu=gpu_name(), cores=core_count(), instructions=instruction_set(),
-            threads=0, torch="", python="",
-        )
+def own_kinds() -> list[str]:
+    """The kinds of this machine: its GPU's where it has one, then its processor's."""
+    processor = MachineRecord(
+        processor=cpu_name(), cores=core_count(), instructions=instruction_set(),
+        threads=0, torch="", python="",
     )  # fmt: skip
+    gpu = gpu_name()
+    with_gpu = [processor.model_copy(update={"gpu": gpu})] if gpu else []
+    return [kind_of(machine) for machine in (*with_gpu, processor)]
 
 
 def kinds(folder: Path = MEASURED) -> list[Kind]:
@@ -93,8 +94,9 @@ def shown(folder: Path = MEASURED) -> Kind | None:
     None where the store is empty.
     """
     stated = default(folder)
-    own = next((kind for kind in kinds(folder) if kind.slug == own_kind()), stated)
-    return own if own is not None and stated is not None and own.engine >= stated.engine else stated
+    found = {kind.slug: kind for kind in kinds(folder)}
+    own = (found[slug] for slug in own_kinds() if slug in found)
+    return next((kind for kind in own if stated is None or kind.engine >= stated.engine), stated)
 
 
 def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> ExperimentRecord | None:

@@ -16,6 +16,7 @@ from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
 from medusa_core.experiments.expect import NAMES, STEP
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
+from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.text.plural import counted
 
@@ -49,7 +50,8 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     if record is None:
         return [_missing(experiment)]
     rows = [row for row in record.rows if not argument or row.series == argument]
-    return [*lines(rows), "", _origin(record)]
+    reason = reason_against_paper(record)
+    return [*([reason, ""] if reason else []), *lines(rows), "", _origin(record)]
 
 
 def _headline(rows: list[Row]) -> list[str]:
@@ -68,6 +70,27 @@ def _cells(row: Row) -> list[str]:
         _spread(row.over_generate),
         "" if row.same_texts is None else f"{row.same_texts} of {row.prompts}",
     ]
+
+
+def row_cells(row: Row) -> dict[str, str]:
+    """All figures of a row in words by the names of their columns, empty where it has none."""
+    return {
+        "setting": row.name,
+        "nodes": _nodes(row),
+        "tokens per step": row.tokens_per_step.words(),
+        "estimate": _number(row.expected_tokens_per_step),
+        "tokens/s": row.tokens_per_second.words(0),
+        "ms a step": _number(row.step_ms),
+        "α": _number(row.alpha),
+        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
+        "overhead": _number(row.overhead),
+        "speedup": _spread(row.speedup),
+        "over generate": _spread(row.over_generate),
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
+        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
+        "unrepeated": _number(row.distinct),
+    }
 
 
 def _machines(folder: Path) -> list[str]:
@@ -143,6 +166,20 @@ def _of_one_drafter(rows: list[Row]) -> list[str]:
     return _settings([row.model_copy(update={"series": row.label}) for row in rows])
 
 
+def _long_texts(rows: list[Row]) -> list[str]:
+    """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
+    series: dict[str, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row.series, []).append(row)
+    lines = []
+    for name, found in series.items():
+        if not name.startswith(PLAIN):
+            lines.append([f"{name}: tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in found)])
+            lines.append(["speedup over plain decoding", *(_spread(row.speedup) for row in found)])
+        lines.append([f"{name}: ms a step", *(f"{row.step_ms:.2f}" for row in found)])
+    return _grid(["", *dict.fromkeys(row.label for row in rows)], lines)
+
+
 def _grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     """A table without the columns that are empty."""
     lines = list(lines)
@@ -191,5 +228,5 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "drafters": ("spec-bench", _drafters),
     DRAFTER: ("spec-bench", _of_one_drafter),
     "without-loss": ("eagle3-table1", _settings),
-    "long-texts": ("tokenswift", _settings),
+    "long-texts": ("tokenswift", _long_texts),
 }

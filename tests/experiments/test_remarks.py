@@ -34,7 +34,7 @@ def tables(better):
 
 @pytest.mark.parametrize("name", tables(better=True))
 def test_a_reason_is_given_where_the_order_is_not_the_paper_s_and_only_there(name):
-    record = store.record(name, store.DEFAULT_KIND)
+    record = store.stated_record(name)
     for better in (True, False):
         changed = record.model_copy(update={"rows": tables(better)[name]})
         assert bool(reason_against_paper(changed)) != better

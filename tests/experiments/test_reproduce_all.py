@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tiny_experiments import headline
 
 from medusa_core.cli.commands import reproduce_all
 from medusa_core.cli.main import main
@@ -84,10 +85,9 @@ def test_an_interrupt_leaves_what_is_done(reproduce, tmp_path, monkeypatch):
 
 
 def test_records_of_an_older_engine_are_named_for_all_kinds(tmp_path):
-    record = store.record("figure3", store.DEFAULT_KIND)
-    store.keep(record.model_copy(update={"engine": ENGINE_VERSION}), tmp_path)
+    store.keep(headline(name="figure3", engine=ENGINE_VERSION), tmp_path)
     assert list(reproduce_all.older_records(tmp_path)) == []
-    store.keep(store.record("table3", store.DEFAULT_KIND), tmp_path)
+    store.keep(headline(name="table3", engine=ENGINE_VERSION - 1), tmp_path)
     (line,) = reproduce_all.older_records(tmp_path)
     assert "intel-xeon-amx-2" in line
     assert "table3" in line

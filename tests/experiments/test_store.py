@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tiny_experiments import XEON, headline
 
 from medusa_core.config import ENGINE_VERSION
 from medusa_core.experiments import store
@@ -62,13 +63,13 @@ def test_this_machine_is_of_the_kind_that_its_records_would_have(tmp_path, monke
     monkeypatch.setattr(processor, "_GPU_FILES", tmp_path / "gpus")
     monkeypatch.setenv(processor.ISA_VARIABLE, "")
     cores = processor.core_count()
-    assert store.own_kind() == f"amd-epyc-avx512-bf16-{cores}"
+    assert store.own_kinds() == [f"amd-epyc-avx512-bf16-{cores}"]
     monkeypatch.setenv(processor.ISA_VARIABLE, "avx2")
-    assert store.own_kind() == f"amd-epyc-avx2-{cores}"
+    assert store.own_kinds() == [f"amd-epyc-avx2-{cores}"]
     gpu = tmp_path / "gpus" / "0000:01:00.0" / "information"
     gpu.parent.mkdir(parents=True)
     gpu.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 24\n")
-    assert store.own_kind() == "nvidia-geforce-rtx-4090"
+    assert store.own_kinds() == ["nvidia-geforce-rtx-4090", f"amd-epyc-avx2-{cores}"]
 
 
 @pytest.mark.parametrize("file", PLACES, ids=lambda file: "/".join(file.parts[-2:]))
@@ -83,18 +84,16 @@ def test_the_default_kind_is_in_the_store():
 
 
 def renewed(name, engine, **changes):
-    record = store.record(name, store.DEFAULT_KIND)
-    return record.model_copy(
-        update={"engine": engine, "machine": record.machine.model_copy(update=changes), "date": "2026-12-01"}
-    )
+    machine = XEON.model_copy(update=changes)
+    return headline(name=name, engine=engine, machine=machine, date="2026-12-01")
 
 
 def test_this_machine_s_own_kind_is_shown_unless_its_engine_is_older(tmp_path, monkeypatch):
     assert store.shown(tmp_path) is None
     assert store.kinds(tmp_path) == []
     assert store.record("figure3", folder=tmp_path) is None
-    monkeypatch.setattr(store, "own_kind", lambda: "amd-epyc-avx2-2")
-    own = {"processor": "AMD EPYC 7763", "instructions": "avx2"}
+    monkeypatch.setattr(store, "own_kinds", lambda: ["nvidia-x", "amd-epyc-avx2-2"])
+    own = {"processor": "AMD EPYC 7763", "instructions": "avx2", "cores": 2, "gpu": None}
     for engine, slug in ((2, store.DEFAULT_KIND), (3, "amd-epyc-avx2-2"), (4, "amd-epyc-avx2-2")):
         store.keep(renewed("figure3", 3), tmp_path)
         store.keep(renewed("table2", 3), tmp_path)

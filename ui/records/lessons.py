@@ -8,6 +8,7 @@ from typing import Any
 
 from medusa_core.experiments import store
 from medusa_core.experiments.expect import step_times
+from medusa_core.experiments.remarks import reason_against_paper
 from ui.records.examples import ASSETS
 
 FIRST_LANGUAGE = "en"
@@ -45,6 +46,7 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
             for row in (step_times(expected.rows) if expected else measured["latency"])
         ],
         "trainings": trainings,
+        "against": reason_against_paper(table, assets / store.FOLDER) if table else "",
         "head_decay": head_decay,
     }
 

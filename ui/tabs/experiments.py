@@ -19,10 +19,10 @@ from medusa_core.experiments.record import (
     ExperimentRecord,
     MachineRecord,
     PaperFacts,
-    Row,
     paper_facts,
 )
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
+from medusa_core.experiments.tables import row_cells
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
@@ -180,31 +180,13 @@ def _difference(record: ExperimentRecord) -> str:
 def _table(record: ExperimentRecord) -> str:
     """All numbers of the charts, and more."""
     if record.simulated:
-        return f"<h3>Computed here</h3>{grid('Sizes count the root.', [_cells(row) for row in record.rows])}"
+        return (
+            f"<h3>Computed here</h3>{grid('Sizes count the root.', [row_cells(row) for row in record.rows])}"
+        )
     caption = "± one standard error over prompts; in brackets the lowest and the highest round."
     if record.quality:
         caption += f" Quality: {record.quality}."
-    return f"<h3>Measured here</h3>{grid(caption, [_cells(row) for row in record.rows])}"
-
-
-def _cells(row: Row) -> dict[str, str]:
-    return {
-        "setting": row.name,
-        "nodes": _number(row.tree_nodes, "d"),
-        "tokens per step": row.tokens_per_step.words(),
-        "estimate": _number(row.expected_tokens_per_step, ".2f"),
-        "tokens/s": row.tokens_per_second.words(0),
-        "ms a step": _number(row.step_ms, ".2f"),
-        "α": _number(row.alpha, ".2f"),
-        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
-        "overhead": _number(row.overhead, ".2f"),
-        "speedup": row.speedup.words() if row.speedup else "",
-        "over generate": row.over_generate.words() if row.over_generate else "",
-        "quality": row.quality.words(3) if row.quality else "",
-        "change": row.quality_change.words(3, "+") if row.quality_change else "",
-        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
-        "unrepeated": _number(row.distinct, ".2f"),
-    }
+    return f"<h3>Measured here</h3>{grid(caption, [row_cells(row) for row in record.rows])}"
 
 
 def _paper(facts: PaperFacts) -> str:

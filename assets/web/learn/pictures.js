@@ -124,7 +124,8 @@ function learningPicture({ records, say }) {
   const table = html("table", { class: "learn-trainings learn-secret" },
     html("thead", {}, html("tr", {}, ...["trained", "loss", "gain"].map((each) => html("th", { scope: "col" }, say(each))))),
     html("tbody", {}, ...records.trainings.map((each) => html("tr", {}, ...cells(each)))));
-  return [bit("learn-speed", ...bars), key, table];
+  const against = records.against && html("p", { class: "learn-caption learn-secret" }, window.medusaLanguage.tell(records.against));
+  return [bit("learn-speed", ...bars), key, table, against];
 }
 
 const tokenOf = (node) => factNode(named(node));

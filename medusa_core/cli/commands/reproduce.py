@@ -33,13 +33,13 @@ from medusa_core.experiments.record import (
     ExperimentRecord,
     MachineRecord,
     ModelRecord,
-    Row,
     as_json,
     paper_facts,
     write_record,
 )
 from medusa_core.experiments.settings import QUICK_RUN, RunSettings
 from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.experiments.tables import row_cells
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 
@@ -238,7 +238,7 @@ def print_table(record: ExperimentRecord) -> None:
         f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}",
         markup=False,
     )
-    rows = [_cells(row) for row in record.rows]
+    rows = [row_cells(row) for row in record.rows]
     shown = [column for column in rows[0] if any(cells[column] for cells in rows)]
     table = Table(*shown)
     for cells in rows:
@@ -246,27 +246,3 @@ def print_table(record: ExperimentRecord) -> None:
     console.print(table)
     for line in (*([f"Quality: {record.quality}"] if record.quality else []), *record.notes):
         console.print(line, markup=False)
-
-
-def _cells(row: Row) -> dict[str, str]:
-    return {
-        "": row.name,
-        "nodes": _text(row.tree_nodes, "d"),
-        "tokens/ step": row.tokens_per_step.words(),
-        "estimate": _text(row.expected_tokens_per_step, ".2f"),
-        "tokens/s": f"{row.tokens_per_second.median:,.0f}",
-        "ms/ step": _text(row.step_ms, ".2f"),
-        "α": _text(row.alpha, ".2f"),
-        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
-        "distinct 1 to 4": " ".join(f"{share:.2f}" for share in row.distinct_n or ()),
-        "overhead": _text(row.overhead, ".2f"),
-        "speedup": row.speedup.words() if row.speedup else "",
-        "over generate": row.over_generate.words() if row.over_generate else "",
-        "quality": row.quality.words(3) if row.quality else "",
-        "change": row.quality_change.words(3, "+") if row.quality_change else "",
-        "distinct": _text(row.distinct, ".2f"),
-    }
-
-
-def _text(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

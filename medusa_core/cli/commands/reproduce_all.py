@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> None:
             print(f"warning: {words}", file=sys.stderr)
     for line in older_records(folder):
         print(line)
+    if args.store:
+        print("python -m medusa_core reproduce tables writes them into README, docs and cards")
     if failed:
         raise MedusaError(f"{', '.join(failed)} could not be measured: the reasons are above")
 

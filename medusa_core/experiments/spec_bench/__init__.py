@@ -18,5 +18,5 @@ class Settings:
     """Nothing of its own: kinds come with the prompts, methods with the loaded weights."""
 
 
-DEFAULTS: dict[str, object] = {"limit": 6, "max_new_tokens": 96, "rounds": 2}
+DEFAULTS: dict[str, object] = {"limit": 5, "max_new_tokens": 96, "rounds": 2}
 QUICK: dict[str, object] = {}
