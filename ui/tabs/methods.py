@@ -38,8 +38,6 @@ from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
 RECORD = "spec-bench"  # shown until something is measured
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
 MEASURED, COMPUTED = "measured", "computed"
-TITLE = "Tokens per step against time per step"
-COMPUTED_TITLE = f"{TITLE}: computed, not measured"
 EXPLANATION = """
 <p class="note">Every method that the loaded model can run continues the same prompt, greedily and in turn.
 A point far up keeps many tokens a step, a point far right takes long for a step; what counts is the slope,
@@ -90,7 +88,7 @@ def build(session: Session, selection: gr.State) -> None:
             with gr.Row(visible=False) as elsewhere:
                 model, device = menus("methods")
             words = TextLine(recorded.words, elem_id="methods-words", elem_classes="status")
-            plot = gr.Plot(label=TITLE, elem_id="methods-plot")
+            plot = gr.Plot(label="Tokens per step against time per step", elem_id="methods-plot")
             table = html_part(_markup(recorded.rows), "methods-table")
     now = gr.State(recorded)
 
@@ -133,8 +131,7 @@ def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple
     """Words, picture and table, by what was measured or by what is computed, and whether menus are shown."""
     menus = gr.Row(visible=times == COMPUTED)
     if times == MEASURED or not found.speeds:
-        picture = gr.Plot(tokens_against_time(found.speeds, dark), label=TITLE)
-        return found.words, picture, _markup(found.rows), menus
+        return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
     shape, on = known_shapes()[model], find_device(device)
     try:
         methods = compute(found.speeds, found.options, shape, on)
@@ -142,8 +139,7 @@ def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple
         return str(error), gr.skip(), gr.skip(), menus
     speeds = [one.speed for one in methods]
     said = sentences(words_before(shape, on), conclusion(speeds), words_after(found.speeds, methods))
-    picture = gr.Plot(tokens_against_time(speeds, dark, computed=True), label=COMPUTED_TITLE)
-    return said, picture, markup(methods), menus
+    return said, tokens_against_time(speeds, dark, computed=True), markup(methods), menus
 
 
 def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown:
