@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from medusa_core import drafters
-from medusa_core.drafters import Method, draft_products, drafter_names, method, method_names
+from medusa_core.drafters import Method, draft_products, drafter_names, method
 from medusa_core.evaluation.computed_step import computed_step, embedded_options
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.operators import Work
@@ -108,8 +108,8 @@ def test_two_drafters_cost_the_sum():
     assert both == total(counted("medusa", tree=TREE), counted("lookup"))
 
 
-def test_every_drafter_says_what_it_costs_and_by_which_design():
-    assert [name for name in drafter_names() if not method(name).cost or not method(name).design] == []
+def test_a_drafter_that_says_what_it_costs_says_by_which_design():
+    assert [name for name in drafter_names() if bool(method(name).cost) != bool(method(name).design)] == []
 
 
 def test_a_drafter_that_does_not_say_what_it_costs_has_no_step(monkeypatch):
@@ -133,7 +133,5 @@ def test_the_embedded_drafters_settings_are_read_without_loading_them():
     with_trees = [name for name in found if "tree" in found[name]]
     assert {"medusa", "hydra", "tokenswift"} == set(with_trees)
     assert all(found[name]["tree"].size > 1 for name in with_trees)
-    for name in method_names():
-        assert (
-            computed_step(name, found.get(name.partition("+")[0], {}), 16, LLAMA, A100, CONTEXT) is not None
-        )
+    for name, options in found.items():
+        assert computed_step(name, options, 16, LLAMA, A100, CONTEXT).draft > 0
