@@ -33,7 +33,7 @@ ROOMS = {
         "acceptance": "",
         "logits": "",
         "checkpoints": "trees",
-        "drafters": "checkpoints target text trees",
+        "drafters": "checkpoints hardware target text trees",
         "options": "acceptance drafters",
         "clock": "",
         "whole_step": "acceptance drafters target trees",

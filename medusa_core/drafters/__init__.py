@@ -4,7 +4,7 @@ A method is one drafter, or one and another that joins in ("medusa+ngram"): thei
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
 command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
-Imports: checkpoints, target, text, trees.
+Imports: checkpoints, hardware, target, text, trees.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     WorkspaceDrafter,
     propose_all,
 )
+from medusa_core.drafters._own_settings import read_own_settings as read_own_settings
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
     import torch
 
+    from medusa_core.hardware.operators import Product, Work
+    from medusa_core.hardware.shapes import ModelShape
     from medusa_core.loading.model_size import ModelSize
     from medusa_core.target.model import Target
     from medusa_core.trees.tree import Topology
@@ -54,7 +57,9 @@ class Method:
     The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
     ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
     that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
-    ``fixed_tree(draft, settings) -> Topology`` for a drafter whose tree is the same in every step.
+    ``fixed_tree(draft, settings) -> Topology`` for a drafter whose tree is the same in every step;
+    ``cost(shape, settings, plain) -> list[Product]`` for what a draft computes beside a model of that shape,
+    where ``plain`` is the work of a plain step and ``design`` says what that assumes.
     """
 
     title: str  # in menus
@@ -67,6 +72,8 @@ class Method:
     load: str = ""
     size: str = ""
     fixed_tree: str = ""
+    cost: str = ""
+    design: str = ""  # one sentence
     any_model: bool = False  # its files are those of any language model, so all others are asked first
     sequential: bool = False  # whether its heads see the tokens drafted above their guesses
     joins: bool = False  # whether its guesses, which need no weights, may be merged into another's tree
@@ -135,6 +142,10 @@ class HeadsDraft(Draft, Protocol):
 
     def budget_tree(self, nodes: int) -> Topology:
         """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
+        ...
+
+    def tree(self, name: str | Topology) -> Topology:
+        """The tree that a setting names."""
         ...
 
     def is_untrained(self, target: Target) -> bool:
@@ -209,6 +220,8 @@ def method(name: str) -> Method:
         help="both draft, and their guesses are merged into one tree",
         settings=_union(first.settings, second.settings),
         fixed_tree="",
+        cost="",
+        design="",
     )
 
 
@@ -251,6 +264,30 @@ def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topolog
     if not found.fixed_tree:
         return None
     return pkgutil.resolve_name(found.fixed_tree)(draft, drafter_settings(config, draft))
+
+
+def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dict[str, Any]:
+    """The settings of a run by name, with the tree itself in place of a tree's name."""
+    draft = draft_of(drafts, config)
+    options = dict(vars(drafter_settings(config, draft)))
+    if "tree" in options and isinstance(draft, HeadsDraft):
+        options["tree"] = draft.tree(options["tree"])
+    return options
+
+
+def draft_products(
+    name: str, options: Mapping[str, Any], shape: ModelShape, plain: Work
+) -> list[Product] | None:
+    """What the drafters of a method compute in a step beside a model of that shape, by their own counts.
+
+    ``options`` are their settings by name; other names are ignored. None where a drafter has no count.
+    """
+    products: list[Product] = []
+    for found in map(method, drafters_of(name)):
+        if not found.cost:
+            return None
+        products += pkgutil.resolve_name(found.cost)(shape, pick_settings(found.settings, options), plain)
+    return products
 
 
 def owner_of(folder: Path) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.drafters import Draft, Method
+from medusa_core.drafters._cost import NOTHING
 from medusa_core.target.features import NO_FEATURES
 from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
@@ -43,6 +44,8 @@ METHOD = Method(
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter.build",
     settings=Settings,
+    cost=NOTHING,
+    design="It looks tokens up in the text, on the host: no matrix product.",
     joins=True,
 )
 

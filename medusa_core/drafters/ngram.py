@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.drafters import Draft, Method
+from medusa_core.drafters._cost import NOTHING
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.target.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
@@ -41,6 +42,8 @@ METHOD = Method(
     build=f"{__name__}:NgramDrafter.build",
     joins=True,
     settings=Settings,
+    cost=NOTHING,
+    design="It counts n-grams of the text, on the host: no matrix product.",
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters import Draft, Method, NoSettings
+from medusa_core.drafters._cost import NOTHING
 from medusa_core.target.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT
 
@@ -23,6 +24,8 @@ METHOD = Method(
     mark="",
     help="no drafts: one token a step, the baseline",
     build=f"{__name__}:PlainDrafter.build",
+    cost=NOTHING,
+    design="The model alone, one token a step.",
 )
 
 

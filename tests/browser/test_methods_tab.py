@@ -10,6 +10,8 @@ pytestmark = pytest.mark.browser
 
 PHONE = {"width": 390, "height": 844}
 NAMES = "#methods-plot .js-plotly-plot .textpoint text"
+WORDS = "#methods-words .text-line-words"
+TITLE = "#methods-plot .gtitle"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -33,3 +35,39 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
     assert {name for name in method_names() if "+" not in name} <= named <= set(method_names())
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0
+
+
+def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(shipped_address, open_page):
+    page = open_page(shipped_address)
+    page.get_by_role("tab", name="Methods", exact=True).click()
+    page.wait_for_selector("#methods-plot .js-plotly-plot .xtitle:has-text('milliseconds per step')")
+    measured = page.locator("#methods-table tbody tr").all_inner_texts()
+    recorded = page.locator(WORDS).inner_text()
+    assert "omputed" not in page.locator("#methods-table").inner_text()
+    assert not page.locator("#methods-model").is_visible()
+
+    page.locator("#methods-times input[value=computed]").check()
+    page.wait_for_selector(f"{WORDS}:has-text('Computed by formulas, not measured: llama-7b')")
+    page.wait_for_selector(f"{TITLE}:has-text('Computed by formulas, not measured')")
+    page.wait_for_selector("#methods-plot .xtitle:has-text('computed milliseconds')")
+    page.wait_for_selector("#methods-table th:has-text('computed ms a step')")
+    columns = page.locator("#methods-table thead th").all_inner_texts()
+    assert not {"ms a step", "overhead", "tokens/s", "speedup"} & set(columns)
+    computed = page.locator("#methods-table tbody tr").all_inner_texts()
+    assert len(computed) == len(measured)
+    names, kept = [[row.split("\t")[at] for row in measured] for at in (0, 2)]
+    assert [[row.split("\t")[at] for row in computed] for at in (0, 2)] == [names, kept]
+    assert page.locator("#methods-table li").count() > 0
+
+    page.locator("#methods-device input").click()
+    page.get_by_role("option", name="H200").click()
+    page.wait_for_selector(f"{WORDS}:has-text('on H200')")
+    page.set_viewport_size(PHONE)
+    assert page.evaluate(WIDER) <= 0
+
+    page.locator("#methods-times input[value=measured]").check()
+    page.wait_for_selector("#methods-table th:text-is('ms a step')")
+    page.wait_for_selector(TITLE, state="detached")
+    page.wait_for_selector("#methods-model", state="hidden")
+    assert page.locator("#methods-table tbody tr").all_inner_texts() == measured
+    assert page.locator(WORDS).inner_text() == recorded

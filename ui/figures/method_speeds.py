@@ -18,6 +18,9 @@ from ui.figures.palette import plotly_template
 
 HEIGHT = 460
 PLUS, PLAIN = "+", "none"
+COMPUTED = "Computed by formulas, not measured"
+MEASURED_AXIS = "milliseconds per step: right is slower"
+COMPUTED_AXIS = "computed milliseconds per step: right is slower"
 LINES = 5  # of equal speed, about
 STEPS = (1, 2, 2.5, 5, 10)  # between two lines, times a power of ten
 ROOM = 1.16  # of an axis over its largest value
@@ -32,11 +35,12 @@ LETTER, LINE_HEIGHT = 0.012, 0.04  # of a name, as shares of the axes
 
 @dataclass(frozen=True)
 class MethodSpeed:
-    """What was measured of one method; ``tokens_per_second`` counts the time inside steps."""
+    """One method, measured or computed; ``tokens_per_second`` counts the time inside steps."""
 
     name: str
     tokens_per_step: float
     step_ms: float
+    nodes: int = 1  # of its largest tree, the root included
 
     @property
     def tokens_per_second(self) -> float:
@@ -44,8 +48,13 @@ class MethodSpeed:
         return 1000 * self.tokens_per_step / self.step_ms
 
 
-def tokens_against_time(methods: Sequence[MethodSpeed], dark: bool = False) -> go.Figure:
-    """The picture that explains why more accepted tokens need not be faster."""
+def tokens_against_time(
+    methods: Sequence[MethodSpeed], dark: bool = False, *, computed: bool = False
+) -> go.Figure:
+    """The picture that explains why more accepted tokens need not be faster.
+
+    ``computed`` says on the picture itself that its times come from formulas.
+    """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
     colours = palette(dark)
@@ -69,9 +78,11 @@ def tokens_against_time(methods: Sequence[MethodSpeed], dark: bool = False) -> g
         x=[fastest.step_ms], y=[fastest.tokens_per_step], mode="markers", name="fastest", hoverinfo="skip",
         marker={"symbol": "circle-open", "size": 21, "color": colours.selected, "line": {"width": 2.5}},
     )  # fmt: skip
-    figure.update_xaxes(title_text="milliseconds per step: right is slower", range=[0, most_ms])
+    figure.update_xaxes(title_text=COMPUTED_AXIS if computed else MEASURED_AXIS, range=[0, most_ms])
     figure.update_yaxes(title_text="tokens per step: up is more accepted", range=[0, most_tokens])
     figure.update_layout(margin={"r": 34}, legend={"y": -0.2})
+    if computed:
+        figure.update_layout(title={"text": COMPUTED, "x": 0.5, "font": {"size": 15}}, margin={"t": 50})
     return figure
 
 

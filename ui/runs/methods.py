@@ -6,14 +6,14 @@ Greedy, so that all of them write the same text and only their ways to it are co
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method_names
+from medusa_core.drafters import method_names, options_in_use
 from medusa_core.errors import MedusaError
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.selection import DEFAULT, YOURS, Selection
@@ -41,6 +41,7 @@ class MethodRuns:
     nodes: int  # of the largest tree, the root included
     step_ms: tuple[float, ...]  # mean of each run
     same_text: bool  # as plain decoding's
+    options: Mapping[str, Any] = field(default_factory=dict)  # settings and tree of its drafters
 
     @property
     def tokens_per_step(self) -> float:
@@ -107,6 +108,7 @@ class MethodsRequest(Request):
             words = amount(plain.penalty_window, "token")
             note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
         where = f"{engine.info.name} · {engine.info.dtype} · {engine.info.device}"
+        options = {name: options_in_use(engine.drafts, config) for name, config in configs.items()}
         runs: dict[str, list[RunSummary]] = {name: [] for name in configs}
         order = [list(configs)[place] for place in run_order(len(configs), self.repetitions)]
         for place, name in enumerate(order, start=1):
@@ -118,8 +120,9 @@ class MethodsRequest(Request):
                 return
             if place % len(configs) == 0:
                 yield MethodsUpdate(
-                    status=_measured(place == len(order)), methods=_found(runs), where=where, note=note
-                )
+                    status=_measured(place == len(order)), methods=_found(runs, options), where=where,
+                    note=note,
+                )  # fmt: skip
 
     def _settings(self, name: str) -> RunSettings:
         return RunSettings(
@@ -150,7 +153,9 @@ def _timed(
     return summary
 
 
-def _found(runs: dict[str, list[RunSummary]]) -> tuple[MethodRuns, ...]:
+def _found(
+    runs: dict[str, list[RunSummary]], options: Mapping[str, Mapping[str, Any]]
+) -> tuple[MethodRuns, ...]:
     text = runs[PLAIN_METHOD][0].token_ids
     return tuple(
         MethodRuns(
@@ -160,6 +165,7 @@ def _found(runs: dict[str, list[RunSummary]]) -> tuple[MethodRuns, ...]:
             nodes=of_method[0].nodes,
             step_ms=tuple(1000 * run.seconds / run.steps for run in of_method),
             same_text=of_method[0].token_ids == text,
+            options=options[name],
         )
         for name, of_method in runs.items()
     )

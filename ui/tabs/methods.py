@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import ALL
+from medusa_core.hardware.devices import find_device
+from medusa_core.hardware.shapes import known_shapes
 from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
 from ui.components.events import QUIET, page_under_way
@@ -29,10 +31,13 @@ from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
 from ui.session import Session
+from ui.tabs.hardware.choice import THEME, menus
+from ui.tabs.methods_computed import compute, markup, words_after, words_before
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
 
 RECORD = "spec-bench"  # shown until something is measured
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
+MEASURED, COMPUTED = "measured", "computed"
 EXPLANATION = """
 <p class="note">Every method that the loaded model can run continues the same prompt, greedily and in turn.
 A point far up keeps many tokens a step, a point far right takes long for a step; what counts is the slope,
@@ -41,13 +46,17 @@ takes.</p>
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # by identity, since gradio hashes what a state holds
 class Shown:
-    """What the stage says and draws: the sentence above the picture, and the rows of the table below it."""
+    """What the stage says and draws: the sentence above the picture, and the rows of the table below it.
+
+    ``options`` are settings and tree of each method's drafters; None: those that the embedded model brings.
+    """
 
     words: str
     speeds: Sequence[MethodSpeed] = ()
     rows: Sequence[dict[str, str]] = ()
+    options: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def build(session: Session, selection: gr.State) -> None:
@@ -72,10 +81,16 @@ def build(session: Session, selection: gr.State) -> None:
         bar.connect_examples(penalty, window)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
+            times = gr.Radio(
+                [("measured", MEASURED), ("computed for a 7B on an A100, or another", COMPUTED)],
+                value=MEASURED, label="Time of a step", elem_id="methods-times",
+            )  # fmt: skip
+            with gr.Row(visible=False) as elsewhere:
+                model, device = menus("methods")
             words = TextLine(recorded.words, elem_id="methods-words", elem_classes="status")
             plot = gr.Plot(label="Tokens per step against time per step", elem_id="methods-plot")
             table = html_part(_markup(recorded.rows), "methods-table")
-    now = gr.State(recorded.speeds)
+    now = gr.State(recorded)
 
     def work(
         flag: StopFlag,
@@ -85,40 +100,59 @@ def build(session: Session, selection: gr.State) -> None:
         penalty: float,
         window: float,
         chosen: Selection,
-        dark: bool,
     ) -> Iterator[tuple[Any, ...]]:
         request = MethodsRequest(text, count, int(runs), chosen, penalty, window)
         for update in session.run(request, flag):
-            drawn: tuple[Any, ...] = (gr.skip(),) * 4
+            found: Any = gr.skip()
             if isinstance(update, MethodsUpdate):
                 found = measured(update.methods, update.where, update.note)
-                picture = tokens_against_time(found.speeds, dark)
-                drawn = (found.words, picture, _markup(found.rows), found.speeds)
-            yield (*shown(update), *drawn)
+            yield *shown(update), found
 
     connect_run(
         session,
         bar,
         work,
-        [bar.prompt, tokens, rounds, penalty, window, selection, dark],
-        [words, plot, table, now],
+        [bar.prompt, tokens, rounds, penalty, window, selection],
+        [now],
         selection,
     )
     # The picture comes after the first paint, in the theme the browser shows.
     painted = page_under_way().load(None, None, dark, js=DARK_THEME)
-    painted.then(tokens_against_time, [now, dark], plot, **QUIET)
+    inputs, outputs = [now, times, model, device, dark], [words, plot, table, elsewhere]
+    painted.then(draw, inputs, outputs, **QUIET)
+    gr.on(
+        [now.change, times.input, model.input, device.input],
+        draw, inputs, outputs,
+        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
+    )  # fmt: skip
+
+
+def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple[Any, ...]:
+    """Words, picture and table, by what was measured or by what is computed, and whether menus are shown."""
+    menus = gr.Row(visible=times == COMPUTED)
+    if times == MEASURED or not found.speeds:
+        return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
+    shape, on = known_shapes()[model], find_device(device)
+    try:
+        methods = compute(found.speeds, found.options, shape, on)
+    except MedusaError as error:
+        return str(error), gr.skip(), gr.skip(), menus
+    speeds = [one.speed for one in methods]
+    said = sentences(words_before(shape, on), conclusion(speeds), words_after(found.speeds, methods))
+    return said, tokens_against_time(speeds, dark, computed=True), markup(methods), menus
 
 
 def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown:
     """What was measured just now."""
-    speeds = [MethodSpeed(one.name, one.tokens_per_step, one.median_ms) for one in methods]
+    speeds = [MethodSpeed(one.name, one.tokens_per_step, one.median_ms, one.nodes) for one in methods]
     plain = next(one for one in methods if one.name == PLAIN)
     rows = [
         _row(speed, one.nodes, one.rates(), plain.median_ms, _median(one) / _median(plain))
         | {"same text": "yes" if one.same_text else "no", "who drafts": method(one.name).title}
         for speed, one in zip(speeds, methods, strict=True)
     ]
-    return Shown(sentences(conclusion(speeds), note, Words("Measured on {0}.", where)), speeds, rows)
+    words = sentences(conclusion(speeds), note, Words("Measured on {0}.", where))
+    return Shown(words, speeds, rows, {one.name: one.options for one in methods})
 
 
 def recorded_methods(assets: Path) -> Shown:
@@ -134,7 +168,7 @@ def recorded_methods(assets: Path) -> Shown:
     speeds, rows = [], []
     of_all = [row for row in record.rows if row.label == ALL]
     for row in of_all:
-        speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
+        speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)
         speedup = row.speedup.median if row.speedup else None
         rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]

@@ -37,5 +37,10 @@ METHOD = Method(
     owns=f"{__name__}.draft:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.draft:size",
+    cost=f"{__name__}.cost:cost",
+    design=(
+        "A model of the size of Llama-160M, which drafts for Llama-7B in published work, with the model’s "
+        "vocabulary: one forward pass for each level."
+    ),
     any_model=True,
 )

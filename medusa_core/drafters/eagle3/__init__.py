@@ -39,4 +39,9 @@ METHOD = Method(
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.files:size",
+    cost=f"{__name__}.cost:cost",
+    design=(
+        "A linear layer that joins three hidden states; then, for each level, one decoder layer of the "
+        "model’s width and an LM head of at most 32,000 tokens."
+    ),
 )

@@ -25,4 +25,9 @@ METHOD = Method(
     load=f"{__name__}.draft:load",
     size=f"{__name__}.size:size",
     fixed_tree=f"{__name__}.draft:fixed_tree",
+    cost=f"{__name__}.cost:cost",
+    design=(
+        "One head after the other, on all nodes of its level that go on: a block over the hidden state and "
+        "the path’s tokens, and the model’s LM head."
+    ),
 )

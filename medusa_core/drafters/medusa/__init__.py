@@ -34,6 +34,8 @@ METHOD = Method(
     load=f"{__name__}.draft:load",
     size=f"{__name__}.size:size",
     fixed_tree=f"{__name__}.draft:fixed_tree",
+    cost=f"{__name__}.cost:cost",
+    design="For each level of the tree a head of one residual block and an LM head of its own, on one row.",
 )
 
 

@@ -59,4 +59,9 @@ METHOD = Method(
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.files:size",
+    cost=f"{__name__}.cost:cost",
+    design=(
+        "The whole model once more, on one row and over a part of its cache; then a block and the model’s LM "
+        "head for each further level."
+    ),
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LOADED = "loaded"
 DTYPE, NUMBER_BYTES = "bfloat16", 2
 MOST_BATCH, MOST_CANDIDATES, MOST_CONTEXT = 128, 256, 32_768
+CONTEXT = 1024  # default of the slider
 # The last input of every drawing event is whether the browser shows the dark theme.
 THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 
@@ -54,16 +55,26 @@ class Chosen:
 def build_choice(selection: gr.State) -> Choice:
     """Menus for model and device."""
     with gr.Row(elem_classes="lab-size"):
-        model = gr.Dropdown(
-            [*known_shapes(), ("the loaded model", LOADED)], value="llama-7b", label="Shape of the model",
-            elem_id="hardware-model", filterable=False, min_width=200,
-        )  # fmt: skip
-        devices = [(device.title, name) for name, device in known_devices().items()]
-        device = gr.Dropdown(
-            [*devices, ("this machine, once measured", THIS)], value="a100", label="Device",
-            elem_id="hardware-device", filterable=False, min_width=200,
-        )  # fmt: skip
+        model, device = menus(
+            "hardware", [("the loaded model", LOADED)], [("this machine, once measured", THIS)]
+        )
     return Choice(model, device, selection, gr.State(), gr.Checkbox(visible=False))
+
+
+def menus(
+    name: str, models: Sequence[tuple[str, str]] = (), devices: Sequence[tuple[str, str]] = ()
+) -> tuple[gr.Dropdown, gr.Dropdown]:
+    """Menus of the known shapes and devices, and of further entries."""
+    titles = [(device.title, known) for known, device in known_devices().items()]
+    model = gr.Dropdown(
+        [*known_shapes(), *models], value="llama-7b", label="Shape of the model", elem_id=f"{name}-model",
+        filterable=False, min_width=200,
+    )  # fmt: skip
+    device = gr.Dropdown(
+        [*titles, *devices], value="a100", label="Device", elem_id=f"{name}-device", filterable=False,
+        min_width=200,
+    )  # fmt: skip
+    return model, device
 
 
 def connect_drawing(
@@ -127,7 +138,7 @@ def work_sliders(name: str, *, batch: int = 1, candidates: int | None = None) ->
                       min_width=180)
         )  # fmt: skip
     sliders.append(
-        gr.Slider(16, MOST_CONTEXT, value=1024, step=16, label="Context", info="tokens of the text",
+        gr.Slider(16, MOST_CONTEXT, value=CONTEXT, step=16, label="Context", info="tokens of the text",
                   elem_id=f"{name}-context", min_width=180)
     )  # fmt: skip
     return sliders

@@ -1,0 +1,71 @@
+"""How long a step of a method would take on another model and device, by formulas alone.
+
+The draft costs what the drafter's published design does at that size, as its module counts it; the
+verification is the model's own step over the nodes. Each product takes its time by the roofline, one after
+the other (paper Appendix G.1), so this is the least a step could take, and nothing of it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from medusa_core.checkpoints.locate import beside_heads
+from medusa_core.checkpoints.names import TREE_NAME
+from medusa_core.checkpoints.sources import find_sources
+from medusa_core.drafters import draft_products, method, owner_of, read_own_settings
+from medusa_core.hardware.devices import Device
+from medusa_core.hardware.operators import Work
+from medusa_core.hardware.roofline import step_seconds, timed
+from medusa_core.hardware.shapes import ModelShape
+from medusa_core.trees.tree import load_tree
+
+
+@dataclass(frozen=True)
+class ComputedStep:
+    """Seconds of its two parts."""
+
+    draft: float
+    verify: float
+
+    @property
+    def seconds(self) -> float:
+        """Both, one behind the other."""
+        return self.draft + self.verify
+
+
+def computed_step(
+    name: str, options: Mapping[str, Any], nodes: int, shape: ModelShape, device: Device, context: int
+) -> ComputedStep | None:
+    """A step of the method ``name`` over ``nodes`` nodes, the root included, at ``context`` positions.
+
+    ``options`` are the settings of its drafters by name. None where one of them has no count of its cost.
+    """
+    plain = Work(1, 1, context)
+    drafted = draft_products(name, options, shape, plain)
+    if drafted is None:
+        return None
+    return ComputedStep(
+        sum(each.step_seconds for each in timed(drafted, device)),
+        step_seconds(shape, replace(plain, tokens=nodes), device),
+    )
+
+
+def embedded_options() -> dict[str, dict[str, Any]]:
+    """Settings and tree that the embedded model's drafters bring for a CPU, by drafter, without loading them.
+
+    Raises MedusaError for a damaged file.
+    """
+    found = {}
+    for folder in find_sources("", "").drafts:
+        name = owner_of(folder)
+        settings = method(name).settings
+        options = dict(read_own_settings(folder, settings, torch.device("cpu")))
+        tree = beside_heads(folder, TREE_NAME)
+        if tree is not None and "tree" in {item.name for item in fields(settings)}:
+            options["tree"] = load_tree(str(tree))
+        found[name] = options
+    return found
