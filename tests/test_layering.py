@@ -30,6 +30,7 @@ ROOMS = {
         "trees": "",
         "hardware": "trees",
         "target": "text trees",
+        "llama": "",
         "acceptance": "",
         "logits": "",
         "checkpoints": "trees",

@@ -1,0 +1,126 @@
+/* A forward of some rows through a Llama-like model on any processor.
+
+   Weights lie in panels of sixteen outputs, [output / 16][input / 2][16][2] in bfloat16 and
+   [output / 16][input][16] in float32, and rows of numbers lie one behind the other. A product adds
+   weight · input for the inputs in rising order into one sum for each row and output. Instruction sets and the
+   number of rows decide which sums are held in registers together, never the order of one. Everything else is
+   computed row by row. So a node of a tree has the bits of its token alone, whatever runs with it.
+
+   N rows, d hidden size, H query heads, G key-value heads, D head size, m inner size of the MLP, V vocabulary.
+   A row of n numbers takes wide(n) places, the last of which are 0. structures.py has the same structures. */
+
+#ifndef MEDUSA_MODEL_H
+#define MEDUSA_MODEL_H
+
+#include "threads.h"
+
+enum { BF16, F32, INT8 }; /* kinds of numbers */
+
+typedef struct {
+  num kind, inputs, outputs;
+  const void *panels;  /* of wide(inputs) and wide(outputs), aligned to 64 bytes */
+  const float *bias;   /* [wide(outputs)], or absent */
+  const float *scales; /* [wide(outputs)], of weights in 8 bits, else absent */
+} Linear;
+
+typedef struct {
+  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* those of heads may be absent */
+  const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
+  Linear qkv, out, gate_up, down; /* panels of gate and up by turns */
+  num rotates, window; /* a row sees keys less than ``window`` positions before it, 0: all */
+} Layer;
+
+typedef struct {
+  num kind, hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary;
+  float scale, epsilon, head_epsilon;
+  const Layer *layer;
+  const void *embedding; /* [V][d], or absent: the weights of the LM head are read */
+  const float *last_norm;
+  Linear head;
+} Model;
+
+typedef struct { /* a sequence: its rows stand behind ``length`` of its cache */
+  num rows, length, slots, columns;
+  void *keys, *values; /* [layers][G][slots][wide(D)], in the model's kind of numbers */
+  const num *depths;   /* [rows], positions behind ``length`` */
+  const uint8_t *seen; /* [rows][columns], of the last keys; all rows see the keys before them */
+} Part;
+
+typedef struct {
+  num rows, parts, threads, kept;
+  const num *tokens, *positions, *place; /* [N]: ids; rows of cos and sin; the row of the logits, or −1 */
+  const float *cos, *sin;                /* [positions][rotated], sin with its first half negated */
+  const Part *part;
+  const void *features;    /* [N][d] that x begins with, or absent: embeddings */
+  uint8_t *work;           /* of work_bytes() */
+  void *logits, *hidden;   /* [kept][outputs], and [N][d] after the last norm or absent */
+  void **states, **queries; /* by layer, or absent: [N][d] before it, [N][H · D] in it */
+} Batch;
+
+typedef struct { /* where a call works */
+  float *x, *embedded, *qkv; /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
+  void *normed, *attended, *inner;
+  float *scratch; /* of a thread: queries [D][16], scores [keys][16], and their maximum [16] */
+  num scratch_size;
+} Work;
+
+typedef struct { /* where the rows of a product go, and what happens to them on the way */
+  enum { STORE, ADD, GATE, ROUND } how; /* ROUND: into rows without padding */
+  num kind;                             /* of what is written, where it is not float */
+  void *rows;
+  const float *units; /* of each row of inputs in 8 bits */
+} Output;
+
+static inline num max(num a, num b) { return a > b ? a : b; }
+static inline num min(num a, num b) { return a < b ? a : b; }
+static inline num wide(num count) { return (count + 31) / 32 * 32; }
+static inline num size_of(num kind) { return kind == F32 ? 4 : 2; }
+
+static inline const void *row_of(const void *rows, num kind, num width, num row) {
+  return (const uint8_t *)rows + row * width * size_of(kind);
+}
+
+static inline vec get(const void *row, num kind, num at) {
+  return kind == F32 ? load((const float *)row + at) : widened((const bf16 *)row + at);
+}
+
+static inline void put(void *row, num kind, num at, vec x) {
+  if (kind == F32) store((float *)row + at, x);
+  else narrow((bf16 *)row + at, x);
+}
+
+/* The first ``count`` numbers of a vector. */
+static inline void put_some(void *row, num kind, num at, vec x, num count) {
+  float wide_numbers[LANES];
+  bf16 numbers[LANES];
+  if (count >= LANES) {
+    put(row, kind, at, x);
+    return;
+  }
+  store(wide_numbers, x);
+  narrow(numbers, x);
+  memcpy((uint8_t *)row + at * size_of(kind), kind == F32 ? (void *)wide_numbers : (void *)numbers,
+         (size_t)(max(count, 0) * size_of(kind)));
+}
+
+/* ``count`` numbers of a row of floats into a row of another kind, without padding. */
+static inline void put_row(void *to, num kind, const float *from, num count) {
+  for (num i = 0; i < count; i += LANES) put_some(to, kind, i, load(from + i), count - i);
+}
+
+/* products.c */
+void begin_tiles(uint8_t before[64]);
+void end_tiles(const uint8_t before[64]);
+void multiply(num kind, const void *panels, num count, const void *x, num stride, num inputs, num rows,
+              float *sums, num sums_stride);
+void product(const Linear *linear, const void *x, num rows, Output to, Worker worker);
+
+/* attention.c */
+num scratch_floats(const Model *model, num keys);
+void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
+
+/* forward.c: 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary */
+num work_bytes(const Model *model, num rows, num keys, num threads);
+num forward(const Model *model, const Batch *batch);
+
+#endif

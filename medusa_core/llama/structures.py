@@ -1,0 +1,74 @@
+"""The structures of the C, field by field; loading a library compares their sizes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import ClassVar
+
+NUMBER, _FLOAT, ADDRESS = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+_Fields = list[tuple[str, type]]
+
+BFLOAT16, FLOAT32, INT8 = range(3)  # kinds of numbers
+
+
+def _numbers(*names: str) -> _Fields:
+    return [(name, NUMBER) for name in names]
+
+
+def _addresses(*names: str) -> _Fields:
+    return [(name, ADDRESS) for name in names]
+
+
+class Linear(ctypes.Structure):
+    """A weight in panels and its bias, which may be absent."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("kind", "inputs", "outputs"),
+        *_addresses("panels", "bias", "scales"),
+    ]
+
+
+class Layer(ctypes.Structure):
+    """One decoder layer."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_addresses("before_attention", "query_norm", "key_norm", "before_mlp", "of_embedding"),
+        *[(name, Linear) for name in ("qkv", "out", "gate_up", "down")],
+        *_numbers("rotates", "window"),
+    ]
+
+
+class Model(ctypes.Structure):
+    """Sizes and weights of a model."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("kind", "hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
+        *_numbers("layers", "vocabulary"),
+        *[(name, _FLOAT) for name in ("scale", "epsilon", "head_epsilon")],
+        ("layer", ctypes.POINTER(Layer)),
+        *_addresses("embedding", "last_norm"),
+        ("head", Linear),
+    ]
+
+
+class Part(ctypes.Structure):
+    """One sequence of a forward."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("rows", "length", "slots", "columns"),
+        *_addresses("keys", "values", "depths", "seen"),
+    ]
+
+
+class Batch(ctypes.Structure):
+    """The rows of a forward, and where its results go."""
+
+    held: tuple[object, ...] = ()  # what must live as long as the addresses
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("rows", "parts", "threads", "kept"),
+        *_addresses("tokens", "positions", "place", "cos", "sin"),
+        ("part", ctypes.POINTER(Part)),
+        *_addresses("features", "work", "logits", "hidden"),
+        *[(name, ctypes.POINTER(ADDRESS)) for name in ("states", "queries")],
+    ]
