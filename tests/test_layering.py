@@ -30,7 +30,7 @@ ROOMS = {
         "trees": "",
         "hardware": "trees",
         "target": "text trees",
-        "llama": "",
+        "llama": "target",
         "acceptance": "",
         "logits": "",
         "checkpoints": "trees",

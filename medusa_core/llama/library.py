@@ -171,10 +171,17 @@ def _declare(functions: ctypes.CDLL) -> None:
     arguments = {
         "usable": [],
         "run_product": [pointer(structures.Linear), address, number, address, number],
+        "work_bytes": [pointer(structures.Model), number, number, number],
+        "forward": [pointer(structures.Model), pointer(structures.Batch)],
+        "keep_rows": [address, address, number, number, number, number, address, number],
+        "size_of_structure": [number],
     }
     for name, types in arguments.items():
         function = getattr(functions, name)
         function.argtypes, function.restype = types, number
+    for index, structure in enumerate(structures.ALL):
+        if functions.size_of_structure(index) != ctypes.sizeof(structure):
+            raise NoLibraryError(f"{structure.__name__} has another size in C")
 
 
 def _digest(data: bytes) -> str:

@@ -58,10 +58,12 @@ typedef struct {
 } Batch;
 
 typedef struct { /* where a call works */
-  float *x, *embedded, *qkv; /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
-  void *normed, *attended, *inner;
-  float *scratch; /* of a thread: queries [D][16], scores [keys][16], and their maximum [16] */
-  num scratch_size;
+  float *x, *embedded, *qkv;       /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
+  uint8_t *normed;                 /* [N][inputs], of each thread its own where the rows are few */
+  void *attended, *inner;          /* [N][H · D], [N][m] */
+  float *queries, *scores;         /* [threads][16][D], [threads][keys][16] */
+  vec *largest;                    /* [threads][threads] */
+  num keys, normed_size;
 } Work;
 
 typedef struct { /* where the rows of a product go, and what happens to them on the way */
@@ -80,8 +82,8 @@ static inline const void *row_of(const void *rows, num kind, num width, num row)
   return (const uint8_t *)rows + row * width * size_of(kind);
 }
 
-static inline vec get(const void *row, num kind, num at) {
-  return kind == F32 ? load((const float *)row + at) : widened((const bf16 *)row + at);
+static inline float number_of(const void *row, num kind, num at) {
+  return kind == F32 ? ((const float *)row)[at] : widened_one(((const bf16 *)row)[at]);
 }
 
 static inline void put(void *row, num kind, num at, vec x) {
@@ -91,21 +93,22 @@ static inline void put(void *row, num kind, num at, vec x) {
 
 /* The first ``count`` numbers of a vector. */
 static inline void put_some(void *row, num kind, num at, vec x, num count) {
-  float wide_numbers[LANES];
-  bf16 numbers[LANES];
+  float numbers[LANES];
   if (count >= LANES) {
     put(row, kind, at, x);
     return;
   }
-  store(wide_numbers, x);
-  narrow(numbers, x);
-  memcpy((uint8_t *)row + at * size_of(kind), kind == F32 ? (void *)wide_numbers : (void *)numbers,
-         (size_t)(max(count, 0) * size_of(kind)));
+  put(numbers, kind, 0, x);
+  if (count > 0) memcpy((uint8_t *)row + at * size_of(kind), numbers, (size_t)(count * size_of(kind)));
 }
 
 /* ``count`` numbers of a row of floats into a row of another kind, without padding. */
 static inline void put_row(void *to, num kind, const float *from, num count) {
-  for (num i = 0; i < count; i += LANES) put_some(to, kind, i, load(from + i), count - i);
+  num whole = count / LANES * LANES;
+  float rest[LANES] = {0};
+  for (num i = 0; i < whole; i += LANES) put(to, kind, i, load(from + i));
+  memcpy(rest, from + whole, (size_t)(count - whole) * sizeof *rest);
+  put_some(to, kind, whole, load(rest), count - whole);
 }
 
 /* products.c */
@@ -116,7 +119,6 @@ void multiply(num kind, const void *panels, num count, const void *x, num stride
 void product(const Linear *linear, const void *x, num rows, Output to, Worker worker);
 
 /* attention.c */
-num scratch_floats(const Model *model, num keys);
 void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
 
 /* forward.c: 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary */

@@ -47,15 +47,14 @@ class Panels:
     def of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
         """Pack ``weight`` [outputs, inputs] and ``bias`` [outputs]."""
         outputs, inputs = weight.shape
-        return cls(_packed(weight), inputs, outputs, _padded(bias))
+        return cls(_packed(weight), inputs, outputs, None if bias is None else padded(bias))
 
     @classmethod
     def by_turns(cls, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor | None]) -> Panels:
         """Two layers on the same input: a panel of the first, a panel of the second, and so on."""
         packed = torch.stack([_packed(weight) for weight in weights], dim=1).flatten(0, 1)
-        bias = None
-        if biases[0] is not None:
-            bias = torch.stack([_padded(one).view(-1, LANES) for one in biases], dim=1).flatten()
+        found = [padded(bias).view(-1, LANES) for bias in biases if bias is not None]
+        bias = torch.stack(found, dim=1).flatten() if found else None
         return cls(packed, weights[0].shape[1], len(packed) * LANES, bias)
 
     @classmethod
@@ -65,7 +64,7 @@ class Panels:
         scales = largest / _LEVELS
         rounded = (weight.float() / scales[:, None]).round().to(torch.int8)
         outputs, inputs = weight.shape
-        return cls(_packed(rounded), inputs, outputs, scales=_padded(scales))
+        return cls(_packed(rounded), inputs, outputs, scales=padded(scales))
 
     @property
     def structure(self) -> structures.Linear:
@@ -101,7 +100,6 @@ def _aligned(given: torch.Tensor) -> torch.Tensor:
     return copy.copy_(given)
 
 
-def _padded(values: torch.Tensor | None) -> torch.Tensor | None:
-    if values is None:
-        return None
+def padded(values: torch.Tensor) -> torch.Tensor:
+    """In float32, with zeros up to a whole panel of places."""
     return F.pad(values.detach().float(), (0, wide(len(values)) - len(values)))

@@ -28,12 +28,6 @@
         *(loose_reg *)(sums + r * sums_stride + p * WIDTH) = KIND##_total(sum[r][p]);                        \
   }
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* As many sums as there are registers for. */
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \

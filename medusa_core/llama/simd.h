@@ -23,6 +23,11 @@
 #endif
 #define PARTS (LANES / WIDTH) /* registers of a line of sixteen */
 
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define VECTOR(TYPE, BYTES) TYPE __attribute__((vector_size(BYTES), may_alias))
 #define LOOSE(TYPE, BYTES, ALIGNED) TYPE __attribute__((vector_size(BYTES), aligned(ALIGNED), may_alias))
 
@@ -197,10 +202,23 @@ static inline vec widened(const bf16 *from) {
   return (vec)(__builtin_convertvector(*(const halves *)from, bits) << 16);
 }
 
+static inline float widened_one(bf16 x) {
+  uint32_t wide = (uint32_t)x << 16;
+  float number;
+  memcpy(&number, &wide, sizeof number);
+  return number;
+}
+
 /* To the nearest, of two as near the even one; a NaN stays one. */
 static inline void narrow(bf16 *to, vec x) {
   bits b = (bits)x, rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16, broken = (bits)(x != x);
   *(halves *)to = __builtin_convertvector((rounded & ~broken) | (broken & 0x7fc0), halves);
+}
+
+static inline bf16 narrowed(float x) {
+  uint32_t b;
+  memcpy(&b, &x, sizeof b);
+  return x != x ? 0x7fc0 : (bf16)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
 }
 
 /* In one fixed order. */

@@ -72,3 +72,6 @@ class Batch(ctypes.Structure):
         *_addresses("features", "work", "logits", "hidden"),
         *[(name, ctypes.POINTER(ADDRESS)) for name in ("states", "queries")],
     ]
+
+
+ALL = (Linear, Layer, Model, Part, Batch)  # as ``size_of_structure`` in forward.c counts them

@@ -1,4 +1,4 @@
-"""Products in C on every instruction set: the bits of a row in any batch, and the sums of double precision."""
+"""Products in C on every instruction set: a row's bits in any batch, and sums as in double precision."""
 
 from __future__ import annotations
 
