@@ -51,9 +51,15 @@ static Panel panel_of(const Model *model, const Batch *batch, num layer, num p, 
   num each = queries_for(model), D = wide(model->head_size), panels = panels_of(model, part);
   num group = task / panels, first = task % panels * LANES;
   num head = (layer * model->key_heads + group) * part->slots;
-  Panel panel = {.model = model, .part = part, .window = model->layer[layer].window, .group = group,
-                 .first = first, .count = min(LANES, part->rows * each - first), .row = row,
-                 .end = part->length + part->rows, .keys = row_of(part->keys, model->kind, D, head),
+  Panel panel = {.model = model,
+                 .part = part,
+                 .window = model->layer[layer].window,
+                 .group = group,
+                 .first = first,
+                 .count = min(LANES, part->rows * each - first),
+                 .row = row,
+                 .end = part->length + part->rows,
+                 .keys = row_of(part->keys, model->kind, D, head),
                  .values = row_of(part->values, model->kind, D, head)};
   for (num lane = 0; lane < LANES; lane++) panel.rows[lane] = (first + min(lane, panel.count - 1)) / each;
   if (panel.window) {
@@ -117,7 +123,8 @@ static void weigh(const Panel *panel, num from, num until, vec largest) {
           KIND##_values((const KIND *)values + key * stride + p * WIDTH);                                    \
       UNROLL for (int query = 0; query < TOGETHER; query++) {                                                \
         reg weight = every(weights[key * LANES + query]);                                                    \
-        UNROLL for (int p = 0; p < PARTS; p++) sum[query][p] = multiply_add(value[p], weight, sum[query][p]); \
+        UNROLL for (int p = 0; p < PARTS; p++) sum[query][p] =                                               \
+            multiply_add(value[p], weight, sum[query][p]);                                                   \
       }                                                                                                      \
     }                                                                                                        \
     memcpy(sums, sum, sizeof sum);                                                                           \

@@ -83,15 +83,18 @@ static void turn(const Model *model, const Batch *batch, num number, Work work, 
       if (head >= H + G) write_to_cache(model, part, part->values, number, head - H - G, slot, x);
       else if (head >= H) write_to_cache(model, part, part->keys, number, head - H, slot, x);
       else if (batch->queries && batch->queries[number])
-        put_row((uint8_t *)batch->queries[number] + (row * H + head) * D * size_of(model->kind), model->kind, x, D);
+        put_row((uint8_t *)batch->queries[number] + (row * H + head) * D * size_of(model->kind), model->kind,
+                x, D);
     }
   }
 }
 
 static void write_states(const Model *model, const Batch *batch, num layer, Work work, Worker worker) {
   num d = model->hidden;
-  for (num row = worker.index; batch->states && batch->states[layer] && row < batch->rows; row += worker.count)
-    put_row((void *)row_of(batch->states[layer], model->kind, d, row), model->kind, work.x + row * wide(d), d);
+  for (num row = worker.index; batch->states && batch->states[layer] && row < batch->rows;
+       row += worker.count)
+    put_row((void *)row_of(batch->states[layer], model->kind, d, row), model->kind, work.x + row * wide(d),
+            d);
 }
 
 /* Norms of all rows, for the product that comes next. Returns where they are. */
@@ -132,6 +135,31 @@ static void run_layer(const Model *model, const Batch *batch, num number, Work w
   wait_for_all(worker);
 }
 
+/* The first of the largest, and where there is one the first NaN, as torch counts them. */
+static num argmax(const void *row, num kind, num count) {
+  const num part = 16 * LANES;
+  num best = 0;
+  float largest = number_of(row, kind, 0);
+  for (num first = 0; first < count; first += part) {
+    num end = min(first + part, count), i = first;
+    vec top = all_lanes(-INFINITY);
+    mask broken = {0};
+    for (; i + LANES <= end; i += LANES) {
+      vec x = get(row, kind, i);
+      top = larger(x, top), broken |= x != x;
+    }
+    int several = 0, any = i < end;
+    for (int lane = 0; lane < LANES; lane++) several |= top[lane] > largest, any |= broken[lane];
+    if (!several && !any) continue;
+    for (i = first; i < end; i++) {
+      float x = number_of(row, kind, i);
+      if (x != x) return i;
+      if (x > largest) largest = x, best = i;
+    }
+  }
+  return best;
+}
+
 /* The last norm of all rows, and the LM head on those that get logits. */
 static void run_head(const Model *model, const Batch *batch, Work work, Worker worker) {
   num d = model->hidden, kind = model->kind;
@@ -140,7 +168,8 @@ static void run_head(const Model *model, const Batch *batch, Work work, Worker w
     num place = batch->place ? batch->place[row] : row;
     const float *x = work.x + row * wide(d);
     if (place >= 0)
-      norm(x, model->last_norm, d, model->epsilon, (void *)row_of(work.normed, kind, wide(d), place), kind, 0);
+      norm(x, model->last_norm, d, model->epsilon, (void *)row_of(work.normed, kind, wide(d), place), kind,
+           0);
     if (batch->hidden) {
       float by = inverse_length(x, d, model->epsilon);
       void *to = (void *)row_of(batch->hidden, kind, d, row);
@@ -150,6 +179,11 @@ static void run_head(const Model *model, const Batch *batch, Work work, Worker w
   }
   wait_for_all(worker);
   product(&model->head, work.normed, batch->kept, (Output){ROUND, kind, batch->logits, 0}, worker);
+  if (!batch->choices) return;
+  wait_for_all(worker);
+  for (num row = worker.index; row < batch->kept; row += worker.count)
+    batch->choices[row] =
+        argmax(row_of(batch->logits, kind, model->head.outputs, row), kind, model->head.outputs);
 }
 
 /* The parts of the memory that a call works in. Rows come in multiples of sixteen, as AMX reads them. */
@@ -168,9 +202,9 @@ static num lay_out(const Model *model, num rows, num keys, num threads, uint8_t 
                  threads * LANES * wide(D) * 4,
                  threads * keys * LANES * 4,
                  threads * threads * LANES * 4};
-  void **parts[] = {(void **)&work->x,        (void **)&work->embedded, (void **)&work->qkv,
-                    (void **)&work->normed,   (void **)&work->attended, (void **)&work->inner,
-                    (void **)&work->queries,  (void **)&work->scores,   (void **)&work->largest};
+  void **parts[] = {(void **)&work->x,       (void **)&work->embedded, (void **)&work->qkv,
+                    (void **)&work->normed,  (void **)&work->attended, (void **)&work->inner,
+                    (void **)&work->queries, (void **)&work->scores,   (void **)&work->largest};
   for (int i = 0; i < 9; used += (sizes[i] + 63) / 64 * 64, i++) *parts[i] = memory + used;
   return used;
 }
@@ -210,18 +244,13 @@ num forward(const Model *model, const Batch *batch) {
 
 /* Move the rows ``kept`` of the last write to the places behind ``start``; none of them moves to the right. */
 num keep_rows(uint8_t *keys, uint8_t *values, num lines, num row_bytes, num slots, num start, const num *kept,
-               num count) {
+              num count) {
   for (num line = 0; line < 2 * lines; line++) {
-    uint8_t *rows = (line < lines ? keys + line * slots * row_bytes : values + (line - lines) * slots * row_bytes);
+    uint8_t *rows =
+        (line < lines ? keys + line * slots * row_bytes : values + (line - lines) * slots * row_bytes);
     for (num i = 0; i < count; i++)
       if (kept[i] != i)
         memcpy(rows + (start + i) * row_bytes, rows + (start + kept[i]) * row_bytes, (size_t)row_bytes);
   }
   return 0;
-}
-
-/* For Python, which has the same structures: -1 behind the last one. */
-num size_of_structure(num index) {
-  const num sizes[] = {sizeof(Linear), sizeof(Layer), sizeof(Model), sizeof(Part), sizeof(Batch)};
-  return index < (num)(sizeof sizes / sizeof *sizes) ? sizes[index] : -1;
 }

@@ -6,12 +6,12 @@ N rows of a forward · d hidden size · H query heads · D head size · V vocabu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.llama.cache import LlamaCache, row_bytes, window_slots
+from medusa_core.llama.greedy import GreedySteps, Guessing
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Attending, Llama, Results
 from medusa_core.llama.weights import Weights
@@ -20,6 +20,7 @@ from medusa_core.target.forward import Outputs, Part, Rows
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.masks import LayerMasks
 from medusa_core.target.rotary import Rotations, rotations
+from medusa_core.trees.token_tree import TokenTree
 
 _POSITIONS = 256  # of the first table of rotations
 
@@ -39,6 +40,21 @@ class LlamaForward:
         """As ``Forward``."""
         self._table_up_to(min(slots, self._context) - 1)
         return self.model.new_cache(slots, self.masks.only_window)
+
+    @property
+    def copied_bytes(self) -> int:
+        """As ``Forward``: the panels."""
+        return sum(panels.nbytes for panels in self.weights.products())
+
+    def work_bytes(self, rows: int, slots: int) -> int:
+        """What a call of so many rows works in, over a cache of so many slots."""
+        window = self.masks.only_window
+        return self.model.work_bytes(rows, slots if window is None else min(slots, window_slots(window)))
+
+    def greedy_steps(self, cache: LlamaCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
+        """Steps of trees of one shape over a cache, until its text outgrows the rotations."""
+        table = self._table_up_to(cache.position + max(shape.depths))
+        return GreedySteps(self.model, table, cache, shape, guessing)
 
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: no more than a window's rows where every layer has one."""
@@ -74,11 +90,6 @@ class LlamaForward:
         wanted = [*(states[layer] for layer in features.layers), *queries]
         split = [state.split(counts) for state in wanted]
         return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
-
-    def first_layers(self, count: int) -> LlamaForward:
-        """A forward of so many layers, the last norm and the LM head."""
-        weights = replace(self.weights, layers=self.weights.layers[:count])
-        return LlamaForward(weights, self.masks, self._context, self.library)
 
     def _table_up_to(self, largest: int) -> Rotations:
         """One that has all positions up to this.

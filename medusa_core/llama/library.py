@@ -174,6 +174,9 @@ def _declare(functions: ctypes.CDLL) -> None:
         "work_bytes": [pointer(structures.Model), number, number, number],
         "forward": [pointer(structures.Model), pointer(structures.Batch)],
         "keep_rows": [address, address, number, number, number, number, address, number],
+        "heads_bytes": [pointer(structures.Heads), number, number],
+        "run_heads": [pointer(structures.Heads), number, address, *[number] * 2, *[address] * 3, number],
+        "greedy_step": [pointer(structures.Greedy)],
         "size_of_structure": [number],
     }
     for name, types in arguments.items():

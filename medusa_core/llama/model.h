@@ -27,7 +27,7 @@ typedef struct {
   const float *before_attention, *query_norm, *key_norm, *before_mlp; /* those of heads may be absent */
   const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   Linear qkv, out, gate_up, down; /* panels of gate and up by turns */
-  num rotates, window; /* a row sees keys less than ``window`` positions before it, 0: all */
+  num rotates, window;            /* a row sees keys less than ``window`` positions before it, 0: all */
 } Layer;
 
 typedef struct {
@@ -51,18 +51,24 @@ typedef struct {
   const num *tokens, *positions, *place; /* [N]: ids; rows of cos and sin; the row of the logits, or −1 */
   const float *cos, *sin;                /* [positions][rotated], sin with its first half negated */
   const Part *part;
-  const void *features;    /* [N][d] that x begins with, or absent: embeddings */
-  uint8_t *work;           /* of work_bytes() */
-  void *logits, *hidden;   /* [kept][outputs], and [N][d] after the last norm or absent */
+  const void *features;     /* [N][d] that x begins with, or absent: embeddings */
+  uint8_t *work;            /* of work_bytes() */
+  void *logits, *hidden;    /* [kept][outputs], and [N][d] after the last norm or absent */
   void **states, **queries; /* by layer, or absent: [N][d] before it, [N][H · D] in it */
+  num *choices;             /* [kept], the first of the largest logits of each row, or absent */
 } Batch;
 
-typedef struct { /* where a call works */
-  float *x, *embedded, *qkv;       /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
-  uint8_t *normed;                 /* [N][inputs], of each thread its own where the rows are few */
-  void *attended, *inner;          /* [N][H · D], [N][m] */
-  float *queries, *scores;         /* [threads][16][D], [threads][keys][16] */
-  vec *largest;                    /* [threads][threads] */
+typedef struct { /* K Medusa heads of L blocks */
+  num heads, blocks, hidden, vocabulary, kind;
+  const Linear *block, *last; /* [K][L], [K] */
+} Heads;
+
+typedef struct {             /* where a call works */
+  float *x, *embedded, *qkv; /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
+  uint8_t *normed;           /* [N][inputs], of each thread its own where the rows are few */
+  void *attended, *inner;    /* [N][H · D], [N][m] */
+  float *queries, *scores;   /* [threads][16][D], [threads][keys][16] */
+  vec *largest;              /* [threads][threads] */
   num keys, normed_size;
 } Work;
 
@@ -80,6 +86,10 @@ static inline num size_of(num kind) { return kind == F32 ? 4 : 2; }
 
 static inline const void *row_of(const void *rows, num kind, num width, num row) {
   return (const uint8_t *)rows + row * width * size_of(kind);
+}
+
+static inline vec get(const void *row, num kind, num at) {
+  return kind == F32 ? load((const float *)row + at) : widened((const bf16 *)row + at);
 }
 
 static inline float number_of(const void *row, num kind, num at) {
@@ -121,8 +131,14 @@ void product(const Linear *linear, const void *x, num rows, Output to, Worker wo
 /* attention.c */
 void attend(const Model *model, const Batch *batch, num layer, Work work, Worker worker);
 
+/* heads.c: 1 where other programs delayed a thread, else 0 */
+num run_heads(const Heads *heads, num asked, const void *hidden, num rows, num count, num *tokens,
+              float *logp, uint8_t *work, num threads);
+
 /* forward.c: 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary */
 num work_bytes(const Model *model, num rows, num keys, num threads);
 num forward(const Model *model, const Batch *batch);
+num keep_rows(uint8_t *keys, uint8_t *values, num lines, num row_bytes, num slots, num start, const num *kept,
+              num count);
 
 #endif

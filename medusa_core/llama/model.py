@@ -15,7 +15,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama import structures
 from medusa_core.llama.cache import LlamaCache
 from medusa_core.llama.library import Library
-from medusa_core.llama.panels import kind_of
+from medusa_core.llama.panels import LANES, Panels, kind_of, wide
 from medusa_core.llama.weights import Layer, Weights
 from medusa_core.target.rotary import Rotations
 
@@ -151,6 +151,17 @@ class Llama:
         )
         batch.held = tokens, positions, place, table, sequences, features, work
         return batch
+
+
+def product(panels: Panels, x: torch.Tensor, library: Library) -> torch.Tensor:
+    """A linear layer by itself: x [R, inputs] → [R, outputs]."""
+    rows = x.new_zeros(-(-len(x) // LANES) * LANES, wide(panels.inputs))  # as AMX reads them
+    rows[: len(x), : panels.inputs] = x
+    result = x.new_empty(len(x), panels.outputs)
+    addresses = rows.data_ptr(), len(x), result.data_ptr()
+    if library.functions.run_product(panels.structure, *addresses, library.threads):
+        library.was_late()
+    return result
 
 
 def _places(counts: Sequence[int], kept: Sequence[int]) -> torch.Tensor:

@@ -67,6 +67,11 @@ class Panels:
         return cls(_packed(rounded), inputs, outputs, scales=padded(scales))
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """[outputs, inputs]."""
+        return self.outputs, self.inputs
+
+    @property
     def structure(self) -> structures.Linear:
         """As C reads it, for as long as this lives."""
         bias, scales = (None if one is None else one.data_ptr() for one in (self.bias, self.scales))
@@ -79,9 +84,13 @@ class Panels:
         return sum(one.nbytes for one in (self.numbers, self.bias, self.scales) if one is not None)
 
     def unpacked(self) -> torch.Tensor:
-        """The weight [outputs, inputs]; that of two layers by turns has padding, and their panels."""
-        plain = self.numbers.transpose(1, 2).flatten(2).flatten(0, 1)
-        return plain[: self.outputs, : self.inputs]
+        """The weight [outputs, inputs]."""
+        return _unpacked(self.numbers)[: self.outputs, : self.inputs]
+
+    def both_unpacked(self, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weights [outputs, inputs] of two layers by turns."""
+        first, second = (_unpacked(self.numbers[turn::2])[:outputs, : self.inputs] for turn in range(2))
+        return first, second
 
 
 def _packed(weight: torch.Tensor) -> torch.Tensor:
@@ -91,6 +100,10 @@ def _packed(weight: torch.Tensor) -> torch.Tensor:
         weight = F.pad(weight, (0, wide(inputs) - inputs, 0, wide(outputs) - outputs))
     panels = weight.reshape(-1, LANES, weight.shape[1] // step, step).transpose(1, 2)
     return _aligned(panels)
+
+
+def _unpacked(panels: torch.Tensor) -> torch.Tensor:
+    return panels.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def _aligned(given: torch.Tensor) -> torch.Tensor:

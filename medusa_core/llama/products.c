@@ -8,31 +8,32 @@
 
 /* Sums of R rows with P panels, [R][stride of the sums]. All of them are in registers at once. */
 #define TILE(KIND, R, P)                                                                                     \
-  static void KIND##_##R##x##P(const void *panels, const void *inputs, num stride, num steps, float *sums,  \
-                               num sums_stride) {                                                           \
+  static void KIND##_##R##x##P(const void *panels, const void *inputs, num stride, num steps, float *sums,   \
+                               num sums_stride) {                                                            \
     const KIND##_input *x = inputs;                                                                          \
     const num line = LANES * KIND##_STEP;                                                                    \
-    KIND##_sum sum[R][(P)*PARTS];                                                                            \
+    KIND##_sum sum[R][(P) * PARTS];                                                                          \
     memset(sum, 0, sizeof sum);                                                                              \
     for (num i = 0; i < steps; i++) {                                                                        \
-      KIND##_weights w[(P)*PARTS];                                                                           \
-      UNROLL for (int p = 0; p < (P)*PARTS; p++) w[p] =                                                      \
+      KIND##_weights w[(P) * PARTS];                                                                         \
+      UNROLL for (int p = 0; p < (P) * PARTS; p++) w[p] =                                                    \
           KIND##_load((const KIND *)panels + (p / PARTS * steps + i) * line + p % PARTS * line / PARTS);     \
       UNROLL for (int r = 0; r < R; r++) {                                                                   \
         KIND##_inputs own = KIND##_spread(x + r * stride + i * KIND##_STEP);                                 \
-        UNROLL for (int p = 0; p < (P)*PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], own);             \
+        UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], own);           \
       }                                                                                                      \
     }                                                                                                        \
     for (int r = 0; r < R; r++)                                                                              \
-      for (int p = 0; p < (P)*PARTS; p++)                                                                    \
+      for (int p = 0; p < (P) * PARTS; p++)                                                                  \
         *(loose_reg *)(sums + r * sums_stride + p * WIDTH) = KIND##_total(sum[r][p]);                        \
   }
 
 /* As many sums as there are registers for. */
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \
-  DO(KIND, 12, 2) DO(KIND, 12, 1) DO(KIND, 8, 2) DO(KIND, 8, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) \
-  DO(KIND, 2, 8) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 12, 2)                                                                                            \
+  DO(KIND, 12, 1) DO(KIND, 8, 2) DO(KIND, 8, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8)  \
+      DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 6, 1) DO(KIND, 4, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
@@ -146,7 +147,8 @@ static void finish(const Linear *linear, const float *sums, num first, num count
     if (to.how == GATE && panel % 2 == 0) {
       vec up = load(sums + (panel + 1) * LANES);
       if (linear->bias) up = up + load(linear->bias + output + LANES);
-      put((void *)row_of(to.rows, to.kind, wide(linear->outputs / 2), row), to.kind, output / 2, silu(x) * up);
+      put((void *)row_of(to.rows, to.kind, wide(linear->outputs / 2), row), to.kind, output / 2,
+          silu(x) * up);
     }
     if (to.how == ROUND)
       put_some((void *)row_of(to.rows, to.kind, linear->outputs, row), to.kind, output, x,

@@ -171,7 +171,8 @@ typedef struct {
 typedef int8_weights int8_inputs;
 static inline int8_weights int8_load(const int8 *line) {
   int8_weights w;
-  for (int lane = 0; lane < WIDTH; lane++) w.first[lane] = line[2 * lane], w.second[lane] = line[2 * lane + 1];
+  for (int lane = 0; lane < WIDTH; lane++)
+    w.first[lane] = line[2 * lane], w.second[lane] = line[2 * lane + 1];
   return w;
 }
 static inline int8_inputs int8_spread(const int16_t *x) {

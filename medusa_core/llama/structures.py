@@ -71,7 +71,32 @@ class Batch(ctypes.Structure):
         ("part", ctypes.POINTER(Part)),
         *_addresses("features", "work", "logits", "hidden"),
         *[(name, ctypes.POINTER(ADDRESS)) for name in ("states", "queries")],
+        *_addresses("choices"),
     ]
 
 
-ALL = (Linear, Layer, Model, Part, Batch)  # as ``size_of_structure`` in forward.c counts them
+class Heads(ctypes.Structure):
+    """The weights of Medusa heads."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("heads", "blocks", "hidden", "vocabulary", "kind"),
+        *[(name, ctypes.POINTER(Linear)) for name in ("block", "last")],
+    ]
+
+
+class Greedy(ctypes.Structure):
+    """A whole greedy step of one text."""
+
+    _fields_: ClassVar[_Fields] = [
+        ("model", ctypes.POINTER(Model)),
+        ("batch", ctypes.POINTER(Batch)),
+        ("heads", ctypes.POINTER(Heads)),
+        *_numbers("nodes", "levels", "ranks", "position"),
+        *_addresses("parents", "depths", "places"),
+        *_addresses("tokens", "positions", "choices", "next", "path"),
+        *_addresses("logp", "next_logp", "guesses", "guesses_logp", "work"),
+        *[(name, ctypes.c_double) for name in ("verify", "propose")],
+    ]
+
+
+ALL = (Linear, Layer, Model, Part, Batch, Heads, Greedy)  # as ``size_of_structure`` in greedy.c counts them

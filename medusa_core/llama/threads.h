@@ -45,7 +45,8 @@ static inline void wait_for_all(Worker worker) {
     return;
   }
   double since = 0.0, waited = 0.0, longest;
-  for (int times = 0; __atomic_load_n(&barrier->round, __ATOMIC_ACQUIRE) == round; times += times < patience) {
+  for (int times = 0; __atomic_load_n(&barrier->round, __ATOMIC_ACQUIRE) == round;
+       times += times < patience) {
     if (times < patience) {
       relax();
       if (times == patience - 1) since = seconds_now();

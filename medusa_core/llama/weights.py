@@ -8,9 +8,10 @@ d hidden size · H query heads · G key-value heads · D head size · m inner si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -83,6 +84,8 @@ class Weights:
     scale: float
     of_embedding: Norm | None = None  # EAGLE-3's: qkv reads the normed embedding before the normed x
 
+    packed = False  # by oneDNN
+
     @property
     def dtype(self) -> torch.dtype:
         """dtype of the numbers, which keys and values have too."""
@@ -95,33 +98,79 @@ class Weights:
         yield self.head
 
 
-def read_weights(model: PreTrainedModel | BareLlama, kinds: Sequence[str], window: int | None) -> Weights:
-    """Pack copies of all weights. Raises NotLlamaError.
+def read_weights(
+    model: PreTrainedModel | BareLlama, kinds: Sequence[str], window: int | None, *, release: bool = False
+) -> Weights:
+    """Pack the weights of all linear layers. Raises NotLlamaError before anything is changed.
 
-    ``kinds`` is what each layer attends to, ``window`` that of sliding layers.
+    ``kinds`` is what each layer attends to, ``window`` that of sliding layers. With ``release`` the original
+    of each weight is freed once it is packed; ``originals`` makes them anew.
     """
     config = model.config
     require_plain(model)
     inner, head = model.model, model.get_output_embeddings()
     first: Any = inner.layers[0]
     embedding = inner.embed_tokens.weight.detach()
+    vocabulary, hidden = embedding.shape
+    tied = head.weight is inner.embed_tokens.weight
+    packed_head = linear([head])
+    if release:
+        _free([head])
     return Weights(
-        embedding=None if head.weight is inner.embed_tokens.weight else embedding,
+        embedding=None if tied else embedding,
         layers=[
-            _layer(module, window if kind == SLIDING else None)
+            _layer(module, window if kind == SLIDING else None, release=release)
             for module, kind in zip(inner.layers, kinds, strict=True)
         ],
         last_norm=Norm.of(inner.norm),
-        head=linear([head]),
+        head=packed_head,
         rotary=inner.rotary_emb,
-        vocabulary=len(embedding),
-        hidden=embedding.shape[1],
+        vocabulary=vocabulary,
+        hidden=hidden,
         query_heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
         head_size=first.self_attn.head_dim,
-        inner=first.mlp.down_proj.weight.shape[1],
+        inner=first.mlp.down_proj.in_features,
         scale=first.self_attn.scaling,
     )
+
+
+def originals(
+    weights: Weights, model: PreTrainedModel | BareLlama
+) -> Iterator[tuple[list[nn.Linear], Callable[[], Sequence[torch.Tensor]]]]:
+    """The linear layers of the model that was read, and what makes their weights anew from the panels."""
+    counts = [weights.query_heads, weights.key_heads, weights.key_heads]
+    sizes = [count * weights.head_size for count in counts]
+    for module, layer in zip(model.model.layers, weights.layers, strict=True):
+        parts = _parts(module)
+        yield parts.qkv, partial(_split, layer.qkv, sizes if len(parts.qkv) > 1 else [sum(sizes)])
+        yield parts.gate_up, partial(_both, layer.gate_up, weights.inner, len(parts.gate_up))
+        yield [module.self_attn.o_proj], partial(_split, layer.out, [weights.hidden])
+        yield [module.mlp.down_proj], partial(_split, layer.down, [weights.hidden])
+    yield [model.get_output_embeddings()], partial(_split, weights.head, [weights.vocabulary])
+
+
+def _split(panels: Panels, sizes: list[int]) -> Sequence[torch.Tensor]:
+    return panels.unpacked().split(sizes)
+
+
+def _both(panels: Panels, inner: int, layers: int) -> Sequence[torch.Tensor]:
+    both = panels.both_unpacked(inner)
+    return both if layers > 1 else [torch.cat(both)]
+
+
+class _Parts(NamedTuple):
+    """The linear layers of a decoder layer that are one product in C; Phi-3's are one already."""
+
+    qkv: list[nn.Linear]
+    gate_up: list[nn.Linear]
+
+
+def _parts(module: Any) -> _Parts:
+    attention, mlp = module.self_attn, module.mlp
+    if hasattr(attention, "qkv_proj"):
+        return _Parts([attention.qkv_proj], [mlp.gate_up_proj])
+    return _Parts([attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj])
 
 
 def linear(layers: Sequence[Any]) -> Panels:
@@ -133,14 +182,11 @@ def linear(layers: Sequence[Any]) -> Panels:
     )
 
 
-def gate_and_up(mlp: Any) -> Panels:
-    """Both layers of a gated MLP, also where they are one already, as Phi-3's."""
-    if (both := getattr(mlp, "gate_up_proj", None)) is not None:
-        return Panels.by_turns(both.weight.detach().chunk(2), [None, None])
-    layers = [mlp.gate_proj, mlp.up_proj]
-    return Panels.by_turns(
-        [layer.weight.detach() for layer in layers], [getattr(layer, "bias", None) for layer in layers]
-    )
+def gate_and_up(layers: Sequence[nn.Linear]) -> Panels:
+    """Both layers of a gated MLP, also where they are one already."""
+    if len(layers) == 1:
+        return Panels.by_turns(layers[0].weight.detach().chunk(2), [None, None])
+    return Panels.by_turns([layer.weight.detach() for layer in layers], [layer.bias for layer in layers])
 
 
 def require_plain(model: PreTrainedModel | BareLlama) -> None:
@@ -179,20 +225,26 @@ def _require_silu(mlp: Any) -> None:
         raise NotLlamaError("its activation is not SiLU")
 
 
-def _layer(module: Any, window: int | None) -> Layer:
-    attention = module.self_attn
+def _layer(module: Any, window: int | None, *, release: bool) -> Layer:
+    attention, parts = module.self_attn, _parts(module)
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-    joined = getattr(attention, "qkv_proj", None)  # Phi-3's
-    parts = [attention.q_proj, attention.k_proj, attention.v_proj] if joined is None else [joined]
-    return Layer(
+    layer = Layer(
         before_attention=Norm.of(module.input_layernorm),
-        qkv=linear(parts),
+        qkv=linear(parts.qkv),
         query_norm=Norm.of(query_norm) if query_norm is not None else None,
         key_norm=Norm.of(key_norm) if key_norm is not None else None,
         out=linear([attention.o_proj]),
         before_mlp=Norm.of(module.post_attention_layernorm),
-        gate_up=gate_and_up(module.mlp),
+        gate_up=gate_and_up(parts.gate_up),
         down=linear([module.mlp.down_proj]),
         rotates=bool(getattr(attention, "use_rope", True)),
         window=window,
     )
+    if release:
+        _free([*parts.qkv, *parts.gate_up, attention.o_proj, module.mlp.down_proj])
+    return layer
+
+
+def _free(layers: Iterable[nn.Linear]) -> None:
+    for layer in layers:
+        layer.weight.data = layer.weight.data.new_empty(0)

@@ -6,8 +6,8 @@ import logging
 import tempfile
 from pathlib import Path
 
+from medusa_core.llama.library import Library, NoLibraryError, library_for_this_machine
 from medusa_core.loading.remembered import cache_folder
-from medusa_core.target.native.library import Library, NoLibraryError, library_for_this_machine
 
 _log = logging.getLogger(__name__)
 

@@ -8,23 +8,6 @@ import pytest
 import torch
 
 from medusa_core.llama import library as llama
-from medusa_core.target.native.library import Library, NoLibraryError, library_for_this_machine
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    try:
-        return library_for_this_machine(tmp_path_factory.mktemp("library"))
-    except NoLibraryError as reason:
-        pytest.skip(f"no forward in C here: {reason}")
-
-
-@pytest.fixture(params=["tiles", "vectors"])
-def either(library, request):
-    """The library with AMX, where there is that, and without."""
-    if request.param == "tiles" and not library.tiles:
-        pytest.skip("this processor has no AMX")
-    return Library(library.functions, tiles=request.param == "tiles")
 
 
 @pytest.fixture
@@ -58,3 +41,9 @@ def llama_library(llama_libraries, request):
     if found.isa != request.param:
         pytest.skip(f"this processor has no {request.param}")
     return found
+
+
+@pytest.fixture(scope="session")
+def library(llama_libraries):
+    """The library as this machine has it."""
+    return llama_libraries("")

@@ -72,10 +72,9 @@ def test_what_is_packed_can_be_unpacked(outputs, inputs, dtype):
     packed = Panels.of(weight)
     assert packed.unpacked().equal(weight)
     assert packed.numbers.numel() == wide(outputs) * wide(inputs)
-    pair = Panels.by_turns([weight, -weight], [None, None]).unpacked()
-    pairs = pair.view(-1, 2, 16, inputs)
-    assert pairs[:, 0].flatten(0, 1)[:outputs].equal(weight)
-    assert pairs[:, 1].flatten(0, 1)[:outputs].equal(-weight)
+    first, second = Panels.by_turns([weight, -weight], [None, None]).both_unpacked(outputs)
+    assert first.equal(weight)
+    assert second.equal(-weight)
 
 
 @pytest.mark.slow

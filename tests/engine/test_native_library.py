@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from medusa_core.llama import library as native
+from medusa_core.llama import structures
+from medusa_core.llama.library import NoLibraryError, library_for_this_machine
 from medusa_core.loading import native_library as loading
-from medusa_core.target.native import library as native
-from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def compiled_fast(monkeypatch):
 def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
     first = library_for_this_machine(tmp_path)
     (path,) = tmp_path.iterdir()
-    assert first.tiles == library.tiles
+    assert first.isa == library.isa
     monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("it is there"))
     library_for_this_machine(tmp_path)
     path.chmod(0o777)  # anybody could have written it
@@ -28,7 +29,7 @@ def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, t
 
 
 def test_late_threads_leave_calls_to_one_for_a_while(library):
-    own = native.Library(library.functions, tiles=False)
+    own = native.Library(library.functions, "")
     torch.set_num_threads(3)
     assert [own.threads for _ in range(30)] == [3] * 30
     own.was_late()  # once is chance
@@ -55,10 +56,13 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
         assert reason() == "MEDUSA_NATIVE is 0"
     with monkeypatch.context() as context:
         context.setattr(native.shutil, "which", lambda name: None)
-        assert reason() == "there is no C compiler"
+        assert reason() == "there is no C compiler: pip install ziglang brings one"
     with monkeypatch.context() as context:
-        context.setattr(native, "_processor_flags", lambda: {"avx512f"})
-        assert reason() == "this processor has no avx512bw"
+        context.setattr(native.platform, "machine", lambda: "riscv64")
+        assert reason() == "it does not know riscv64 processors"
+    with monkeypatch.context() as context:
+        context.setenv(native.ISA, "mmx")
+        assert reason().startswith("MEDUSA_ISA is mmx: for ")
     monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-include", "/nothing.h"))
     assert reason().startswith("the C compiler fails: ")
 
@@ -78,3 +82,32 @@ def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch
     file.write_text("a file")
     monkeypatch.setenv("MEDUSA_CACHE", str(file))
     assert isinstance(loading.native_library(), native.Library)
+
+
+@pytest.mark.parametrize(
+    ("features", "largest", "found"),
+    [
+        (set(), "", "sse2"),
+        ({"avx2", "fma"}, "", "avx2"),
+        ({"avx2", "fma"}, "amx", "avx2"),
+        (set(native.INSTRUCTION_SETS["x86_64"][0].needed), "", "amx"),
+        (set(native.INSTRUCTION_SETS["x86_64"][0].needed), "avx512", "avx512"),
+    ],
+)
+def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, largest, found):
+    monkeypatch.setattr(native, "machine", lambda: "x86_64")
+    monkeypatch.setattr(native, "_processor_features", lambda: features)
+    monkeypatch.setenv(native.ISA, largest)
+    assert native.instruction_sets()[0].name == found
+    assert native.instruction_sets()[-1].name == "sse2"
+
+
+def test_a_structure_of_another_size_is_no_library(library, tmp_path, monkeypatch):
+    """A field that was added on one side alone would be silent damage."""
+
+    class Longer(structures.Part):
+        _fields_ = (("more", structures.NUMBER),)
+
+    monkeypatch.setattr(structures, "ALL", (*structures.ALL[:3], Longer, *structures.ALL[4:]))
+    with pytest.raises(NoLibraryError, match="Longer has another size in C"):
+        library_for_this_machine(tmp_path)
