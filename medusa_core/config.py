@@ -133,6 +133,10 @@ class LoadConfig:
         "token see the last ones alone, as many as were trained",
         choices=("yarn", "window"),
     )
+    capture: bool = setting(
+        False,
+        "on an NVIDIA GPU, record each step once as a CUDA graph and replay it; no GPU has run this yet",
+    )
     trust_remote_code: bool = setting(
         False, "run Python code that the model's folder brings; only for authors you trust"
     )

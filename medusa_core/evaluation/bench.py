@@ -21,6 +21,7 @@ from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
+from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
@@ -38,6 +39,7 @@ from medusa_core.summary import PHASES
 
 BASELINE = "none"
 TRANSFORMERS = "hf"
+ALL_PEERS = PEERS | LLAMA_CPP_PEERS
 
 
 class Bench:
@@ -127,7 +129,7 @@ def bench_record(
     """The record of methods that were measured in turn."""
     rounds = logs[methods[0]].rounds
     return {
-        "machine": machine_record(engine) | {"transformers": transformers.__version__},
+        "machine": machine_record(engine) | _libraries(methods),
         "model": model_record(engine),
         "settings": {
             "prompts": len(rounds[0]),
@@ -142,16 +144,22 @@ def bench_record(
             ),
             **({"min_p": config.min_p} if config.temperature > 0 and config.min_p > 0 else {}),
             "options": {name: str(value) for name, value in config.options.items()},
-            "peers": {name: dict(PEERS[name].arguments) for name in methods if name in PEERS},
+            "peers": {name: dict(ALL_PEERS[name].arguments) for name in methods if name in ALL_PEERS},
         },
         "methods": {name: _record(name, logs) for name in methods},
     }
 
 
+def _libraries(methods: Sequence[str]) -> dict[str, str]:
+    """Versions of what ran beside torch."""
+    found = {"transformers": transformers.__version__}
+    return found | ({"llama_cpp_python": library_version()} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
+
+
 def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
     """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
     for name in methods:
-        if name not in PEERS and method(name) and name not in engine.methods():
+        if name not in ALL_PEERS and method(name) and name not in engine.methods():
             raise MedusaError(
                 f"method {name} needs weights: name them with --heads, or leave it out of --methods"
             )
@@ -186,10 +194,10 @@ def _runners(
     runners: dict[str, Runner] = {}
     left_out: dict[str, str] = {}
     for name in methods:
-        if name not in PEERS:
+        if name not in ALL_PEERS:
             runners[name] = partial(measure_run, engine, config=config.changed(method=name), limit=limit)
             continue
-        peer = PeerRunner(engine, name, config)
+        peer = (LlamaCppRunner if name in LLAMA_CPP_PEERS else PeerRunner)(engine, name, config)
         try:
             peer.prepare(max(prompts, key=len))
         except PeerError as error:
@@ -202,7 +210,7 @@ def _runners(
     return runners, left_out
 
 
-def _peer_runner(name: str, peer: PeerRunner) -> Runner:
+def _peer_runner(name: str, peer: PeerRunner | LlamaCppRunner) -> Runner:
     def run(prompt: list[int]) -> Measurement:
         try:
             done = peer(prompt)

@@ -43,10 +43,10 @@ class PeerError(MedusaError):
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to call ``generate``."""
+    """A way to decode that is not ours."""
 
     help: str  # for the note below the table
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of ``generate``
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of ``generate``, or of another library
     drafts: bool = False  # whether a step can give several tokens
     compiles: bool = False
 

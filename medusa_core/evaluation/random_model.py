@@ -71,7 +71,11 @@ def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
 
 
 def random_engine(
-    shape: ModelShape, placement: Placement, accuracies: list[list[float]] | None = None
+    shape: ModelShape,
+    placement: Placement,
+    accuracies: list[list[float]] | None = None,
+    *,
+    capture: bool = False,
 ) -> Engine:
     """The engine; ``accuracies`` choose its trees. Raises MedusaError where it does not fit into memory."""
     estimate = shape_estimate(shape, placement)
@@ -80,7 +84,7 @@ def random_engine(
     with torch.inference_mode(False), torch.no_grad():
         target = Target(_random_model(shape, placement))
         heads = _random_heads(shape, placement)
-    choose_forward(target, threads_for=fastest_threads, library=native_library())
+    choose_forward(target, capture=capture, threads_for=fastest_threads, library=native_library())
     draft = MedusaDraft(heads, accuracies=accuracies, library=target.library)
     name = f"{shape.name}, random weights"
     return Engine(

@@ -1,6 +1,7 @@
 """Gives a target the forward in C, or the lean one, where its model qualifies and the two agree.
 
-On a GPU other models run transformers' forward as recordings where that can be (``capture_model``).
+On a GPU transformers' forward runs as it is, unless steps are to be recorded as CUDA graphs: those of the
+lean forward, or of transformers' own for other models (``capture_model``).
 
 Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
 of transformers' forward where that was loaded too, that packing the weights is faster, and for the lean one
@@ -39,25 +40,30 @@ from medusa_core.trees.token_tree import TokenTree
 OwnForward = LeanForward | LlamaForward
 _TREE_SIZES = (2, 7, 33)  # rows of the trees that are compared with their tokens alone
 _PATHS = 3  # compared in each tree
+_NOT_CAPTURED = "--capture replays its steps as CUDA graphs, which no GPU has run yet"
 
 
 def choose_forward(
     target: Target,
     *,
     pack: bool | None = None,
+    capture: bool = False,
     threads_for: Callable[[OwnForward], int | None] = lambda forward: None,
     library: Library | NoLibraryError | None = None,
     release: bool = False,
 ) -> ForwardChoice:
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
-    ``pack`` says whether to pack the weights; None means where it is faster. ``threads_for`` chooses how many
-    threads run it; None means torch's own number. ``library`` has the forward in C, which takes those models
-    that it knows; where there is none, the choice says why. With ``release`` nobody else uses the model, and
-    the C frees each weight that it has packed.
+    ``pack`` says whether to pack the weights; None means where it is faster. ``capture`` has steps on a GPU
+    recorded. ``threads_for`` chooses how many threads run it; None means torch's own number. ``library`` has
+    the forward in C, which takes those models that it knows; where there is none, the choice says why. With
+    ``release`` nobody else uses the model, and the C frees each weight that it has packed.
     """
     target.library = library if isinstance(library, Library) else None
     on_cuda = target.output_device.type == "cuda"
+    if on_cuda and not capture:
+        target.forward = ForwardChoice(why=_NOT_CAPTURED)
+        return target.forward
     why = "" if on_cuda or pack else _why_not_in_c(target, library)
     try:
         if on_cuda:

@@ -4,24 +4,9 @@
    Python reads the few numbers that were chosen. Made in Python and torch, what stands between the products of
    a small model takes as long as they do.
 
-   N nodes; structures.py has the same structure. */
+   N nodes. */
 
 #include "model.h"
-
-typedef struct {
-  const Model *model;
-  Batch *batch;                       /* of one part, whose tokens and positions are written here */
-  const Heads *heads;                 /* absent where trees are roots */
-  num nodes, levels, ranks, position; /* guesses of so many levels; where the root stands */
-  const num *parents, *depths;        /* [N], parents first; −1: the root's */
-  const num *places;                  /* [N]: 0: the root, else 1 + number of the guess in [levels][ranks] */
-  num *tokens, *positions, *choices, *next, *path; /* [N]; choices: after each node; next: tokens */
-  float *logp, *next_logp;                         /* [N], of the tokens */
-  num *guesses;
-  float *guesses_logp;
-  uint8_t *work;          /* of run_heads() */
-  double verify, propose; /* seconds */
-} Greedy;
 
 /* The deepest node to which every step is the model's choice, the first of several; ``path`` leads to it.
    Returns its depth. */
@@ -65,11 +50,4 @@ num greedy_step(Greedy *step) {
   }
   step->verify = verified - begun, step->propose = seconds_now() - accepted;
   return delayed;
-}
-
-/* For Python, which has the same structures; −1 after the last one. */
-num size_of_structure(num index) {
-  const num sizes[] = {sizeof(Linear), sizeof(Layer), sizeof(Model), sizeof(Part),
-                       sizeof(Batch),  sizeof(Heads), sizeof(Greedy)};
-  return index < (num)(sizeof sizes / sizeof *sizes) ? sizes[index] : -1;
 }

@@ -1,42 +1,41 @@
-"""Compiles the C for this machine and loads it.
+"""The C for this machine, by the largest instruction set that it has.
 
 It needs Linux or macOS and a C compiler, which ``pip install ziglang`` brings too; elsewhere there is no
-library, with the reason, and transformers' forward runs. The compiled file is kept in a folder under a name
-that stands for the sources, the compiler and the instruction set.
+library, with the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import hashlib
-import importlib.util
+import logging
 import os
 import platform
-import shutil
-import stat
-import subprocess
+import shlex
 import sys
-import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from medusa_core.llama import structures
+from medusa_core.llama.compile_c import (
+    CompilerError,
+    CompilerTimeoutError,
+    NoLibraryError,
+    Recipe,
+    open_library,
+)
+
+__all__ = ["CompilerError", "InstructionSet", "Library", "NoLibraryError", "library_for_this_machine"]
+
+_log = logging.getLogger(__name__)
 
 SWITCH = "MEDUSA_NATIVE"  # 0: never
 ISA = "MEDUSA_ISA"  # the largest instruction set that may be used
-_COMPILERS = "cc", "gcc", "clang"
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=gnu11", "-pthread", "-shared", "-fPIC", "-Wno-psabi")
-_SECONDS = 60  # compile timeout
+MORE_FLAGS = "MEDUSA_CFLAGS"  # for the compiler, after ours
 _CALLS_ALONE = 200
 _CALLS_IN_A_ROW = 20
-
-
-class NoLibraryError(Exception):
-    """Why there is none on this machine."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,22 @@ INSTRUCTION_SETS = {
 }
 
 
+_NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
+_FUNCTIONS: dict[str, tuple[type, ...]] = {  # what each takes; all give back a number
+    "usable": (),
+    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _NUMBER),
+    "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
+    "forward": (_POINTER(structures.Model), _POINTER(structures.Batch)),
+    "keep_rows": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _ADDRESS, _NUMBER),
+    "heads_bytes": (_POINTER(structures.Heads), _NUMBER, _NUMBER),
+    "run_heads": (
+        _POINTER(structures.Heads), _NUMBER, _ADDRESS, _NUMBER, _NUMBER,
+        _ADDRESS, _ADDRESS, _ADDRESS, _NUMBER,
+    ),
+    "greedy_step": (_POINTER(structures.Greedy),),
+}  # fmt: skip
+
+
 class Library:
     """The compiled functions, and on how many threads they run."""
 
@@ -102,32 +117,25 @@ class Library:
             self._alone = _CALLS_ALONE
         self._since = 0
 
-    @classmethod
-    def load(cls, path: Path, isa: str) -> Library:
-        """Raises OSError for a file that is no library for this machine."""
-        functions = ctypes.CDLL(str(path))
-        _declare(functions)
-        if not functions.usable():
-            raise NoLibraryError(f"this system does not allow {isa}")
-        return cls(functions, isa)
-
 
 def library_for_this_machine(folder: Path) -> Library:
     """The library from ``folder``, compiled where it is not there yet.
 
-    Raises NoLibraryError with the reason where this machine can have none, OSError where the folder cannot be
-    read or written to.
+    Raises NoLibraryError with the reason where this machine can have none.
     """
     if os.environ.get(SWITCH, "") == "0":
         raise NoLibraryError(f"{SWITCH} is 0")
     if sys.platform not in ("linux", "darwin"):
         raise NoLibraryError("it needs Linux or macOS")
-    compiler = _compiler()
     *larger, smallest = instruction_sets()
     for isa in larger:
-        with contextlib.suppress(NoLibraryError):  # an old compiler, or a system without AMX
-            return _library_for(compiler, isa, folder)
-    return _library_for(compiler, smallest, folder)
+        try:
+            return _library_for(isa, folder)
+        except CompilerTimeoutError:
+            raise
+        except NoLibraryError as reason:  # an old compiler, or a system that does not allow AMX
+            _log.info("No forward in C by %s: %s", isa.name, reason)
+    return _library_for(smallest, folder)
 
 
 def instruction_sets() -> list[InstructionSet]:
@@ -153,80 +161,27 @@ def machine() -> str:
     return {"aarch64": "arm64", "amd64": "x86_64"}.get(name, name)
 
 
-def _library_for(compiler: Sequence[str], isa: InstructionSet, folder: Path) -> Library:
-    sources = sorted(Path(__file__).parent.glob("*.[ch]"))
-    text = b"".join(source.read_bytes() for source in sources)
-    flags = *_FLAGS, *isa.flags
-    name = f"llama-{isa.name}-{_digest(b'|'.join([text, *map(str.encode, (*compiler, *flags))]))}"
-    for path in folder.glob(f"{name}-*.so"):
-        if _is_own(path) and path.name == f"{name}-{_digest(path.read_bytes())}.so":
-            return Library.load(path, isa.name)
-    path = _compile([*compiler, *flags], [path for path in sources if path.suffix == ".c"], folder, name)
-    return Library.load(path, isa.name)
-
-
-def _declare(functions: ctypes.CDLL) -> None:
-    """Types of arguments and results. Raises NoLibraryError where a structure has another size in C."""
-    number, address, pointer = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
-    arguments = {
-        "usable": [],
-        "run_product": [pointer(structures.Linear), address, number, address, number],
-        "work_bytes": [pointer(structures.Model), number, number, number],
-        "forward": [pointer(structures.Model), pointer(structures.Batch)],
-        "keep_rows": [address, address, number, number, number, number, address, number],
-        "heads_bytes": [pointer(structures.Heads), number, number],
-        "run_heads": [pointer(structures.Heads), number, address, *[number] * 2, *[address] * 3, number],
-        "greedy_step": [pointer(structures.Greedy)],
-        "size_of_structure": [number],
-    }
-    for name, types in arguments.items():
+def _library_for(isa: InstructionSet, folder: Path) -> Library:
+    try:
+        more = shlex.split(os.environ.get(MORE_FLAGS, ""))
+    except ValueError as error:
+        raise NoLibraryError(f"{MORE_FLAGS} is no list of flags: {error}") from error
+    recipe = Recipe(
+        title="the forward in C",
+        sources=sorted(Path(__file__).parent.glob("*.[ch]")),
+        flags=(*_FLAGS, *isa.flags, *more),
+        machine=isa.name,
+        functions=_FUNCTIONS,
+        header="model.h",
+        structures=structures.ALL,
+    )
+    functions = open_library(recipe, folder)
+    for name, arguments in _FUNCTIONS.items():
         function = getattr(functions, name)
-        function.argtypes, function.restype = types, number
-    for index, structure in enumerate(structures.ALL):
-        if functions.size_of_structure(index) != ctypes.sizeof(structure):
-            raise NoLibraryError(f"{structure.__name__} has another size in C")
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:24]
-
-
-def _is_own(path: Path) -> bool:
-    """Whether nobody else can have written it."""
-    status = path.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _compiler() -> list[str]:
-    """The command of a C compiler. Raises NoLibraryError where there is none."""
-    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if found is not None:
-        return [found]
-    if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise NoLibraryError("there is no C compiler: pip install ziglang brings one")
-
-
-def _compile(command: Sequence[str], sources: Sequence[Path], folder: Path, name: str) -> Path:
-    """The compiled file, whose name has a digest of its contents: a damaged one could crash.
-
-    Raises NoLibraryError where the compiler refuses, OSError where the folder does.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        new = Path(temporary) / name
-        whole = [*command, *map(str, sources), "-o", str(new), "-lm"]
-        try:
-            done = subprocess.run(whole, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise NoLibraryError("the C compiler takes too long") from error
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise NoLibraryError(f"the C compiler fails: {lines[0][-200:]}")
-        new.chmod(stat.S_IRWXU)
-        path = folder / f"{name}-{_digest(new.read_bytes())}.so"
-        os.replace(new, path)  # whole or not at all, also with two processes
-    return path
+        function.restype, function.argtypes = structures.NUMBER, arguments
+    if not functions.usable():
+        raise NoLibraryError(f"this system does not allow {isa.name}")
+    return Library(functions, isa.name)
 
 
 def _processor_features() -> set[str]:

@@ -63,6 +63,21 @@ typedef struct { /* K Medusa heads of L blocks */
   const Linear *block, *last; /* [K][L], [K] */
 } Heads;
 
+typedef struct { /* a whole greedy step of one text */
+  const Model *model;
+  Batch *batch;                       /* of one part, whose tokens and positions are written here */
+  const Heads *heads;                 /* absent where trees are roots */
+  num nodes, levels, ranks, position; /* guesses of so many levels; where the root stands */
+  const num *parents, *depths;        /* [N], parents first; −1: the root's */
+  const num *places;                  /* [N]: 0: the root, else 1 + number of the guess in [levels][ranks] */
+  num *tokens, *positions, *choices, *next, *path; /* [N]; choices: after each node; next: tokens */
+  float *logp, *next_logp;                         /* [N], of the tokens */
+  num *guesses;
+  float *guesses_logp;
+  uint8_t *work;          /* of run_heads() */
+  double verify, propose; /* seconds */
+} Greedy;
+
 typedef struct {             /* where a call works */
   float *x, *embedded, *qkv; /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
   uint8_t *normed;           /* [N][inputs], of each thread its own where the rows are few */

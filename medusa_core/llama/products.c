@@ -32,8 +32,9 @@
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 12, 2)                                                                                            \
-  DO(KIND, 12, 1) DO(KIND, 8, 2) DO(KIND, 8, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8)  \
-      DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 12, 1)                                                                                            \
+  DO(KIND, 8, 2) DO(KIND, 8, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)   \
+      DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 6, 1) DO(KIND, 4, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)

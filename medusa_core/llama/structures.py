@@ -1,4 +1,4 @@
-"""The structures of the C, field by field; loading a library compares their sizes."""
+"""The structures of ``model.h``, field by field; compiling fails where they differ."""
 
 from __future__ import annotations
 
@@ -99,4 +99,4 @@ class Greedy(ctypes.Structure):
     ]
 
 
-ALL = (Linear, Layer, Model, Part, Batch, Heads, Greedy)  # as ``size_of_structure`` in greedy.c counts them
+ALL = Linear, Layer, Model, Part, Batch, Heads, Greedy

@@ -130,8 +130,14 @@ def _load(
     model = _read(sources, config, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
+    if config.capture and target.output_device.type != "cuda":
+        logging.getLogger(__name__).warning(
+            "warning: --capture counts for nothing on %s: CUDA graphs need an NVIDIA GPU, leave it out",
+            target.output_device.type,
+        )
     choose_forward(
         target,
+        capture=config.capture,
         threads_for=partial(fastest_threads, spare_cores=spare_cores),
         library=native_library(),
         release=True,

@@ -140,9 +140,11 @@ class _Counted:
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
         heads = [draft.weights * each for draft in drafts]
         kind = placement.device.type
-        way = Way.of(self.shape, placement.dtype, kind, packed=packing is not None)
+        way = Way.of(self.shape, placement.dtype, kind, packed=packing is not None, captured=config.capture)
         # A model that drafts is held as plain numbers, whatever the base is packed into.
-        ways = [Way.of(model, placement.dtype, kind, packed=False) for model in models]
+        ways = [
+            Way.of(model, placement.dtype, kind, packed=False, captured=config.capture) for model in models
+        ]
         trained = self.shape.context or USUAL_CONTEXT
         rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
         windowed = way.lean is not None and config.context > trained and config.extend == "window"

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-import tempfile
+import threading
 from pathlib import Path
 
 from medusa_core.llama.library import Library, NoLibraryError, library_for_this_machine
 from medusa_core.loading.remembered import cache_folder
 
+_ONE_AT_A_TIME = threading.Lock()
 _log = logging.getLogger(__name__)
 
 
 def native_library() -> Library | NoLibraryError:
-    """Why there is none, which a log message says too, where this machine can have none."""
+    """Why there is none where this machine can have none. It is looked for once a process."""
+    with _ONE_AT_A_TIME:
+        found = _look_for_library(cache_folder() / "native")
+    return Library(found.functions, found.isa) if isinstance(found, Library) else found
+
+
+@functools.cache
+def _look_for_library(folder: Path) -> Library | NoLibraryError:
+    """The library or, in a log message too, the reason; either cost a minute where the compiler hangs."""
     try:
-        return library_for_this_machine(cache_folder())
-    except OSError:
-        pass  # a folder that cannot be written to: compiled for this process alone
+        return library_for_this_machine(folder)
     except NoLibraryError as reason:
-        return _without(reason)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            return library_for_this_machine(Path(folder))
-        except OSError as error:
-            _log.info("The library cannot be kept or loaded: %s", error)
-            return _without(NoLibraryError("what was compiled cannot be loaded"))
-        except NoLibraryError as reason:
-            return _without(reason)
-
-
-def _without(reason: NoLibraryError) -> NoLibraryError:
-    _log.info("No forward in C: %s", reason)
-    return reason
+        _log.info("No forward in C: %s", reason)
+        return reason

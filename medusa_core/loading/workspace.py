@@ -39,13 +39,15 @@ class Way:
     library: Library | None
     dtype: torch.dtype
     device: str  # its kind
+    captured: bool  # steps are recorded over buffers that stay
 
     @classmethod
-    def of(cls, shape: ModelSize, dtype: torch.dtype, device: str, *, packed: bool) -> Way:
+    def of(cls, shape: ModelSize, dtype: torch.dtype, device: str, *, packed: bool, captured: bool) -> Way:
         """That of plain weights, or ``packed`` ones, in ``dtype``."""
         lean = shape.lean if device == "cpu" and not packed else None
         library = native_library() if lean and dtype in DTYPES else None
-        return cls(lean, library if isinstance(library, Library) else None, dtype, device)
+        library = library if isinstance(library, Library) else None
+        return cls(lean, library, dtype, device, captured and device == "cuda")
 
     @property
     def on_cpu(self) -> bool:
@@ -59,7 +61,7 @@ class Way:
 
     def cache_bytes(self, shape: ModelSize, rows: int) -> int:
         """Keys and values of so many rows."""
-        if self.device == "cuda":  # where steps are recorded over buffers that stay
+        if self.captured:
             rows = buffer_rows(rows + SIZES[-1])
         if self.lean is None:
             return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows

@@ -31,7 +31,7 @@ class ForwardChoice:
             "exact" if self.exact else "",
         ]
         if self.captured:
-            parts.append("captured as CUDA graphs")
+            parts.append("captured as CUDA graphs, untested")
         if self.threads is not None:
             parts.append(counted(self.threads, "thread"))
         return ", ".join(filter(None, parts)) + (f" ({self.why})" if self.why else "")

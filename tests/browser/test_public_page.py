@@ -55,7 +55,7 @@ def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open
     tabs = page.get_by_role("tab").all_inner_texts()
     assert "Decode" in tabs
     assert "Train" not in tabs
-    hidden = "#model-name, #model-heads, #model-dtype, #model-quantize, #model-check"
+    hidden = "#model-name, #model-heads, #model-dtype, #model-quantize, #model-capture, #model-check"
     assert page.locator(hidden).count() == 0
     footer = page.locator("footer a:visible, footer button:visible").all_inner_texts()
     assert [words.strip() for words in footer] == ["Use via API"]

@@ -19,7 +19,8 @@ from medusa_core.drafters import drafter_names, method_names
 from medusa_core.drafters.hydra.files import save_heads
 from medusa_core.drafters.tokenswift import files as swift_files
 from medusa_core.evaluation import peers
-from medusa_core.evaluation.peers import PEERS
+from medusa_core.evaluation.bench import ALL_PEERS
+from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS
 
 HEADERS = (
     "method", "tokens", "per second", "per step", "speedup over", "none", "hf", "output as", "none's",
@@ -29,7 +30,7 @@ HEADERS = (
 
 def figures(name, scale):
     """Of one method, with numbers as wide as they get."""
-    own = name not in PEERS
+    own = name not in ALL_PEERS
     return {
         "tokens_per_second": 123.45 * scale,
         "tokens_per_second_range": [119.0 * scale, 130.04 * scale],
@@ -81,7 +82,7 @@ def printed(capsys, *arguments, **changes):
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 10.0])
 def test_the_tables_fit_for_every_method_and_no_header_is_broken(capsys, scale):
-    names = [*method_names(), *PEERS]
+    names = [*method_names(), *ALL_PEERS]
     out = printed(capsys, names, scale)
     assert max(map(len, out.splitlines())) <= WIDTH == 100
     assert "…" not in out
@@ -92,7 +93,7 @@ def test_the_tables_fit_for_every_method_and_no_header_is_broken(capsys, scale):
         rows = [line.split() for part in (speeds, steps) for line in part.splitlines()]
         shown = [row for row in rows if row[:1] == [first_line(name)] and len(row) > 1]
         alike = [other for other in names if first_line(other) == first_line(name)]
-        assert len(shown) == (1 if name in PEERS else 2) * len(alike), name
+        assert len(shown) == (1 if name in ALL_PEERS else 2) * len(alike), name
     assert "1000 of 1000" in out
     assert "[with brackets]" in out.replace("\n", " ")
 
@@ -108,7 +109,7 @@ def test_only_what_was_compared_has_a_column(capsys, names):
     out = printed(capsys, names)
     assert out.count("speedup over") == len({"none", "hf"} & set(names))
     assert ("output as" in out) == ("none" in names)
-    assert ("milliseconds of a step" in out) == any(name not in PEERS for name in names)
+    assert ("milliseconds of a step" in out) == any(name not in ALL_PEERS for name in names)
 
 
 def test_who_was_left_out_is_said_with_the_reason_and_peers_are_explained(capsys):
@@ -117,6 +118,8 @@ def test_who_was_left_out_is_said_with_the_reason_and_peers_are_explained(capsys
     assert "hf-lookup: generate with prompt lookup, 10 tokens a draft.\n" in out
     assert "hf:" not in out
     assert "temperature" not in out
+    out = printed(capsys, ["none"], left_out=dict.fromkeys(LLAMA_CPP_PEERS, "it is not installed"))
+    assert "llama-cpp and llama-cpp-q8 are left out: it is not installed.\n" in out
     settings = {"prompts": 1, "runs": 1, "temperature": 0.7}
     assert "at temperature 0.7" in printed(capsys, ["none", "hf"], settings=settings)
 
@@ -126,12 +129,12 @@ def test_the_help_names_every_method(capsys):
         build_parser().parse_args(["bench", "--help"])
     lines = re.sub(r"-\n\s+", "-", capsys.readouterr().out)  # a name may be broken at its hyphen
     said = lines.replace(",", " ").replace(";", " ").split()
-    assert {*method_names(), *PEERS} <= set(said)
+    assert {*method_names(), *ALL_PEERS} <= set(said)
 
 
 def test_every_method_through_the_command(command, engine, shop, monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "COMPILER", "eager")  # the compiler's last stage takes its time
-    names = [*method_names(), *PEERS]
+    names = [*method_names(), *peers.PEERS]
     model = engine.target.model
     eagle3 = eagle3_files.write(tmp_path / "eagle3", eagle3_files.state(), eagle3_files.config())
     save_heads(
@@ -164,7 +167,7 @@ def test_bad_methods_are_one_line_with_all_names(command, methods):
     code, out, err = command(["bench", "--methods", methods, *CPU])
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert all(name in err for name in (*drafter_names(), "NAME+lookup", "NAME+ngram", *PEERS))
+    assert all(name in err for name in (*drafter_names(), "NAME+lookup", "NAME+ngram", *ALL_PEERS))
 
 
 def test_a_prompt_that_fills_the_context_is_refused_for_a_peer_alone(command, shop):

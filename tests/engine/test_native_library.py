@@ -1,12 +1,15 @@
-"""The library in C: compiled once, done without where it cannot be, on one thread where others are late."""
+"""The library in C: looked for once a process, done without where it cannot be had."""
 
 from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from medusa_core.llama import compile_c
 from medusa_core.llama import library as native
-from medusa_core.llama import structures
 from medusa_core.llama.library import NoLibraryError, library_for_this_machine
 from medusa_core.loading import native_library as loading
 
@@ -17,14 +20,34 @@ def compiled_fast(monkeypatch):
     monkeypatch.setattr(native, "_FLAGS", ("-O0", *native._FLAGS[1:]))
 
 
-def test_the_library_is_compiled_once_and_only_from_a_file_of_its_own(library, tmp_path, monkeypatch):
-    first = library_for_this_machine(tmp_path)
-    (path,) = tmp_path.iterdir()
-    assert first.isa == library.isa
-    monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("it is there"))
-    library_for_this_machine(tmp_path)
-    path.chmod(0o777)  # anybody could have written it
-    with pytest.raises(pytest.fail.Exception, match="it is there"):
+@pytest.fixture(autouse=True)
+def process():
+    """What a process has found out is forgotten; to call it begins another one."""
+    loading._look_for_library.cache_clear()
+    yield loading._look_for_library.cache_clear
+    loading._look_for_library.cache_clear()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Command lines of the compiler, which does run."""
+    commands, run = [], compile_c._run
+
+    def counted(command, line):
+        commands.append(command)
+        return run(command, line)
+
+    monkeypatch.setattr(compile_c, "_run", counted)
+    return commands
+
+
+def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path, monkeypatch, runs):
+    monkeypatch.setenv(native.MORE_FLAGS, "-Wall '-DTITLE=\"two words\"'")
+    assert library_for_this_machine(tmp_path).isa == library_for_this_machine(tmp_path).isa == library.isa
+    (command,) = runs
+    assert {"-Wall", '-DTITLE="two words"'} <= set(command)
+    monkeypatch.setenv(native.MORE_FLAGS, "-include /nothing.h")
+    with pytest.raises(NoLibraryError, match="the C compiler fails"):  # what is there has other flags
         library_for_this_machine(tmp_path)
 
 
@@ -41,10 +64,11 @@ def test_late_threads_leave_calls_to_one_for_a_while(library):
     torch.set_num_threads(1)
 
 
-def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog):
+def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog, process):
     caplog.set_level("INFO")
 
     def reason() -> str:
+        process()
         with pytest.raises(NoLibraryError) as error:
             library_for_this_machine(tmp_path)
         assert str(loading.native_library()) == str(error.value)
@@ -55,7 +79,7 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
         context.setenv(native.SWITCH, "0")
         assert reason() == "MEDUSA_NATIVE is 0"
     with monkeypatch.context() as context:
-        context.setattr(native.shutil, "which", lambda name: None)
+        context.setenv("PATH", str(tmp_path))
         assert reason() == "there is no C compiler: pip install ziglang brings one"
     with monkeypatch.context() as context:
         context.setattr(native.platform, "machine", lambda: "riscv64")
@@ -63,25 +87,38 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
     with monkeypatch.context() as context:
         context.setenv(native.ISA, "mmx")
         assert reason().startswith("MEDUSA_ISA is mmx: for ")
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, "-include", "/nothing.h"))
+    with monkeypatch.context() as context:
+        context.setenv(native.MORE_FLAGS, "-DTITLE='open")
+        assert reason() == "MEDUSA_CFLAGS is no list of flags: No closing quotation"
+    monkeypatch.setenv(native.MORE_FLAGS, "-include /nothing.h")
     assert reason().startswith("the C compiler fails: ")
 
 
-def test_a_cache_folder_of_no_use_is_done_without(library, tmp_path, monkeypatch):
-    damaged = tmp_path / "damaged"
-    monkeypatch.setenv("MEDUSA_CACHE", str(damaged))
-    assert isinstance(loading.native_library(), native.Library)
-    (path,) = damaged.iterdir()
-    half = path.read_bytes()[:5000]  # which would crash when it is loaded
-    path.unlink()  # it is in use
-    path.write_bytes(half)
-    path.chmod(0o700)
-    assert isinstance(loading.native_library(), native.Library)
-    assert len(list(damaged.iterdir())) == 1
+def test_a_process_compiles_once_where_nothing_can_be_kept(library, tmp_path, monkeypatch, runs, caplog):
     file = tmp_path / "file"
     file.write_text("a file")
     monkeypatch.setenv("MEDUSA_CACHE", str(file))
-    assert isinstance(loading.native_library(), native.Library)
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(lambda _: loading.native_library(), range(4)))
+    assert all(isinstance(one, native.Library) for one in found)
+    assert len(runs) == 1
+    assert sum("for this process alone" in message for message in caplog.messages) == 1
+    found[0].was_late()
+    found[0].was_late()
+    assert (found[0].threads, found[1].threads) == (
+        1,
+        torch.get_num_threads(),
+    )  # each with threads of its own
+
+
+def test_a_process_asks_a_failing_compiler_once(library, tmp_path, monkeypatch, runs):
+    (tmp_path / "cc").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
+    for _ in range(3):
+        assert str(loading.native_library()) == "the C compiler fails: without a word"
+    assert len(runs) == len(native.instruction_sets())
 
 
 @pytest.mark.parametrize(
@@ -100,14 +137,3 @@ def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, larg
     monkeypatch.setenv(native.ISA, largest)
     assert native.instruction_sets()[0].name == found
     assert native.instruction_sets()[-1].name == "sse2"
-
-
-def test_a_structure_of_another_size_is_no_library(library, tmp_path, monkeypatch):
-    """A field that was added on one side alone would be silent damage."""
-
-    class Longer(structures.Part):
-        _fields_ = (("more", structures.NUMBER),)
-
-    monkeypatch.setattr(structures, "ALL", (*structures.ALL[:3], Longer, *structures.ALL[4:]))
-    with pytest.raises(NoLibraryError, match="Longer has another size in C"):
-        library_for_this_machine(tmp_path)

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
 from medusa_core.target import capture_model as capturing
+from medusa_core.target import choose_forward as choosing
 from medusa_core.target.capture_model import capture_model
 from medusa_core.target.features import BEFORE_NORM, LAST_HIDDEN, Features
 from medusa_core.target.model import Target
@@ -99,6 +100,27 @@ def test_what_drafters_read_of_a_row_is_recorded_too():
         found.append([*read, *one.verify(tree, cache, features), *one.verify(tree, cache, features)])
     for mine, theirs in zip(*found, strict=True):
         assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "own"), [("llama", "lean"), ("gpt2", "captured")])
+def test_a_gpu_runs_transformers_forward_unless_steps_are_to_be_captured(monkeypatch, name, own):
+    """The device is only called so, as long as the choice is made."""
+
+    def on_the_cpu(target, record):
+        monkeypatch.undo()
+        capture_model(target, record)
+
+    monkeypatch.setattr(Target, "output_device", torch.device("cuda"))
+    monkeypatch.setattr(choosing, "capture_model", on_the_cpu)
+    monkeypatch.setattr(choosing, "recorded_on_cuda", as_list_of_operations)
+    eager, recorded = Target(family_model(name)), Target(family_model(name))
+    assert choosing.choose_forward(eager).words() == (
+        "transformers' forward (--capture replays its steps as CUDA graphs, which no GPU has run yet)"
+    )
+    assert eager.own_forward is None
+    assert choosing.choose_forward(recorded, capture=True).captured
+    assert recorded.own_forward is getattr(recorded, own) is not None
+    assert "captured as CUDA graphs, untested" in recorded.forward.words()
 
 
 def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ from ui.tabs.model_bar.menu import (
 )
 
 OFFERS = (AllowedModel("owner/model", "owner/heads"), AllowedModel("/srv/secret place/model", "none"))
-USED = LoadConfig("a/b", dtype="float16", quantize="4bit")
+USED = LoadConfig("a/b", dtype="float16", quantize="4bit", capture=True)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,8 @@ def labels(session, recent=()):
 def test_on_ones_own_machine_any_model_can_be_named(private):
     recent = [USED, LoadConfig("/home/me/mine", dtype="float32"), LoadConfig("c", "none")]
     assert labels(private, recent) == [
-        "mine", "embedded model", "embedded model · bfloat16", "a/b · float16 · 4bit", "c + no heads · auto",
-        "another one…",
+        "mine", "embedded model", "embedded model · bfloat16", "a/b · float16 · 4bit · captured",
+        "c + no heads · auto", "another one…",
     ]  # fmt: skip
 
 
@@ -69,20 +70,23 @@ def test_each_entry_means_its_model(private, public):
     for label, value in entries(public, [])[1:]:
         assert AllowedModel(wish_of(public, value).model, wish_of(public, value).heads) in OFFERS, label
     assert wish_of(private, OWN) == private.load_config
-    assert wish_of(private, value_of(USED), "", "", "auto", "none") == USED
-    assert wish_of(private, OTHER, "x", "none", "auto", "8bit") == LoadConfig("x", "none", quantize="8bit")
-    assert wish_of(private, OTHER, "", "heads", "auto", "none") == LoadConfig("", "heads")
+    assert wish_of(private, value_of(USED), "", "", "auto", "none", False) == USED
+    assert wish_of(private, OTHER, "x", "none", "auto", "8bit", False) == LoadConfig(
+        "x", "none", quantize="8bit"
+    )
+    assert wish_of(private, OTHER, "", "heads", "auto", "none", True) == LoadConfig("", "heads", capture=True)
 
 
 @pytest.mark.parametrize(
     "value", ["", "offer 9", "offer -1", "{}", "[]", "nonsense", '{"model": "x"}', "[" * 100_000, "NaN",
               json.dumps({"model": 1, "heads": "", "dtype": "auto", "quantize": "none"}),
-              json.dumps({"model": "x", "heads": "", "dtype": "int3", "quantize": "none"})],
+              json.dumps({"model": "x", "heads": "", "dtype": "int3", "quantize": "none"}),
+              value_of(USED).replace("true", '"yes"')],
 )  # fmt: skip
 def test_a_value_that_was_never_offered_is_refused(private, public, value):
     for session in (private, public):
         with pytest.raises(MedusaError):
-            wish_of(session, value, "", "", "auto", "none")
+            wish_of(session, value, "", "", "auto", "none", False)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +95,11 @@ def test_a_value_that_was_never_offered_is_refused(private, public, value):
 )  # fmt: skip
 def test_fields_that_name_no_model_are_refused(private, texts):
     with pytest.raises(MedusaError):
-        wish_of(private, OTHER, *texts)
+        wish_of(private, OTHER, *texts, False)
 
 
 def test_what_a_browser_kept_is_read_as_far_as_it_makes_sense():
-    good = {"model": "a/b", "heads": "", "dtype": "float16", "quantize": "4bit"}
+    good = {"model": "a/b", "heads": "", "dtype": "float16", "quantize": "4bit", "capture": True}
     stored = [
         good | {"device": "cuda", "trust_remote_code": True},
         3,
@@ -103,6 +107,8 @@ def test_what_a_browser_kept_is_read_as_far_as_it_makes_sense():
         good | {"dtype": "int3"},
     ]
     assert remembered(stored) == [USED]
+    del good["capture"]  # as it was kept before there was the switch
+    assert remembered([good]) == [replace(USED, capture=False)]
     assert [remembered(other) for other in (None, "x", 3, {"a": 1}, [[]])] == [[]] * 5
     assert len(remembered([good] * 100)) == MOST_RECENT
 

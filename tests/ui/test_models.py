@@ -298,8 +298,8 @@ def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other
 
 
 def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load):
-    greedy = {"dtype": "float16", "device": "mps", "quantize": "4bit", "trust_remote_code": True}
-    mine = taken(public, LoadConfig(str(other), **greedy))
+    held = {"dtype": "float16", "device": "mps", "quantize": "4bit", "capture": True}
+    mine = taken(public, LoadConfig(str(other), **held, trust_remote_code=True))
     assert mine.model == replace(load, model=str(other))
     assert "cpu · float32 · lean forward" in public.badge(mine)
 

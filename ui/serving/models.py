@@ -136,7 +136,8 @@ class Models:
         own = self._load
         # Where others can reach the page, the owner also decides what the weights are held as.
         held = wish if self._policy.free_choice else own
-        source = replace(own, model=wish.model, heads=wish.heads, dtype=held.dtype, quantize=held.quantize)
+        source = replace(own, dtype=held.dtype, quantize=held.quantize, capture=held.capture)
+        source = replace(source, model=wish.model, heads=wish.heads)
         if source.model != own.model:
             source = replace(source, context=0)  # the longer one was asked for the app's own model
         if source == own:

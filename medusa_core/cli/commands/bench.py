@@ -20,9 +20,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, run_bench
+from medusa_core.evaluation.bench import ALL_PEERS, BASELINE, TRANSFORMERS, run_bench
 from medusa_core.evaluation.other_work import busy_words
-from medusa_core.evaluation.peers import PEERS
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
         return
     config = read_run_settings(args)
     wanted = method_names() if ALL in methods else methods
-    own = [config.changed(method=name) for name in wanted if name not in PEERS]
+    own = [config.changed(method=name) for name in wanted if name not in ALL_PEERS]
     engine = load_for_runs(read_settings(LoadConfig, args), own)
     if ALL in methods:
         methods = _all_methods(engine, methods)
@@ -76,16 +75,16 @@ def run(args: argparse.Namespace) -> None:
 def _methods(text: str) -> list[str]:
     """The names in ``--methods``. Raises MedusaError."""
     methods = [name.strip() for name in text.split(",")]
-    unknown = [name for name in methods if name not in (ALL, *method_names(), *PEERS)]
+    unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
     if unknown or len(set(methods)) != len(methods):
-        known = f"{', '.join(PEERS)}, {methods_in_words()}"
+        known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
         raise MedusaError(f"--methods is {text!r}: use {ALL}, or each at most once of {known}")
     return methods
 
 
 def _all_methods(engine: Engine, named: list[str]) -> list[str]:
     """What the engine can run and the peers that need no compiler, after them what else was named."""
-    peers = [name for name, peer in PEERS.items() if not peer.compiles]
+    peers = [name for name, peer in ALL_PEERS.items() if not peer.compiles]
     found = [BASELINE, *engine.methods(), *peers, *named]
     return [name for name in dict.fromkeys(found) if name != ALL]
 
@@ -210,8 +209,8 @@ def _notes(record: dict) -> list[str]:
     temperature = settings["temperature"]
     lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
     lines += limit_words(record["methods"])
-    peers = [name for name in record["methods"] if name in PEERS]
-    lines += [f"{name}: {PEERS[name].help}." for name in peers]
+    peers = [name for name in record["methods"] if name in ALL_PEERS]
+    lines += [f"{name}: {ALL_PEERS[name].help}." for name in peers]
     if peers:
         lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
     if temperature > 0:
@@ -221,7 +220,11 @@ def _notes(record: dict) -> list[str]:
         lines.append(f"With a penalty of {settings['penalty']:g} on the last {window}.")
     if "min_p" in settings:
         lines.append(f"With min-p {settings['min_p']:g}.")
-    lines += [f"{name} is left out: {reason}." for name, reason in record["left_out"].items()]
+    reasons: dict[str, list[str]] = {}
+    for name, reason in record["left_out"].items():
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        lines.append(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} left out: {reason}.")
     return [*lines, *filter(None, [busy_words(record["machine"])])]
 
 

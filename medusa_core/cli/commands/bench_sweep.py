@@ -111,7 +111,8 @@ def _engine(
     args: argparse.Namespace, load: LoadConfig, methods: Sequence[str], accuracies: list[list[float]] | None
 ) -> Engine:
     if args.shape is not None:
-        return random_engine(find_shape(args.shape), place(load.device, load.dtype), accuracies)
+        placement = place(load.device, load.dtype)
+        return random_engine(find_shape(args.shape), placement, accuracies, capture=load.capture)
     config = read_run_settings(args)
     return load_for_runs(load, [config.changed(method=name) for name in methods])
 

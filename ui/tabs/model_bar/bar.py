@@ -25,9 +25,9 @@ from ui.session import Session
 from ui.tabs.model_bar.menu import (
     FIELDS,
     LONGEST_NAME,
-    NAMED,
     OTHER,
     OWN,
+    TEXTS,
     entries,
     record_of,
     remember,
@@ -42,7 +42,7 @@ class Another:
     """Fields that name any model, where visitors may do so."""
 
     whole: gr.Column
-    named: tuple[gr.Textbox | gr.Dropdown, ...]  # in the order of `NAMED`
+    named: tuple[gr.Textbox | gr.Dropdown | gr.Checkbox, ...]  # in the order of `NAMED`
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,13 @@ def _another(own: LoadConfig) -> Another:
                     info=FIELDS[name].metadata["help"], filterable=False, elem_id=f"model-{name}",
                     min_width=240,
                 )
-                for name in NAMED[2:]
+                for name in TEXTS[2:]
             )  # fmt: skip
-    return Another(whole, (model, heads, dtype, quantize))
+        capture = gr.Checkbox(
+            own.capture, label="Capture steps", info=FIELDS["capture"].metadata["help"],
+            elem_id="model-capture",
+        )  # fmt: skip
+    return Another(whole, (model, heads, dtype, quantize, capture))
 
 
 # ---- what happens ----------------------------------------------------------------------------------------
@@ -125,14 +129,14 @@ def _connect(session: Session, picker: Picker, selection: gr.State) -> None:
     menu, another = picker.menu, picker.another
     named = another.named if another else ()
 
-    def load(stop: StopFlag, mine: Selection, *names: str) -> Iterator[tuple[Any, Any]]:
+    def load(stop: StopFlag, mine: Selection, *names: str | bool) -> Iterator[tuple[Any, Any]]:
         work = _updates(session, names, lambda wish: session.choose_model(wish, mine, stop))
         with closing(work) as updates:
             for update in updates:
                 new = update.selection if isinstance(update, ModelUpdate) else None
                 yield _words(update), new or gr.skip()
 
-    def check(stop: StopFlag, *names: str) -> Iterator[Any]:
+    def check(stop: StopFlag, *names: str | bool) -> Iterator[Any]:
         work = _updates(session, names, lambda wish: session.estimate_model(wish, stop))
         with closing(work) as updates:
             yield from map(_words, updates)
@@ -172,7 +176,7 @@ def _connect_task(
 
 
 def _updates(
-    session: Session, names: Sequence[str], task: Callable[[LoadConfig], Generator[Update, None, None]]
+    session: Session, names: Sequence[Any], task: Callable[[LoadConfig], Generator[Update, None, None]]
 ) -> Generator[Update, None, None]:
     """What `task` says of the model that the form names."""
     try:

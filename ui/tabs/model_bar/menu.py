@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
@@ -20,7 +21,8 @@ MOST_RECENT = 6
 DTYPES = ("float32", "bfloat16")  # of the embedded model, to compare the two without naming a folder
 LONGEST_NAME = 300
 OWN, OFFER, OTHER = "own", "offer", "other"  # entries of the menu that name no model by themselves
-NAMED = ("model", "heads", "dtype", "quantize")  # the fields a visitor of one's own machine decides
+TEXTS = ("model", "heads", "dtype", "quantize")
+NAMED = (*TEXTS, "capture")  # the fields a visitor of one's own machine decides
 FIELDS = {field.name: field for field in fields(LoadConfig)}
 Entry = tuple[str, str]  # label and value
 
@@ -50,18 +52,18 @@ def remembered(stored: object) -> list[LoadConfig]:
     return found
 
 
-def remember(recent: Sequence[LoadConfig], used: LoadConfig) -> list[dict[str, str]]:
+def remember(recent: Sequence[LoadConfig], used: LoadConfig) -> list[dict[str, str | bool]]:
     """What a browser is to keep: the newest first."""
     kept = [record_of(used), *(one for one in map(record_of, recent) if one != record_of(used))]
     return kept[:MOST_RECENT]
 
 
-def wish_of(session: Session, menu: str, *texts: str) -> LoadConfig:
+def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
     """What the form names. Raises MedusaError for what is no name of a model or no setting."""
     if menu == OWN:
         return session.load_config
     if menu == OTHER:
-        wish = _wish(dict(zip(NAMED, texts, strict=True)))
+        wish = _wish(dict(zip(NAMED, fields, strict=True)))
         if not wish.model.strip() and wish.heads.strip() in ("", NO_HEADS):
             raise MedusaError("there is no name: write a folder or a hub name")
         return wish
@@ -76,16 +78,15 @@ def wish_of(session: Session, menu: str, *texts: str) -> LoadConfig:
 
 def _wish(record: object) -> LoadConfig:
     """From what came out of a browser. Raises MedusaError."""
-    given = {name: record.get(name) for name in NAMED} if isinstance(record, dict) else {}
-    texts = {
-        name: text for name, text in given.items() if isinstance(text, str) and len(text) <= LONGEST_NAME
-    }
-    if len(texts) < len(NAMED):
-        raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
-    return LoadConfig(texts["model"], texts["heads"], dtype=texts["dtype"], quantize=texts["quantize"])
+    # A browser may have kept its record before there was the switch.
+    given: dict[str, Any] = {"capture": False} | (record if isinstance(record, dict) else {})
+    for name in TEXTS:
+        if not isinstance(given.get(name), str) or len(given[name]) > LONGEST_NAME:
+            raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
+    return LoadConfig(**{name: given[name] for name in NAMED})
 
 
-def record_of(source: LoadConfig) -> dict[str, str]:
+def record_of(source: LoadConfig) -> dict[str, str | bool]:
     """As a browser keeps it."""
     return {name: getattr(source, name) for name in NAMED}
 
@@ -97,7 +98,9 @@ def value_of(source: LoadConfig) -> str:
 
 def _label(source: LoadConfig, own: LoadConfig) -> str:
     """As it was written, with what differs from the app's own settings."""
-    other = [getattr(source, name) for name in NAMED[2:] if getattr(source, name) != getattr(own, name)]
+    other = [getattr(source, name) for name in TEXTS[2:] if getattr(source, name) != getattr(own, name)]
+    if source.capture != own.capture:
+        other.append("captured" if source.capture else "not captured")
     names = " + ".join(name for name in (source.model, _heads_words(source.heads)) if name)
     return " · ".join([names or "embedded model", *other])
 
