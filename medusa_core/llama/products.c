@@ -3,8 +3,12 @@
 
 #include "model.h"
 
-#define CHUNK 8  /* panels that are multiplied with all rows before the next ones are read */
+#define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
+#ifdef __AMX_BF16__
 #define BLOCK 16 /* rows whose sums wait for what happens to them next */
+#else
+#define BLOCK 24
+#endif
 
 /* Sums of R rows with P panels, [R][stride of the sums]. All of them are in registers at once. */
 #define TILE(KIND, R, P)                                                                                     \
@@ -31,9 +35,8 @@
 /* As many sums as there are registers for. */
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \
-  DO(KIND, 12, 2)                                                                                            \
-  DO(KIND, 12, 1)                                                                                            \
-  DO(KIND, 8, 2) DO(KIND, 8, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)   \
+  DO(KIND, 6, 4)                                                                                             \
+  DO(KIND, 6, 2) DO(KIND, 6, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)   \
       DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
