@@ -2,7 +2,6 @@
 
 #include "threads.h"
 #include <pthread.h>
-#include <unistd.h>
 
 #define SPIN_SECONDS 2e-4 /* about the time between two steps of decoding */
 #define MAX_THREADS 0xffff
@@ -11,7 +10,6 @@ static struct {
   pthread_mutex_t in_use; /* by one call; another at the same time runs alone */
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  pid_t owner; /* a forked process has none of the threads */
   num members; /* threads beside the calling one */
   num running; /* members that have not left the job */
   num job;     /* number of jobs so far · (MAX_THREADS + 1) + threads of this one, read and written as one */
@@ -62,17 +60,20 @@ static num grow_to(num threads) {
   return pool.members + 1 < threads ? pool.members + 1 : threads;
 }
 
-static void forget_threads_of_the_parent(void) {
-  pool.owner = getpid();
+/* A forked process has none of the threads. */
+static void forget_threads(void) {
   pool.members = pool.running = 0;
   pthread_mutex_init(&pool.in_use, 0);
   pthread_mutex_init(&pool.lock, 0);
   pthread_cond_init(&pool.wake, 0);
 }
 
+static void watch_forks(void) { pthread_atfork(0, 0, forget_threads); }
+
 num run_together(num threads, Job *function, const void *what) {
   if (threads > MAX_THREADS) threads = MAX_THREADS;
-  if (threads > 1 && pool.owner != getpid()) forget_threads_of_the_parent();
+  static pthread_once_t watching = PTHREAD_ONCE_INIT;
+  pthread_once(&watching, watch_forks);
   if (threads < 2 || pthread_mutex_trylock(&pool.in_use)) {
     Barrier alone = {0};
     function(what, (Worker){0, 1, &alone});

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -64,6 +67,25 @@ def test_the_number_of_threads_changes_no_bit(llama_library):
     wanted = run(llama_library, panels, x)
     for threads in (2, 3, 5, 40, 2):
         assert run(llama_library, panels, x, threads).equal(wanted)
+
+
+def test_threads_that_call_at_once_get_what_they_get_alone(library):
+    layers = [Panels.of(*layer(576, 96, torch.bfloat16, seed)) for seed in range(4)]
+    x = torch.randn(9, 96).bfloat16()
+    wanted = [run(library, panels, x) for panels in layers]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda number: run(library, layers[number % 4], x, threads=3), range(200))
+    assert all(one.equal(wanted[number % 4]) for number, one in enumerate(found))
+
+
+def test_a_forked_process_has_threads_of_its_own(library):
+    panels, x = Panels.of(*layer(576, 96, torch.bfloat16)), torch.randn(9, 96).bfloat16()
+    wanted = run(library, panels, x, threads=2)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # a child that waits for threads it does not have would never end
+        os._exit(0 if run(library, panels, x, threads=2).equal(wanted) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @given(outputs=st.integers(1, 70), inputs=st.integers(1, 70), dtype=st.sampled_from(DTYPES))
