@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import torch
 
     from medusa_core.acceptance.sampling import Sampling
+    from medusa_core.llama.greedy import Guessing
     from medusa_core.target.kv_cache import TreeCache
     from medusa_core.target.model import Features
-    from medusa_core.target.native.greedy import Guessing
     from medusa_core.trees.token_tree import TokenTree
 
 

@@ -14,8 +14,8 @@ from medusa_core.trees.origin import ROOT
 if TYPE_CHECKING:
     import torch
 
+    from medusa_core.llama.greedy import Guessing
     from medusa_core.target.model import Target
-    from medusa_core.target.native.greedy import Guessing
     from medusa_core.trees.token_tree import TokenTree
 
 NAME = __name__.rpartition(".")[2]
@@ -70,7 +70,7 @@ class PlainDrafter:
     @property
     def guessing(self) -> Guessing:
         """The root alone."""
-        from medusa_core.target.native.greedy import Guessing  # noqa: PLC0415 - which needs torch
+        from medusa_core.llama.greedy import Guessing  # noqa: PLC0415 - which needs torch
 
         return Guessing([0])
 

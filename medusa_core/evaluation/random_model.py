@@ -18,11 +18,11 @@ from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.memory import kv_bytes_per_token
 from medusa_core.hardware.shapes import ModelShape, known_shapes
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import Placement, free_memory
 from medusa_core.loading.memory import MemoryEstimate, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.tuning import fastest_threads
-from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.model import Target
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
-from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.context import LongerContext, longer_context
 from medusa_core.target.loaded_model import LoadedModel
 from medusa_core.target.model import Target
@@ -140,6 +140,7 @@ def _load(
         capture=config.capture,
         threads_for=partial(fastest_threads, spare_cores=spare_cores),
         library=native_library(),
+        release=True,
     )
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
     drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))

@@ -20,7 +20,6 @@ from medusa_core.loading.devices import Placement, device_kinds, free_memory, pl
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.workspace import TREE, Way, packed_copies
-from medusa_core.target.lean_cache import window_slots
 from medusa_core.target.quantization import Packing, packing_for
 
 GIB = 2**30
@@ -149,7 +148,9 @@ class _Counted:
         trained = self.shape.context or USUAL_CONTEXT
         rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
         windowed = way.lean is not None and config.context > trained and config.extend == "window"
-        held = min(rows, window_slots(trained)) if windowed else rows  # of the base: transformers keeps all
+        held = (
+            min(rows, way.window_rows(trained)) if windowed else rows
+        )  # of the base: transformers keeps all
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
             heads=sum(heads) + sum(base_bytes(model, each, None) for model in models),

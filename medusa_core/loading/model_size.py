@@ -21,8 +21,6 @@ from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.plain_llama import PlainLlamaConfig, plain_llama_config
 from medusa_core.errors import MedusaError
 from medusa_core.target.lean_cache import LEAN
-from medusa_core.target.masks import SLIDING, layer_kinds
-from medusa_core.target.native.computation import takes_sizes
 from medusa_core.target.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
@@ -31,11 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeanSize:
-    """What the lean forward keeps of a row in each layer, and whether C takes products of these sizes."""
+    """What a forward of our own keeps of a row in each layer."""
 
     heads: int
     head_size: int
-    native: bool
 
     @classmethod
     def of(cls, config: Any) -> LeanSize | None:
@@ -44,9 +41,7 @@ class LeanSize:
             return None
         queries, heads = config.num_attention_heads, config.num_key_value_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // queries
-        inputs = config.hidden_size, config.intermediate_size, queries * size
-        native = takes_sizes(size, inputs, (config.vocab_size, heads * size))
-        return cls(heads, size, native and SLIDING not in layer_kinds(config, 1))
+        return cls(heads, size)
 
 
 @dataclass(frozen=True)

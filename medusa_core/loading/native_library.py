@@ -7,8 +7,8 @@ import logging
 import threading
 from pathlib import Path
 
+from medusa_core.llama.library import Library, NoLibraryError, library_for_this_machine
 from medusa_core.loading.remembered import cache_folder
-from medusa_core.target.native.library import Library, NoLibraryError, library_for_this_machine
 
 _ONE_AT_A_TIME = threading.Lock()
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ def native_library() -> Library | NoLibraryError:
     """Why there is none where this machine can have none. It is looked for once a process."""
     with _ONE_AT_A_TIME:
         found = _look_for_library(cache_folder() / "native")
-    return Library(found.functions, tiles=found.tiles) if isinstance(found, Library) else found
+    return Library(found.functions, found.isa) if isinstance(found, Library) else found
 
 
 @functools.cache

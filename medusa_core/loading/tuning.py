@@ -15,12 +15,13 @@ from typing import TypeVar
 
 import torch
 
+from medusa_core.llama.choose_forward import OwnForward
 from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
 from medusa_core.target.forward import Rows
-from medusa_core.target.lean import LeanForward
 from medusa_core.target.products import Linear, PackedLinear, packing_that_wins
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
+_CPU = torch.device("cpu")
 _ROWS = (1, 16)  # of a plain step, and of a tree's
 _CALLS = 9  # of each candidate, all in turn
 _STEADY = 1.35  # median over fastest call of each candidate: beyond it the machine is too busy
@@ -48,7 +49,7 @@ def bfloat16_gain() -> float | None:
     return gain
 
 
-def fastest_threads(lean: LeanForward, spare_cores: int = 0) -> int | None:
+def fastest_threads(lean: OwnForward, spare_cores: int = 0) -> int | None:
     """How many threads make this forward fastest, few for a small model on many cores; None: torch's own.
 
     A number that the user has set in OMP_NUM_THREADS stays. ``spare_cores`` are left to others where the
@@ -57,7 +58,7 @@ def fastest_threads(lean: LeanForward, spare_cores: int = 0) -> int | None:
     """
     usual, weights = torch.get_num_threads(), lean.weights
     shapes = [list(product.shape) for product in weights.products()]
-    size = sum(map(math.prod, shapes)) * weights.embedding.itemsize
+    size = sum(map(math.prod, shapes)) * weights.dtype.itemsize
     if usual == 1 or THREADS_VARIABLE in os.environ or size > _TIMED_BYTES:
         return None
     most = max(1, usual - spare_cores)
@@ -66,7 +67,7 @@ def fastest_threads(lean: LeanForward, spare_cores: int = 0) -> int | None:
         return fewer
     key = machine_key() | {"kind": "threads", "of": most, "shapes": shapes, "packed": weights.packed}
     key["forward"] = type(lean).__name__
-    key["dtype"] = str(weights.embedding.dtype)
+    key["dtype"] = str(weights.dtype)
     known = recall(key)
     if isinstance(known, int) and 1 <= known <= most:
         return known if known < usual else None
@@ -84,12 +85,10 @@ def fastest_threads(lean: LeanForward, spare_cores: int = 0) -> int | None:
     return chosen if chosen < usual else None
 
 
-def _forward(lean: LeanForward, threads: int) -> Callable[[], object]:
+def _forward(lean: OwnForward, threads: int) -> Callable[[], object]:
     """A plain step's row and a tree's on so many threads."""
-    embedding = lean.weights.embedding
-    inputs = [
-        Rows.of_text([token % len(embedding) for token in range(rows)], embedding.device) for rows in _ROWS
-    ]
+    vocabulary = lean.weights.head.shape[0]
+    inputs = [Rows.of_text([token % vocabulary for token in range(rows)], _CPU) for rows in _ROWS]
 
     def run() -> None:
         torch.set_num_threads(threads)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import torch
 
+from medusa_core.llama import cache as llama_cache
+from medusa_core.llama.library import Library
+from medusa_core.llama.weights import DTYPES
 from medusa_core.loading.model_size import LeanSize, ModelSize
 from medusa_core.loading.native_library import native_library
+from medusa_core.target import lean_cache
 from medusa_core.target.exact_attention import MOST_ROWS
-from medusa_core.target.lean_cache import row_bytes
 from medusa_core.target.model import PREFILL_CHUNK
-from medusa_core.target.native.cache import native_cache_bytes
-from medusa_core.target.native.library import Library
 from medusa_core.target.products import PACK_LIMIT
 from medusa_core.target.static_cache import buffer_rows
 from medusa_core.target.static_forward import SIZES
@@ -44,7 +45,7 @@ class Way:
     def of(cls, shape: ModelSize, dtype: torch.dtype, device: str, *, packed: bool, captured: bool) -> Way:
         """That of plain weights, or ``packed`` ones, in ``dtype``."""
         lean = shape.lean if device == "cpu" and not packed else None
-        library = native_library() if lean and lean.native and dtype == torch.bfloat16 else None
+        library = native_library() if lean and dtype in DTYPES else None
         library = library if isinstance(library, Library) else None
         return cls(lean, library, dtype, device, captured and device == "cuda")
 
@@ -66,8 +67,12 @@ class Way:
             return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows
         heads = shape.layers * self.lean.heads
         if self.library is not None:
-            return heads * native_cache_bytes(self.lean.head_size, rows, self.library)
-        return heads * row_bytes(self.lean.head_size) * rows
+            return heads * llama_cache.row_bytes(self.lean.head_size, self.dtype) * rows
+        return heads * lean_cache.row_bytes(self.lean.head_size) * rows
+
+    def window_rows(self, window: int) -> int:
+        """Rows of the cache where every layer sees a window."""
+        return (lean_cache if self.library is None else llama_cache).window_slots(window)
 
     def fixed(self, heads: int) -> int:
         """Bytes that are the same whatever the model's size, with its ``heads``."""
@@ -86,7 +91,7 @@ class Way:
             # Heads are read and stacked on the CPU before they go where they stay.
             return kept + (heads if self.on_cpu else 0)
         if self.library is not None:
-            kept += heads  # LM heads in 8 bits, and what they are made by
+            kept += heads  # panels of them, and what they are made by
         elif self.dtype == torch.bfloat16:
             kept += packed_copies(shape, self.dtype) + (heads if heads <= PACK_LIMIT else 0)
         return max(largest, kept)

@@ -13,7 +13,6 @@ import torch
 
 from medusa_core.target.features import NO_FEATURES, Features
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_weights import LeanWeights
 from medusa_core.trees.token_tree import TokenTree
 
 # Logits [rows kept, V], hidden states [N, d] of each layer, and where they are asked for queries [N, H·D].
@@ -66,6 +65,10 @@ class Forward(Protocol):
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
 
+    @property
+    def copied_bytes(self) -> int:
+        """What it holds beside the weights of the model."""
+
     def cache_bytes(self, slots: int) -> int:
         """What ``new_cache`` of so many rows takes."""
 
@@ -77,9 +80,3 @@ class Forward(Protocol):
 
     def together(self, parts: Sequence[Part]) -> list[Outputs]:
         """The same for several sequences, each of which gets what it gets alone."""
-
-
-class LeanKind(Forward, Protocol):
-    """A forward that is written out, over weights as it reads them."""
-
-    weights: LeanWeights

@@ -125,6 +125,11 @@ class TreeCache(Cache):
         return self.slots - self.length
 
     @property
+    def bounded(self) -> bool:
+        """Whether it drops the rows that no layer sees any more."""
+        return False
+
+    @property
     def nbytes(self) -> int:
         """Bytes that its rows take."""
         tensors = [tensor for layer in self._layers for tensor in (layer.keys, layer.values)]

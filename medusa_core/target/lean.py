@@ -16,6 +16,7 @@ N rows of a forward · d hidden size · H query heads · G key-value heads · D 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -85,6 +86,13 @@ class LeanForward:
         return LeanCache(
             len(w.layers), w.key_heads, w.head_size, slots, w.embedding.device, self.masks.only_window
         )
+
+    @property
+    def copied_bytes(self) -> int:
+        """As ``Forward``: packed weights."""
+        if not self.weights.packed:
+            return 0
+        return sum(math.prod(product.shape) for product in self.weights.products()) * self._dtype.itemsize
 
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: no more than a window's rows where every layer has one."""

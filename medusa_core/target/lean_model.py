@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -135,12 +134,11 @@ class LeanModel(LoadedModel):
         self, bare: BareLlama, build: Callable[[BareLlama], PreTrainedModel], folder: Path | None = None
     ) -> None:
         """``build`` makes transformers' model of the same weights, which were read from ``folder``."""
-        self.weights = bare
+        self._hold(bare)
         self.config = bare.config
         self._build = build
         self._folder = folder
         self._built: PreTrainedModel | None = None
-        self._lock = Lock()  # runs in several threads may ask at once
 
     @property
     def model(self) -> PreTrainedModel:

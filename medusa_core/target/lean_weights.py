@@ -103,6 +103,11 @@ class LeanWeights:
     scale: float
     packed: bool
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """dtype of the numbers."""
+        return self.embedding.dtype
+
     def products(self) -> Iterator[Linear]:
         """All products with a weight."""
         for layer in self.layers:

@@ -6,7 +6,9 @@ V vocabulary · d hidden size
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,18 +33,46 @@ PROVEN = frozenset({
 })  # fmt: skip
 
 
+# Linear layers, and what makes their weights.
+Originals = Callable[[], Iterable[tuple[Sequence[Any], Callable[[], Sequence[torch.Tensor]]]]]
+
+
 class LoadedModel:
     """A causal LM that transformers has loaded. Raises MedusaError for one that is no causal decoder."""
 
     config: Any  # of the decoder
     limits_head: bool  # whether the forward takes ``logits_to_keep``
-    weights: Any  # modules with the weights: the model itself here
 
     def __init__(self, model: PreTrainedModel) -> None:
         _require_decoder(model)
-        self.weights = model.eval()
+        self._hold(model.eval())
         self.config = model.config.get_text_config(decoder=True)
         self.limits_head = "logits_to_keep" in _arguments(model)
+
+    def _hold(self, modules: Any) -> None:
+        """Begin with modules that have all of their weights."""
+        self._modules = modules
+        self._originals: Originals | None = None  # what makes weights anew that were let go
+        self._parameters = sum(parameter.numel() for parameter in modules.parameters())
+        self._lock = RLock()  # runs in several threads may ask at once
+
+    @property
+    def weights(self) -> Any:
+        """Modules with the weights, all of them: the model itself here."""
+        with self._lock:
+            if self._originals is not None:
+                for modules, make in self._originals():
+                    # Whoever asks may be within inference, where tensors are made that no training can use.
+                    with torch.inference_mode(modules[0].weight.is_inference()):
+                        for module, weight in zip(modules, make(), strict=True):
+                            module.weight.data = weight.clone(memory_format=torch.contiguous_format)
+                self._originals = None
+        return self._modules
+
+    def restore_by(self, originals: Originals) -> None:
+        """Weights of linear layers were freed; ``originals`` makes them anew for whoever asks."""
+        with self._lock:
+            self._originals = originals
 
     @property
     def model(self) -> PreTrainedModel:
@@ -53,61 +83,70 @@ class LoadedModel:
     @property
     def is_proven(self) -> bool:
         """Whether tests have run this model: its kind is known, and its code is transformers' own."""
-        own_code = not type(self.model).__module__.startswith("transformers.")
-        return not own_code and {self.model.config.model_type, self.config.model_type} <= PROVEN
+        own_code = not type(self._modules).__module__.startswith("transformers.")
+        return not own_code and {self._modules.config.model_type, self.config.model_type} <= PROVEN
 
     @property
     def device(self) -> torch.device:
         """Where token ids go."""
-        return _runs_on(self.weights.get_input_embeddings())
+        return _runs_on(self._modules.get_input_embeddings())
 
     @property
     def output_device(self) -> torch.device:
         """The device of the LM head."""
-        return _runs_on(self.weights.get_output_embeddings())
+        return _runs_on(self._modules.get_output_embeddings())
 
     @property
     def dtype(self) -> torch.dtype:
         """dtype of the weights."""
-        dtype: torch.dtype = self.weights.dtype
+        dtype: torch.dtype = self._modules.dtype
         return dtype
 
     @property
     def vocab_size(self) -> int:
         """V, the rows of the LM head."""
-        head = self.weights.get_output_embeddings()
+        head = self._modules.get_output_embeddings()
         return getattr(head, "out_features", None) or head.weight.shape[0]  # packed weights hide their shape
 
     @property
     def packing(self) -> Packing | None:
         """How the weights are packed; None for plain numbers."""
-        return packing_of(self.weights.config)
+        return packing_of(self._modules.config)
 
     @property
     def parameters(self) -> int:
         """How many numbers the weights are held in."""
-        return sum(parameter.numel() for parameter in self.weights.parameters())
+        return self._parameters
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights."""
-        return sum(parameter.nbytes for parameter in self.weights.parameters())
+        """Bytes of the weights that it holds."""
+        return sum(parameter.nbytes for parameter in self._modules.parameters())
 
     @property
     def folder(self) -> Path | None:
         """Where it was read from; None for a model that was made in memory."""
-        name: str = self.weights.name_or_path
+        name: str = self._modules.name_or_path
         return Path(name) if name else None
 
     @property
     def end_tokens(self) -> int | list[int] | None:
         """Ids that end a text, by the generation config."""
-        ends: int | list[int] | None = self.model.generation_config.eos_token_id
+        ends: int | list[int] | None = self._modules.generation_config.eos_token_id
         return ends
 
     def lm_head(self) -> torch.Tensor:
         """The LM head [V, d]."""
-        return lm_head_weight(self.weights)
+        with self._lock:
+            head = self._modules.get_output_embeddings()
+            if self._originals is None:
+                return lm_head_weight(self._modules)
+            return next(make()[0] for modules, make in self._originals() if modules[0] is head)
+
+    def embedding(self) -> torch.Tensor | None:
+        """The embedding [V, d] as it is placed, perhaps on torch's meta device; None where it is no table."""
+        embedding: torch.Tensor | None = getattr(self._modules.get_input_embeddings(), "weight", None)
+        return self.lm_head() if embedding is not None and not embedding.numel() else embedding
 
 
 def _require_decoder(model: PreTrainedModel) -> None:

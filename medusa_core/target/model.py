@@ -11,7 +11,6 @@ N nodes · V vocabulary · d hidden size · L committed rows
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from medusa_core.target.context import (
     why_not_longer,
 )
 from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
-from medusa_core.target.forward import Forward, LeanKind, Part, Rows
+from medusa_core.target.forward import Forward, Part, Rows
 from medusa_core.target.forward_choice import ForwardChoice
 from medusa_core.target.joint_cache import JointCache, padded
 from medusa_core.target.kv_cache import TreeCache
@@ -43,7 +42,7 @@ from medusa_core.trees.token_tree import TokenTree
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from medusa_core.target.native.library import Library
+    from medusa_core.llama.library import Library
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
@@ -63,7 +62,7 @@ class Target:
             self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
             context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
-        self.lean: LeanKind | None = None
+        self.lean: Forward | None = None  # one of our own
         self.captured: Forward | None = None  # transformers' own as recordings
         self.forward = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
@@ -146,10 +145,7 @@ class Target:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights, packed copies of them included."""
-        if self.lean is None or not self.lean.weights.packed:
-            return self.held.nbytes
-        copied = sum(math.prod(product.shape) for product in self.lean.weights.products())
-        return self.held.nbytes + copied * self.dtype.itemsize
+        return self.held.nbytes + (self.own_forward.copied_bytes if self.own_forward is not None else 0)
 
     def cache_bytes(self, slots: int) -> int:
         """What the cache of a run of so many rows takes."""

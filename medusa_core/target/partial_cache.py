@@ -14,7 +14,6 @@ import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache
 from medusa_core.target.masks import SLIDING
 from medusa_core.target.model import Target
 
@@ -69,7 +68,7 @@ class PartialCache:
         A cache that drops what fell out of every layer's window is read as it is: it does not grow.
         Raises MedusaError for a model whose layers have heads of several sizes.
         """
-        if full.length <= self.budget or (isinstance(full, LeanCache) and full.bounded):
+        if full.length <= self.budget or full.bounded:
             return full
         if self._cache is None:
             self._cache = self._target.new_cache(self.budget + 1)

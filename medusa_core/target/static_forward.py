@@ -117,6 +117,8 @@ class StaticForward(ABC):
         """A cache for one run, with room for the rows that pad a tree."""
         return StaticCache(self._pool, slots, SIZES[-1])
 
+    copied_bytes = 0
+
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: buffers have a power of two of rows, and keep those outside of a window too."""
         return self._pool.bytes_for(slots + SIZES[-1])

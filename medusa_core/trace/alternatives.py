@@ -16,8 +16,6 @@ from dataclasses import dataclass
 import torch
 
 from medusa_core.acceptance.sampling import COLDEST, ENTROPY_GUARD
-from medusa_core.target.native.answers import sums_in_c
-from medusa_core.target.native.library import Library
 
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
 ALTERNATIVES = 5
@@ -51,52 +49,9 @@ def recorded_rows(parents: Sequence[int], path: Sequence[int]) -> list[int]:
 
 
 @torch.inference_mode()
-def answers(
-    logits: torch.Tensor,
-    temperature: float,
-    rows: torch.Tensor,
-    tokens: torch.Tensor,
-    library: Library | None = None,
-) -> Answers:
-    """What ``logits`` [R, V] say, and p of each of ``tokens`` [M] at its row; ``rows`` [M] rise.
-
-    In a fifth of the time where there is a ``library`` and the logits are those of the forward in C.
-    """
+def answers(logits: torch.Tensor, temperature: float, rows: torch.Tensor, tokens: torch.Tensor) -> Answers:
+    """What ``logits`` [R, V] say, and p of each of ``tokens`` [M] at its row; ``rows`` [M] rise."""
     own = temperature if temperature > 0 else 1.0
-    if library is not None and logits.dtype == torch.bfloat16 and logits.device.type == "cpu":
-        found = _answers_in_c(library, logits, own, rows, tokens)
-        if found is not None:
-            return found
-    return _answers_in_torch(logits, own, rows, tokens)
-
-
-def _answers_in_c(
-    library: Library, logits: torch.Tensor, own: float, rows: torch.Tensor, tokens: torch.Tensor
-) -> Answers | None:
-    """None where fewer tokens are possible than are to be named."""
-    heats = _in_chains({*TEMPERATURES, own})
-    count = min(ALTERNATIVES, logits.shape[1])
-    sums = sums_in_c(library, logits, [max(heat, COLDEST) for heat in heats], count, ENTROPY_GUARD)
-    columns, own_column, cold = (
-        [heats.index(heat) for heat in TEMPERATURES],
-        heats.index(own),
-        max(own, COLDEST),
-    )
-    if not bool(sums.gaps.isfinite().all()):
-        return None
-    own_log_z = sums.log_z[:, own_column]
-    node_gaps = logits[rows, tokens].float() - sums.largest[rows]
-    return Answers(
-        tokens=sums.tokens,
-        p=(sums.gaps / cold - own_log_z[:, None]).exp_(),
-        log_z=sums.log_z[:, columns],
-        entropy=sums.entropy[:, columns],
-        own_entropy=sums.entropy[:, own_column],
-        node_p=(node_gaps / cold - own_log_z[rows]).exp_(),
-    )
-
-
-def _answers_in_torch(logits: torch.Tensor, own: float, rows: torch.Tensor, tokens: torch.Tensor) -> Answers:
     size = max(1, CHUNK // logits.shape[1])
     cold = max(own, COLDEST)
     ends = torch.searchsorted(rows, torch.arange(size, len(logits) + size, size)).tolist()

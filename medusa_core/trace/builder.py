@@ -197,8 +197,7 @@ class TraceBuilder:
             first, node = first + len(step.rows.nodes), node + len(judges)
         judging, judged, places = (torch.tensor(each, dtype=torch.long) for each in (rows, tokens, order))
         logits = torch.cat([step.logits for step in kept])
-        library = self._engine.target.library
-        found = answers(logits, self._config.temperature, judging, judged, library)
+        found = answers(logits, self._config.temperature, judging, judged)
         node_p = torch.empty_like(found.node_p).scatter_(0, places.to(found.node_p.device), found.node_p)
         numbers = _Numbers(found, node_p, torch.cat([step.draft_logp for step in kept]).exp())
         records = [self._record(step, numbers) for step in kept]

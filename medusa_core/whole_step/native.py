@@ -11,12 +11,11 @@ import torch
 
 from medusa_core.acceptance.match import matched
 from medusa_core.drafters import Drafter, NativeDrafter
-from medusa_core.target.exact_attention import MOST_ROWS
+from medusa_core.llama.cache import LlamaCache
+from medusa_core.llama.forward import LlamaForward
+from medusa_core.llama.greedy import GreedySteps, Guessing
 from medusa_core.target.kv_cache import TreeCache
 from medusa_core.target.model import Target
-from medusa_core.target.native.cache import NativeCache
-from medusa_core.target.native.greedy import GreedySteps, Guessing
-from medusa_core.target.native_forward import NativeForward
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.whole_step.judged import Judged
 
@@ -24,7 +23,7 @@ from medusa_core.whole_step.judged import Judged
 class NativeStep:
     """As ``WholeStep``."""
 
-    def __init__(self, forward: NativeForward, drafter: NativeDrafter, guessing: Guessing) -> None:
+    def __init__(self, forward: LlamaForward, drafter: NativeDrafter, guessing: Guessing) -> None:
         self._forward, self._drafter, self._guessing = forward, drafter, guessing
         self._shape = drafter.shape
         self._depth = max(self._shape.depths)
@@ -38,10 +37,10 @@ class NativeStep:
     def of(cls, target: Target, drafter: Drafter) -> NativeStep | None:
         """None where the forward is none in C, or the drafter guesses in another way."""
         lean = target.lean
-        if not isinstance(lean, NativeForward) or not isinstance(drafter, NativeDrafter):
+        if not isinstance(lean, LlamaForward) or not isinstance(drafter, NativeDrafter):
             return None
         guessing = drafter.guessing
-        return cls(lean, drafter, guessing) if guessing and drafter.shape.size <= MOST_ROWS else None
+        return cls(lean, drafter, guessing) if guessing else None
 
     def follow(self, features: torch.Tensor) -> None:
         """As ``WholeStep``."""
@@ -50,11 +49,16 @@ class NativeStep:
 
     def fits(self, cache: TreeCache, depth_left: int) -> bool:
         """As ``WholeStep``."""
-        return isinstance(cache, NativeCache) and self._depth <= depth_left and self._shape.size <= cache.room
+        return (
+            isinstance(cache, LlamaCache)
+            and self._depth <= depth_left
+            and self._shape.size <= cache.room
+            and not cache.bounded
+        )
 
     def __call__(self, cache: TreeCache, root: int) -> Judged:
         """As ``WholeStep``."""
-        assert isinstance(cache, NativeCache)
+        assert isinstance(cache, LlamaCache)
         steps = self._over(cache)
         if self._known != (cache.length, root):
             assert self._features is not None
@@ -69,7 +73,7 @@ class NativeStep:
         phases = made.propose_ms, made.verify_ms
         return Judged(tree, made.logits, made.logits, made.features, verdict, phases)
 
-    def _over(self, cache: NativeCache) -> GreedySteps:
+    def _over(self, cache: LlamaCache) -> GreedySteps:
         if self._steps is None or not self._steps.reaches(cache.position):
             self._steps = self._forward.greedy_steps(cache, self._shape, self._guessing)
             self._known = None

@@ -25,6 +25,7 @@ from bad_texts import PROMPTS, BadText
 from paths import ROOT
 
 from medusa_core import MedusaError, generate, load
+from medusa_core.llama.greedy import GreedySteps
 from medusa_core.target.model import Target
 
 # --- the hub -----------------------------------------------------------------------------------------------
@@ -247,6 +248,7 @@ def test_memory_that_runs_out_in_a_run(command, shop, monkeypatch, fails):
     )
     with monkeypatch.context() as patch:
         patch.setattr(Target, "verify", fails)
+        patch.setattr(GreedySteps, "run", fails)
         refused(command(["generate", "abc", *flags]), row)
         code, _, err = command(["chat", *flags], typed="abc\n")
         assert code == 0

@@ -23,7 +23,11 @@ def test_two_dashes_are_a_value_or_are_refused_in_one_line(capsys):
     parser, tried = build_parser(), 0
     for path, leaf in leaves(parser):
         for action in leaf._actions:
-            required = [part for other in leaf._actions if other.required for part in given(other)]
+            needed = [other for other in leaf._actions if other.required]
+            for group in leaf._mutually_exclusive_groups:
+                if group.required and action not in group._group_actions:
+                    needed.append(group._group_actions[0])
+            required = [part for other in needed for part in given(other)]
             for flag in action.option_strings:
                 tried += 1
                 try:
@@ -40,6 +44,8 @@ def test_two_dashes_are_a_value_or_are_refused_in_one_line(capsys):
 def given(action):
     """A positional argument or a flag with a value that fits."""
     value = next(iter(action.choices)) if action.choices else "1"
+    if action.nargs == 0:
+        return [action.option_strings[0]]
     return [action.option_strings[0], value] if action.option_strings else [value]
 
 

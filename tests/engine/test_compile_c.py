@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import pytest
 
-from medusa_core.target.native import compile_c, private_folder
-from medusa_core.target.native.compile_c import CompilerError, NoLibraryError, Recipe, open_library
-from medusa_core.target.native.private_folder import PrivateFolder
+from medusa_core.llama import compile_c, private_folder
+from medusa_core.llama.compile_c import CompilerError, NoLibraryError, Recipe, open_library
+from medusa_core.llama.private_folder import PrivateFolder
 
 CC = shutil.which("cc")
 NOBODY = 65534

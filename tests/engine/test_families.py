@@ -14,9 +14,9 @@ import torch
 from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 
 from medusa_core.errors import MedusaError
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.target import lean
 from medusa_core.target import model as target_module
-from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.lean_cache import LEAN
 from medusa_core.target.loaded_model import PROVEN

@@ -245,7 +245,7 @@ def test_memory_that_runs_out_is_said_with_what_would_help(engine_folder, monkey
         MedusaError, match=r"ran out while loading, though the model needs .*: use --"
     ) as caught:
         load_engine(config_of(engine_folder))
-    assert "--quantize 8bit (" in str(caught.value)
+    assert "--dtype bfloat16 (" in str(caught.value)
 
 
 # --- code of strangers -------------------------------------------------------------------------------------

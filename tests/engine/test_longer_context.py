@@ -21,11 +21,11 @@ from medusa_core.decoding import check_prompt
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.target import lean_cache
-from medusa_core.target.choose_forward import choose_forward
 from medusa_core.target.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.target.features import LAST_HIDDEN
 from medusa_core.target.lean_weights import read_weights

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from medusa_core.llama import compile_c
+from medusa_core.llama import library as native
+from medusa_core.llama.library import NoLibraryError, library_for_this_machine
 from medusa_core.loading import native_library as loading
-from medusa_core.target.native import compile_c
-from medusa_core.target.native import library as native
-from medusa_core.target.native.library import NoLibraryError, library_for_this_machine
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def runs(monkeypatch):
 
 def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path, monkeypatch, runs):
     monkeypatch.setenv(native.MORE_FLAGS, "-Wall '-DTITLE=\"two words\"'")
-    assert library_for_this_machine(tmp_path).tiles == library_for_this_machine(tmp_path).tiles
+    assert library_for_this_machine(tmp_path).isa == library_for_this_machine(tmp_path).isa == library.isa
     (command,) = runs
     assert {"-Wall", '-DTITLE="two words"'} <= set(command)
     monkeypatch.setenv(native.MORE_FLAGS, "-include /nothing.h")
@@ -52,7 +52,7 @@ def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path
 
 
 def test_late_threads_leave_calls_to_one_for_a_while(library):
-    own = native.Library(library.functions, tiles=False)
+    own = native.Library(library.functions, "")
     torch.set_num_threads(3)
     assert [own.threads for _ in range(30)] == [3] * 30
     own.was_late()  # once is chance
@@ -80,10 +80,13 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
         assert reason() == "MEDUSA_NATIVE is 0"
     with monkeypatch.context() as context:
         context.setenv("PATH", str(tmp_path))
-        assert reason() == "there is no C compiler"
+        assert reason() == "there is no C compiler: pip install ziglang brings one"
     with monkeypatch.context() as context:
-        context.setattr(native, "_processor_flags", lambda: {"avx512f"})
-        assert reason() == "this processor has no avx512bw"
+        context.setattr(native.platform, "machine", lambda: "riscv64")
+        assert reason() == "it does not know riscv64 processors"
+    with monkeypatch.context() as context:
+        context.setenv(native.ISA, "mmx")
+        assert reason().startswith("MEDUSA_ISA is mmx: for ")
     with monkeypatch.context() as context:
         context.setenv(native.MORE_FLAGS, "-DTITLE='open")
         assert reason() == "MEDUSA_CFLAGS is no list of flags: No closing quotation"
@@ -115,4 +118,22 @@ def test_a_process_asks_a_failing_compiler_once(library, tmp_path, monkeypatch, 
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     for _ in range(3):
         assert str(loading.native_library()) == "the C compiler fails: without a word"
-    assert len(runs) == 1
+    assert len(runs) == len(native.instruction_sets())
+
+
+@pytest.mark.parametrize(
+    ("features", "largest", "found"),
+    [
+        (set(), "", "sse2"),
+        ({"avx2", "fma"}, "", "avx2"),
+        ({"avx2", "fma"}, "amx", "avx2"),
+        (set(native.INSTRUCTION_SETS["x86_64"][0].needed), "", "amx"),
+        (set(native.INSTRUCTION_SETS["x86_64"][0].needed), "avx512", "avx512"),
+    ],
+)
+def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, largest, found):
+    monkeypatch.setattr(native, "machine", lambda: "x86_64")
+    monkeypatch.setattr(native, "_processor_features", lambda: features)
+    monkeypatch.setenv(native.ISA, largest)
+    assert native.instruction_sets()[0].name == found
+    assert native.instruction_sets()[-1].name == "sse2"

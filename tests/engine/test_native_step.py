@@ -14,11 +14,12 @@ from medusa_core import decoding
 from medusa_core.acceptance.match import matched
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.target.lean_weights import read_weights
+from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.llama.forward import LlamaForward
+from medusa_core.llama.greedy import Guessing
+from medusa_core.llama.panels import Panels
+from medusa_core.llama.weights import read_weights
 from medusa_core.target.model import Target
-from medusa_core.target.native.greedy import Guessing
-from medusa_core.target.native_forward import NativeForward
-from medusa_core.target.products import Linear
 from medusa_core.whole_step.native import NativeStep
 
 VOCABULARY, CONTEXT = 32, 400  # the latter longer than the first table of rotations
@@ -53,15 +54,14 @@ def engine_of(models, library, size):
     model, heads = models[size]
     engine = tiny.build_engine(model, None)
     target = Target(model)
-    weights = read_weights(model, pack=False, kinds=target.layer_kinds)
-    target.lean = NativeForward(weights, target.masks, CONTEXT, library)
+    assert choose_forward(target, library=library).native
     draft = MedusaDraft(heads, library=library)
     return replace(engine, target=target, drafts={"medusa": draft})
 
 
 @pytest.fixture(params=[16, 32])
-def engine(models, either, request):
-    return engine_of(models, either, request.param)
+def engine(models, library, request):
+    return engine_of(models, library, request.param)
 
 
 @pytest.fixture
@@ -250,13 +250,13 @@ def test_a_choice_is_torch_s_also_of_numbers_that_are_none(models, library):
     """The first NaN where a row has one, else the first of the largest."""
     model, _ = models[32]
     target = Target(model)
-    weights = read_weights(model, pack=False, kinds=target.layer_kinds)
+    weights = read_weights(model, target.layer_kinds, None)
     for changed in ([], [7], [30, 3], [5, 6]):
-        head = weights.head.weight.clone()
+        head = weights.head.unpacked().clone()
         head[20] = head[26] = head[11]  # the same logit three times
         head[changed] = torch.nan
-        own = replace(weights, head=Linear(head))
-        forward = NativeForward(own, target.masks, CONTEXT, library)
+        own = replace(weights, head=Panels.of(head))
+        forward = LlamaForward(own, target.masks, CONTEXT, library)
         cache = forward.new_cache(64)
         for seed in range(30):
             tree = tiny.token_tree([-1, 0, 0], text(3, seed))

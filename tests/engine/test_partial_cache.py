@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.choose_forward import choose_forward
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.target.features import Features
 from medusa_core.target.model import Target
 from medusa_core.target.partial_cache import PartialCache, most_important

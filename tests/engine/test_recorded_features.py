@@ -10,7 +10,7 @@ import torch
 from tokenswift_heads import hidden_before_norm
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.choose_forward import choose_forward
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.target.features import BEFORE_NORM, Features
 from medusa_core.target.model import Target
 from medusa_core.target.recording import states_before_norm

@@ -13,8 +13,8 @@ from test_static_forward import as_list_of_operations
 from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
+from medusa_core.llama import choose_forward as choosing
 from medusa_core.target import capture_model as capturing
-from medusa_core.target import choose_forward as choosing
 from medusa_core.target.capture_model import capture_model
 from medusa_core.target.features import BEFORE_NORM, LAST_HIDDEN, Features
 from medusa_core.target.model import Target

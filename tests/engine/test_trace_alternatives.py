@@ -9,7 +9,6 @@ import math
 import pytest
 import tiny
 import torch
-from torch.testing import assert_close
 
 from medusa_core.acceptance.sampling import entropy, probabilities
 from medusa_core.config import GenerationConfig
@@ -61,28 +60,10 @@ def test_p_at_another_temperature_follows_from_what_is_recorded(engine, temperat
                 assert row["entropy"][place] == pytest.approx(known, rel=1e-3, abs=2e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 0.3, 1.3, 1e-40])
-@pytest.mark.parametrize("vocabulary", [5, 96, 4096, 5003])
-def test_in_c_the_answers_are_those_in_torch(library, vocabulary, temperature):
-    generator = torch.Generator().manual_seed(vocabulary)
-    logits = torch.stack([torch.randn(vocabulary, generator=generator) * scale for scale in (0.1, 3, 30)])
-    logits[1].clamp_(min=-1)  # many of the same
-    logits = logits.bfloat16()
-    rows = torch.tensor([0, 0, 1, 2, 2])
-    tokens = torch.randint(vocabulary, (5,), generator=generator)
-    wanted = answers(logits, temperature, rows, tokens)
-    found = answers(logits, temperature, rows, tokens, library)
-    for name in ("p", "log_z", "entropy", "own_entropy", "node_p"):
-        assert_close(getattr(found, name), getattr(wanted, name), atol=2e-5, rtol=2e-4)
-    named = logits.gather(1, found.tokens)
-    assert named.equal(logits.topk(5).values)
-    assert all(len(set(each)) == 5 for each in found.tokens.tolist())
-
-
-def test_places_where_few_tokens_are_possible_are_answered_in_torch(library):
+def test_places_where_few_tokens_are_possible_name_others_too():
     logits = torch.full((2, 64), -torch.inf).bfloat16()
     logits[:, 7:9] = 1
-    found = answers(logits, 1.0, torch.tensor([0, 1]), torch.tensor([7, 3]), library)
+    found = answers(logits, 1.0, torch.tensor([0, 1]), torch.tensor([7, 3]))
     assert found.node_p.tolist() == [0.5, 0.0]
     assert found.p[0].tolist() == [0.5, 0.5, 0, 0, 0]
     assert len(set(found.tokens[0].tolist())) == 5

@@ -18,6 +18,7 @@ from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine
+from medusa_core.llama.greedy import GreedySteps
 from medusa_core.loading.load import load_engine
 from medusa_core.target.model import Target
 from medusa_core.text.streamed_text import TextSpan
@@ -238,16 +239,20 @@ def test_what_cannot_be_said_leaves_the_conversation_as_it_was(session, loaded, 
 def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loaded, monkeypatch):
     _, replies = expected(loaded, QUESTIONS[:2])
     state = converse(session, QUESTIONS[:1])
-    verify, calls = Target.verify, []
+    calls = []
 
-    def failing(self, *arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("secret detail")
-        return verify(self, *arguments)
+    def failing(step):
+        def call(self, *arguments):
+            calls.append(1)
+            if len(calls) == 3:
+                raise RuntimeError("secret detail")
+            return step(self, *arguments)
+
+        return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "verify", failing)
+        for owner, name in ((Target, "verify"), (GreedySteps, "run")):  # whichever makes the steps
+            patch.setattr(owner, name, failing(getattr(owner, name)))
         updates = say(session, "hij", state)
     assert updates[-1].problem
     assert "secret" not in updates[-1].status

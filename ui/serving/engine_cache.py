@@ -113,4 +113,4 @@ class ModelCache:
 
 def _bytes_of(engine: Engine) -> int:
     drafts = (tensor for draft in engine.drafts.values() for tensor in draft.tensors())
-    return engine.target.held.nbytes + sum(tensor.nbytes for tensor in drafts)
+    return engine.target.weight_bytes + sum(tensor.nbytes for tensor in drafts)

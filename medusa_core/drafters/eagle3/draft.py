@@ -22,11 +22,11 @@ from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNet
 from medusa_core.drafters.eagle3.packed import packed_model
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers
 from medusa_core.errors import MedusaError
-from medusa_core.target.native.computation import NotNativeError
-from medusa_core.target.native.library import Library
 
 if TYPE_CHECKING:
-    from medusa_core.target.model import Target
+    from medusa_core.llama.library import Library
+from medusa_core.llama.weights import NotLlamaError
+from medusa_core.target.model import Target
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
 
@@ -55,7 +55,7 @@ class Eagle3Draft:
         if self.library is not None:
             try:
                 return NativeNetwork(self.model, self.embedding, self.library)
-            except NotNativeError:
+            except NotLlamaError:
                 pass  # torch computes more kinds of model
         return TorchNetwork(packed_model(self.model), self.embedding)
 
@@ -101,10 +101,10 @@ def build(
 
 def target_embedding(target: Target) -> torch.Tensor:
     """The target's embedding [V, d] on the device of its LM head; the same memory where that is possible."""
-    module = target.held.weights.get_input_embeddings()
-    weight = module.weight
-    if weight.is_meta:  # accelerate fetches it for each call
+    weight = target.held.embedding()
+    if weight is None or weight.is_meta:  # accelerate fetches it for each call
         with torch.no_grad():
+            module = target.held.weights.get_input_embeddings()
             weight = module(torch.arange(target.vocab_size, device=target.device))
     return weight.detach().to(target.output_device, target.dtype)
 

@@ -12,16 +12,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.llama.cache import LlamaCache, row_bytes
+from medusa_core.llama.library import Library
+from medusa_core.llama.model import Attending, Llama, Results, product
+from medusa_core.llama.panels import padded, wide
+from medusa_core.llama.weights import DTYPES, Layer, Norm, NotLlamaError, Weights, gate_and_up, linear
 from medusa_core.target.exact_attention import MOST_ROWS
 from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_weights import Layer, LeanWeights, Norm
-from medusa_core.target.native.cache import NativeCache, native_row_bytes
-from medusa_core.target.native.computation import Attending, Computation, NotNativeError, Results
-from medusa_core.target.native.library import Library
-from medusa_core.target.products import PACK_LIMIT, Linear, PackedLinear, packing_that_wins
+from medusa_core.target.products import PACK_LIMIT
 from medusa_core.target.rotary import Rotations
-
-_KERNELS = 8 * 2**20  # of oneDNN, for the product that joins features
 
 
 class Network(Protocol):
@@ -105,65 +104,60 @@ class NativeNetwork:
     """By the forward in C."""
 
     def __init__(self, model: DraftModel, embedding: torch.Tensor, library: Library) -> None:
-        """Raises NotNativeError for a model that it does not compute, or of which it would copy too much."""
-        self._model = model
+        """Raises NotLlamaError for a model that it does not compute, or of which it would copy too much."""
+        self._draft = model
         shape, layer = model.shape, model.midlayer
+        if embedding.dtype not in DTYPES or embedding.device.type != "cpu":
+            raise NotLlamaError(f"its weights are in {embedding.dtype} on {embedding.device}")
         if sum(tensor.nbytes for tensor in model.parameters()) > PACK_LIMIT:
-            raise NotNativeError("its copies would be too large")
+            raise NotLlamaError("its copies would be too large")
         if shape.norm_before_residual or shape.norm_output:
-            raise NotNativeError("it norms elsewhere than the public layer")
+            raise NotLlamaError("it norms elsewhere than the public layer")
+        if shape.hidden != wide(shape.hidden):  # two rows lie side by side without padding between them
+            raise NotLlamaError(f"its rows have {shape.hidden} numbers")
         attention: Any = layer.self_attn
-        mlp: Any = layer.mlp
-        self._fc = Linear(model.fc.weight.detach())
-        operators = packing_that_wins(self._fc)
-        if operators is not None:
-            self._fc = PackedLinear(self._fc, operators)
-        weights = LeanWeights(
+        self._fc = linear([model.fc])
+        weights = Weights(
             embedding=embedding,
             layers=[
                 Layer(
                     before_attention=_norm(layer.hidden_norm),
-                    qkv=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
+                    qkv=linear([attention.q_proj, attention.k_proj, attention.v_proj]),
                     query_norm=None,
                     key_norm=None,
-                    out=_joined(attention.o_proj),
+                    out=linear([attention.o_proj]),
                     before_mlp=_norm(layer.post_attention_layernorm),
-                    gate_up=_joined(mlp.gate_proj, mlp.up_proj),
-                    activation=F.silu,
-                    down=_joined(mlp.down_proj),
-                    rotates=True,
-                    slides=False,
+                    gate_up=gate_and_up([layer.mlp.gate_proj, layer.mlp.up_proj]),
+                    down=linear([layer.mlp.down_proj]),
                 )
             ],
             last_norm=_norm(model.norm),
-            head=_joined(model.lm_head),
+            head=linear([model.lm_head]),
             rotary=nn.Identity(),  # rotations are given with each call
+            vocabulary=len(embedding),
+            hidden=shape.hidden,
             query_heads=shape.heads,
             key_heads=shape.key_heads,
             head_size=shape.head_size,
+            inner=shape.intermediate,
             scale=shape.head_size**-0.5,
-            packed=False,
+            of_embedding=_norm(layer.input_layernorm),
         )
-        self._outputs = shape.draft_vocabulary
-        joined = [weights.layers[0].qkv, weights.layers[0].gate_up]
-        self._copied = sum(one.weight.nbytes for one in joined) + model.fc.weight.nbytes
-        self._computation = Computation(weights, shape.head_size, library, _norm(layer.input_layernorm))
-        self.cache_row = shape.key_heads * native_row_bytes(shape.head_size, library)
+        self._model = Llama(weights, shape.head_size, library)
+        self._copied = self._fc.nbytes + sum(panels.nbytes for panels in weights.products())
+        self.cache_row = shape.key_heads * row_bytes(shape.head_size, weights.dtype)
 
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
-        return self._computation.new_cache(0)
+        return self._model.new_cache(0)
 
     def workspace_bytes(self, keys: int) -> int:
         """As ``Network``."""
-        inside = self._computation.work_bytes(MOST_ROWS)
-        if self._computation.tiled:
-            inside += self._computation.attention_bytes(MOST_ROWS, keys)
-        return self._copied + inside + _KERNELS
+        return self._copied + self._model.work_bytes(MOST_ROWS, keys)
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
-        return self._fc(self._model.normed_features(features))
+        return product(self._fc, self._draft.normed_features(features), self._model.library)
 
     def __call__(
         self,
@@ -175,23 +169,19 @@ class NativeNetwork:
         kept: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As ``Network``."""
-        assert isinstance(cache, NativeCache)
+        assert isinstance(cache, LlamaCache)
         features, count = features.contiguous(), len(tokens)
-        output, logits = torch.empty_like(features), features.new_empty(kept, self._outputs)
+        output = torch.empty_like(features)
+        logits = features.new_empty(kept, self._model.weights.head.outputs)
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
         # Drafted nodes share a position, and nothing needs the bits that they would have alone.
         attending = [Attending(count, cache, seen.contiguous(), torch.zeros(count, dtype=torch.long))]
         results = Results(logits, [kept], before=[None, output])
-        self._computation.run(tokens, positions, by, attending, results, features)
+        self._model.run(tokens, positions, by, attending, results, features)
         return output, logits
 
 
 def _norm(module: nn.RMSNorm) -> Norm:
     assert module.weight is not None
     assert module.eps is not None
-    return Norm.with_epsilon(module.weight.detach(), module.eps)
-
-
-def _joined(*layers: nn.Linear) -> Linear:
-    weights = [layer.weight.detach() for layer in layers]
-    return Linear(torch.cat(weights) if len(weights) > 1 else weights[0].contiguous())
+    return Norm(padded(module.weight), module.eps)

@@ -110,7 +110,7 @@ def fixed_tree(draft: HydraDraft | None, settings: TreeSettings) -> Topology | N
 def _other_embedding(state: State, target: Target) -> tuple[str, ...]:
     """A note where the file's copy of the embedding is not the base's, which is the one that is used."""
     copy = state.get(EMBEDDING)
-    own = getattr(target.held.weights.get_input_embeddings(), "weight", None)
+    own = target.held.embedding() if copy is not None else None
     if copy is None or own is None or own.is_meta or not own.is_floating_point():
         return ()
     if copy.shape == own.shape:

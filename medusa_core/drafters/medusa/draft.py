@@ -27,8 +27,8 @@ from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
+    from medusa_core.llama.library import Library
     from medusa_core.target.model import Target
-    from medusa_core.target.native.library import Library
 
 
 @dataclass(frozen=True)

@@ -1,86 +1,45 @@
-"""Medusa heads in C, with the LM heads in 8 bits: one call for what is some forty operations of torch.
+"""Medusa heads in C. LM heads of their own have 8 bits, since reading them is most of the time.
 
 B rows · K heads · V vocabulary · d hidden size
 """
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.packed import Int8Linear
-from medusa_core.target.native import structures
-from medusa_core.target.native.greedy import HeadsInC
-from medusa_core.target.native.library import Library
+from medusa_core.llama.heads import Heads
+from medusa_core.llama.library import Library
+from medusa_core.llama.panels import Panels
 from medusa_core.target.products import PACK_LIMIT
-
-_FEATURES, _TOKENS = 32, 16  # that are computed at once
 
 
 class NativeHeads:
     """The best guesses of heads on a row or a few."""
 
-    last_itemsize = torch.int8.itemsize  # bytes a number of an LM head
-
     def __init__(self, heads: MedusaHeads, library: Library) -> None:
-        """``heads`` have blocks and LM heads of their own, in bfloat16 on a CPU."""
-        self._library = library
-        self._weights = heads.block_weight.detach(), heads.block_bias.detach()
-        self._last = [Int8Linear(one) for one in heads.lm_weight.detach()]
-        self._vocabulary, hidden = heads.lm_weight.shape[1:]
-        pointers = ctypes.c_void_p * heads.count
-        self._heads = structures.Heads(
-            heads=heads.count,
-            blocks=heads.layers,
-            hidden=hidden,
-            vocabulary=self._vocabulary,
-            tiles=library.tiles,
-            weight=self._weights[0].data_ptr(),
-            bias=self._weights[1].data_ptr(),
-            last=pointers(*(one.weight.data_ptr() for one in self._last)),
-            scale=pointers(*(one.scales.data_ptr() for one in self._last)),
-        )
+        """``heads`` are on a CPU. Float32 and an LM head that they share keep every number."""
+        weight, last = heads.block_weight.detach(), heads.lm_weight.detach()
+        if heads.shares_lm_head:
+            panels = [Panels.of(last)] * heads.count
+        else:
+            pack = Panels.of if last.dtype == torch.float32 else Panels.in_8_bits
+            panels = [pack(one) for one in last]
+        self.last_itemsize = panels[0].numbers.itemsize  # bytes a number of an LM head
+        self.in_c = Heads(weight, heads.block_bias.detach(), panels, library)
 
     @classmethod
     def takes(cls, heads: MedusaHeads) -> bool:
-        """Whether these are heads that the functions in C compute: with an LM head each, in bfloat16."""
+        """Whether these are heads that the C computes, of which copies are not too large."""
         last = heads.lm_weight
         return (
             type(heads) is MedusaHeads
-            and not heads.shares_lm_head
-            and last.dtype == torch.bfloat16
+            and last.dtype in (torch.bfloat16, torch.float32)
             and last.device.type == "cpu"
             and last.nbytes <= PACK_LIMIT
-            and last.shape[1] % _TOKENS == 0
-            and last.shape[2] % _FEATURES == 0
         )
-
-    @property
-    def in_c(self) -> HeadsInC:
-        """As a whole step in C asks them about one text."""
-        return HeadsInC(self._heads, self._library.functions.heads_bytes(self._heads, 1))
 
     def best(self, hidden: torch.Tensor, first: int, count: int) -> Guesses:
         """The ``count`` best of the ``first`` heads behind hidden states [B, d]."""
-        rows, given = len(hidden), hidden.contiguous()
-        tokens = torch.empty(first, rows, count, dtype=torch.long)
-        logp = torch.empty(first, rows, count)
-        functions = self._library.functions
-        work = torch.empty(functions.heads_bytes(self._heads, rows), dtype=torch.uint8)
-        late = functions.run_heads(
-            self._heads,
-            first,
-            given.data_ptr(),
-            rows,
-            count,
-            tokens.data_ptr(),
-            logp.data_ptr(),
-            work.data_ptr(),
-            self._library.threads,
-        )
-        if late:
-            self._library.was_late()
-        return Guesses(tokens, logp)
+        return Guesses(*self.in_c.best(hidden, first, count))

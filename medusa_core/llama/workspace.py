@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from medusa_core.llama.forward import LlamaForward
 from medusa_core.target.exact_attention import CHUNK, attention_bytes
 from medusa_core.target.lean import LeanForward
 from medusa_core.target.model import Target
-from medusa_core.target.native_forward import NativeForward
 
 # Of libraries, and gaps between what was freed, by whether C computes.
 _BUFFERS = {True: 2**20, False: 16 * 2**20}
@@ -17,11 +17,9 @@ def forward_workspace(target: Target, rows: int, at_once: int) -> int:
     """Bytes with a cache of ``rows``, of which so many are computed ``at_once`` at most."""
     config, each = target.config, torch.float32.itemsize
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    native = target.lean if isinstance(target.lean, NativeForward) else None
+    native = target.lean if isinstance(target.lean, LlamaForward) else None
     inside = (
-        native.attention_bytes(at_once, rows) + native.work_bytes(at_once)
-        if native is not None
-        else _inside_in_torch(target, rows, at_once)
+        native.work_bytes(at_once, rows) if native is not None else _inside_in_torch(target, rows, at_once)
     )
     # cos and sin, made before the cache is: what that takes for a moment is free again by then
     rotations = 2 * min(target.context, rows) * head * each

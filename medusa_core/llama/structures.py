@@ -5,22 +5,27 @@ from __future__ import annotations
 import ctypes
 from typing import ClassVar
 
-_NUMBER, _FLOAT, _ADDRESS = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+NUMBER, _FLOAT, ADDRESS = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 _Fields = list[tuple[str, type]]
+
+BFLOAT16, FLOAT32, INT8 = range(3)  # kinds of numbers
 
 
 def _numbers(*names: str) -> _Fields:
-    return [(name, _NUMBER) for name in names]
+    return [(name, NUMBER) for name in names]
 
 
 def _addresses(*names: str) -> _Fields:
-    return [(name, _ADDRESS) for name in names]
+    return [(name, ADDRESS) for name in names]
 
 
 class Linear(ctypes.Structure):
-    """A weight and its bias, which may be absent."""
+    """A weight in panels and its bias, which may be absent."""
 
-    _fields_: ClassVar[_Fields] = _addresses("weight", "bias")
+    _fields_: ClassVar[_Fields] = [
+        *_numbers("kind", "inputs", "outputs"),
+        *_addresses("panels", "bias", "scales"),
+    ]
 
 
 class Layer(ctypes.Structure):
@@ -29,7 +34,7 @@ class Layer(ctypes.Structure):
     _fields_: ClassVar[_Fields] = [
         *_addresses("before_attention", "query_norm", "key_norm", "before_mlp", "of_embedding"),
         *[(name, Linear) for name in ("qkv", "out", "gate_up", "down")],
-        *_numbers("rotates"),
+        *_numbers("rotates", "window"),
     ]
 
 
@@ -37,9 +42,9 @@ class Model(ctypes.Structure):
     """Sizes and weights of a model."""
 
     _fields_: ClassVar[_Fields] = [
-        *_numbers("hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
-        *_numbers("layers", "vocabulary", "outputs", "tiles", "tiled"),
-        *[(name, _FLOAT) for name in ("scale", "floor", "head_floor")],
+        *_numbers("kind", "hidden", "inner", "query_heads", "key_heads", "head_size", "rotated"),
+        *_numbers("layers", "vocabulary"),
+        *[(name, _FLOAT) for name in ("scale", "epsilon", "head_epsilon")],
         ("layer", ctypes.POINTER(Layer)),
         *_addresses("embedding", "last_norm"),
         ("head", Linear),
@@ -61,11 +66,12 @@ class Batch(ctypes.Structure):
     held: tuple[object, ...] = ()  # what must live as long as the addresses
 
     _fields_: ClassVar[_Fields] = [
-        *_numbers("rows", "parts", "threads", "rows_at_once"),
+        *_numbers("rows", "parts", "threads", "kept"),
         *_addresses("tokens", "positions", "place", "cos", "sin"),
         ("part", ctypes.POINTER(Part)),
-        *_addresses("features", "work", "scores", "logits", "hidden"),
-        *[(name, ctypes.POINTER(_ADDRESS)) for name in ("states", "queries")],
+        *_addresses("features", "work", "logits", "hidden"),
+        *[(name, ctypes.POINTER(ADDRESS)) for name in ("states", "queries")],
+        *_addresses("choices"),
     ]
 
 
@@ -73,9 +79,8 @@ class Heads(ctypes.Structure):
     """The weights of Medusa heads."""
 
     _fields_: ClassVar[_Fields] = [
-        *_numbers("heads", "blocks", "hidden", "vocabulary", "tiles"),
-        *_addresses("weight", "bias"),
-        *[(name, ctypes.POINTER(_ADDRESS)) for name in ("last", "scale")],
+        *_numbers("heads", "blocks", "hidden", "vocabulary", "kind"),
+        *[(name, ctypes.POINTER(Linear)) for name in ("block", "last")],
     ]
 
 
@@ -94,14 +99,4 @@ class Greedy(ctypes.Structure):
     ]
 
 
-class Answers(ctypes.Structure):
-    """What a trace holds of the logits of some rows."""
-
-    _fields_: ClassVar[_Fields] = [
-        *_numbers("rows", "vocabulary", "count", "heats", "threads"),
-        ("guard", _FLOAT),
-        *_addresses("logits", "heat", "halves", "tokens", "gaps", "largest", "log_z", "entropy", "work"),
-    ]
-
-
-STRUCTURES = Linear, Layer, Model, Part, Batch, Heads, Greedy, Answers
+ALL = Linear, Layer, Model, Part, Batch, Heads, Greedy

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import logging
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from medusa_core.files import read_bytes
-from medusa_core.target.native.private_folder import MissingFunctionError, PrivateFolder
+from medusa_core.llama.private_folder import MissingFunctionError, PrivateFolder
 
 _log = logging.getLogger(__name__)
 _COMPILERS = "cc", "gcc", "clang"
@@ -36,6 +38,10 @@ class CompilerError(NoLibraryError):
     """The compiler makes no library that can be used."""
 
 
+class CompilerTimeoutError(CompilerError):
+    """The compiler hangs, as it would with other flags."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a library is made of, and what must be in it."""
@@ -48,9 +54,9 @@ class Recipe:
     header: str  # name of the header with the structures
     structures: Sequence[type[ctypes.Structure]]  # of the same names as in the header
 
-    def stem(self, compiler: str) -> str:
+    def stem(self, compiler: Sequence[str]) -> str:
         """The name of the library without the digest of its content."""
-        texts = [self.layout_checks(), self.machine, compiler, *self.flags]
+        texts = [self.layout_checks(), self.machine, *compiler, *self.flags]
         data = [*(path.read_bytes() for path in self.sources), *map(os.fsencode, texts)]
         return hashlib.sha256(b"\0".join(data)).hexdigest()[:24]
 
@@ -76,9 +82,7 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
 
     Where it cannot be kept there, it is compiled for this process alone. Raises NoLibraryError.
     """
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise NoLibraryError("there is no C compiler")
+    compiler = _compiler()
     stem, cache = recipe.stem(compiler), None
     with ExitStack() as stack:
         try:
@@ -124,17 +128,27 @@ def _words(error: OSError) -> str:
     return error.strerror or str(error).rpartition(": ")[2]
 
 
-def _compile(recipe: Recipe, compiler: str, folder: Path) -> bytes:
+def _compiler() -> list[str]:
+    """The command of a C compiler. Raises NoLibraryError where there is none."""
+    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if found is not None:
+        return [found]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise NoLibraryError("there is no C compiler: pip install ziglang brings one")
+
+
+def _compile(recipe: Recipe, compiler: Sequence[str], folder: Path) -> bytes:
     """What the compiler makes, in a ``folder`` for this alone. Raises CompilerError."""
     checks, made = folder / "layout_checks.c", folder / "library"
     checks.write_text(recipe.layout_checks(), encoding="utf-8")
     sources = [str(path) for path in (*recipe.sources, checks) if path.suffix == ".c"]
     includes = [f"-I{path}" for path in sorted({path.parent for path in recipe.sources})]
-    command = [compiler, *includes, *recipe.flags, *sources, "-o", str(made), "-lm"]
+    command = [*compiler, *includes, *recipe.flags, *sources, "-o", str(made), "-lm"]
     try:
         status, errors = _run(command, f"Compiling {recipe.title} for this processor")
     except subprocess.TimeoutExpired as error:
-        raise CompilerError(f"the C compiler takes longer than {_SECONDS:g} seconds") from error
+        raise CompilerTimeoutError(f"the C compiler takes longer than {_SECONDS:g} seconds") from error
     except OSError as error:
         raise CompilerError(f"the C compiler cannot be run: {error}") from error
     if status:

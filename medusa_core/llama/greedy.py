@@ -12,19 +12,12 @@ from typing import NamedTuple
 
 import torch
 
-from medusa_core.target.native import structures
-from medusa_core.target.native.cache import NativeCache
-from medusa_core.target.native.computation import Attending, Computation, Results
+from medusa_core.llama import structures
+from medusa_core.llama.cache import LlamaCache
+from medusa_core.llama.heads import Heads
+from medusa_core.llama.model import Attending, Llama, Results
 from medusa_core.target.rotary import Rotations
 from medusa_core.trees.token_tree import TokenTree
-
-
-@dataclass(frozen=True)
-class HeadsInC:
-    """Medusa heads for ``run_heads``, and the bytes that they work in for one text."""
-
-    structure: structures.Heads
-    work: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Guessing:
     """
 
     places: Sequence[int]
-    heads: HeadsInC | None = None
+    heads: Heads | None = None
     levels: int = 0
     ranks: int = 0
 
@@ -59,33 +52,34 @@ class GreedySteps:
 
     def __init__(
         self,
-        computation: Computation,
+        model: Llama,
         table: Rotations,
-        cache: NativeCache,
+        cache: LlamaCache,
         shape: TokenTree,
         guessing: Guessing,
     ) -> None:
         """``table`` has the rotations of the positions that are to come."""
-        self._computation, self._cache = computation, cache
+        self._model, self._cache = model, cache
         self._size, self._guessing = shape.size, guessing
         self._positions = len(table.cos) - max(shape.depths)  # where a root may stand
         parents, depths, places, positions, path = torch.tensor(
             [shape.parents, shape.depths, guessing.places, *[[0] * shape.size] * 2]
         )
         numbers = ctypes.c_int64 * shape.size
-        self._next, self._choices = numbers(), numbers()  # which Python reads faster than tensors
+        self._next, self._choices = numbers(), numbers()  # Python reads them faster than tensors
         self._next_logp = torch.zeros(shape.size)
         guesses = torch.empty(guessing.levels * guessing.ranks, dtype=torch.long)
         guesses_logp = torch.empty(len(guesses))
-        work = torch.empty(guessing.heads.work if guessing.heads else 0, dtype=torch.uint8)
+        needed = guessing.heads.work_bytes(guessing.levels, 1) if guessing.heads else 0
+        work = torch.empty(max(needed, shape.size), dtype=torch.uint8)
         tokens, _, logits, features = self._room()
         hidden = features if guessing.heads else None
         attending = Attending(shape.size, cache, shape.mask.contiguous(), depths)
         results = Results(logits, [shape.size], hidden)
-        self._batch = computation.batch(tokens, positions, table, [attending], results, keys=cache.rows)
+        self._batch = model.batch(tokens, positions, table, [attending], results, keys=cache.rows)
         self._threads = torch.get_num_threads()  # that there is room for
         self._step = structures.Greedy(
-            model=ctypes.pointer(computation.model),
+            model=ctypes.pointer(model.structure),
             batch=ctypes.pointer(self._batch),
             heads=ctypes.pointer(guessing.heads.structure) if guessing.heads else None,
             nodes=shape.size,
@@ -116,22 +110,22 @@ class GreedySteps:
 
     def run(self) -> Made:
         """Make the step of the next tree behind the committed rows, which it ``reaches`` from."""
-        step, batch, library = self._step, self._batch, self._computation.library
+        step, batch, library = self._step, self._batch, self._model.library
         tokens, logp, logits, features = self._room()
         batch.tokens = step.tokens = tokens.data_ptr()
         batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
         if self._guessing.heads:
             batch.hidden = features.data_ptr()
-        batch.threads, batch.part[0].length = library.threads, self._cache.length
+        batch.threads, batch.part[0].length = library.threads, self._cache.length - self._cache.first
         step.position, on_host = self._cache.position, self._next[:]
-        self._computation.told(library.functions.greedy_step(step))
+        self._model.check(library.functions.greedy_step(step))
         ms = step.verify * 1000, step.propose * 1000
         return Made(tokens, on_host, logp, logits, features, self._choices[:], *ms)
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """For the tokens, their log-probabilities, the logits and the features of a step."""
-        model = self._computation.model
-        logits = torch.empty(self._size, model.outputs, dtype=torch.bfloat16)
-        features = logits.new_empty(self._size, model.hidden if self._guessing.heads else 0)
+        w = self._model.weights
+        logits = torch.empty(self._size, w.vocabulary, dtype=w.dtype)
+        features = logits.new_empty(self._size, w.hidden if self._guessing.heads else 0)
         tokens = torch.empty(self._size, dtype=torch.long)
         return tokens, torch.empty(self._size), logits, features

@@ -1,0 +1,120 @@
+"""The forward of a target in C: the ``Forward`` of a Llama-like model on a CPU.
+
+N rows of a forward · d hidden size · H query heads · D head size · V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from medusa_core.errors import MedusaError
+from medusa_core.llama.cache import LlamaCache, row_bytes, window_slots
+from medusa_core.llama.greedy import GreedySteps, Guessing
+from medusa_core.llama.library import Library
+from medusa_core.llama.model import Attending, Llama, Results
+from medusa_core.llama.weights import Weights
+from medusa_core.target.features import BEFORE_NORM
+from medusa_core.target.forward import Outputs, Part, Rows
+from medusa_core.target.kv_cache import TreeCache
+from medusa_core.target.masks import LayerMasks
+from medusa_core.target.rotary import Rotations, rotations
+from medusa_core.trees.token_tree import TokenTree
+
+_POSITIONS = 256  # of the first table of rotations
+
+
+class LlamaForward:
+    """What a ``Target`` runs in the place of transformers' forward."""
+
+    def __init__(self, weights: Weights, masks: LayerMasks, context: int, library: Library) -> None:
+        """``context`` is the number of positions that may be asked for."""
+        self.weights, self.masks, self.library = weights, masks, library
+        self._context = context
+        # A table never goes beyond the context: there a rotation that depends on the length is another one.
+        self._rotations = self._table_of(min(_POSITIONS, context))
+        self.model = Llama(weights, self._rotations.cos.shape[-1], library)
+
+    def new_cache(self, slots: int) -> LlamaCache:
+        """As ``Forward``."""
+        self._table_up_to(min(slots, self._context) - 1)
+        return self.model.new_cache(slots, self.masks.only_window)
+
+    @property
+    def copied_bytes(self) -> int:
+        """As ``Forward``: the panels."""
+        return sum(panels.nbytes for panels in self.weights.products())
+
+    def work_bytes(self, rows: int, slots: int) -> int:
+        """What a call of so many rows works in, over a cache of so many slots."""
+        window = self.masks.only_window
+        return self.model.work_bytes(rows, slots if window is None else min(slots, window_slots(window)))
+
+    def greedy_steps(self, cache: LlamaCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
+        """Steps of trees of one shape over a cache, until its text outgrows the rotations."""
+        table = self._table_up_to(cache.position + max(shape.depths))
+        return GreedySteps(self.model, table, cache, shape, guessing)
+
+    def cache_bytes(self, slots: int) -> int:
+        """As ``Forward``: no more than a window's rows where every layer has one."""
+        w, window = self.weights, self.masks.only_window
+        rows = slots if window is None else min(slots, window_slots(window))
+        return len(w.layers) * w.key_heads * row_bytes(w.head_size, w.dtype) * rows
+
+    def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
+        """As ``Forward``."""
+        return self.together([Part(rows, cache)])[0]
+
+    def together(self, parts: Sequence[Part]) -> list[Outputs]:
+        """As ``Forward``, in one call."""
+        counts = [len(part.rows.tokens) for part in parts]
+        rows, layers, w = sum(counts), len(self.weights.layers), self.weights
+        features = parts[0].rows.features  # the same for all: the runs of a batch have one method
+        hidden = torch.empty(rows, w.hidden, dtype=w.dtype)
+        # As transformers counts them, the last hidden state is the one after the norm.
+        states = {
+            layer: hidden if layer in (-1, layers) else torch.empty_like(hidden) for layer in features.layers
+        }
+        size = w.query_heads * w.head_size
+        queries = [hidden.new_empty(rows, size) for _ in range(layers)] if features.queries else []
+        kept = [part.rows.kept or count for part, count in zip(parts, counts, strict=True)]
+        before = [states.get(layer) for layer in (*range(layers), BEFORE_NORM)] if states else []
+        logits = hidden.new_empty(sum(kept), w.vocabulary)
+        last = hidden if any(state is hidden for state in states.values()) else None
+        tokens = _joined([part.rows.tokens for part in parts])
+        positions = _joined([part.rows.depths + part.cache.position for part in parts])
+        table = self._table_up_to(max(part.cache.position + part.rows.deepest for part in parts))
+        attending = list(map(_attending, parts))
+        self.model.run(tokens, positions, table, attending, Results(logits, kept, last, before, queries))
+        wanted = [*(states[layer] for layer in features.layers), *queries]
+        split = [state.split(counts) for state in wanted]
+        return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
+
+    def _table_up_to(self, largest: int) -> Rotations:
+        """One that has all positions up to this.
+
+        It grows as it is needed, by one assignment, and is read from then on by the name that it had here,
+        since runs in other threads read it and let it grow too.
+        """
+        table = self._rotations
+        if largest >= len(table.cos):
+            rows = min(max(2 * len(table.cos), largest + 1), max(self._context, largest + 1))
+            table = self._rotations = self._table_of(rows)
+        return table
+
+    def _table_of(self, rows: int) -> Rotations:
+        return rotations(self.weights.rotary, rows, torch.device("cpu"))
+
+
+def _attending(part: Part) -> Attending:
+    if not isinstance(part.cache, LlamaCache):
+        raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
+    part.cache.make_room(len(part.rows.tokens))
+    seen, depths = part.rows.allowed.contiguous(), part.rows.depths.contiguous()
+    return Attending(len(part.rows.tokens), part.cache, seen, depths)
+
+
+def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All behind each other; a single one without a copy."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

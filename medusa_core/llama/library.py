@@ -1,0 +1,195 @@
+"""The C for this machine, by the largest instruction set that it has.
+
+It needs Linux or macOS and a C compiler, which ``pip install ziglang`` brings too; elsewhere there is no
+library, with the reason.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from medusa_core.llama import structures
+from medusa_core.llama.compile_c import (
+    CompilerError,
+    CompilerTimeoutError,
+    NoLibraryError,
+    Recipe,
+    open_library,
+)
+
+__all__ = ["CompilerError", "InstructionSet", "Library", "NoLibraryError", "library_for_this_machine"]
+
+_log = logging.getLogger(__name__)
+
+SWITCH = "MEDUSA_NATIVE"  # 0: never
+ISA = "MEDUSA_ISA"  # the largest instruction set that may be used
+_FLAGS = ("-O3", "-ffp-contract=off", "-std=gnu11", "-pthread", "-shared", "-fPIC", "-Wno-psabi")
+MORE_FLAGS = "MEDUSA_CFLAGS"  # for the compiler, after ours
+_CALLS_ALONE = 200
+_CALLS_IN_A_ROW = 20
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """What a processor must have, and what the compiler is given."""
+
+    name: str
+    needed: tuple[str, ...]  # as /proc/cpuinfo names them
+    flags: tuple[str, ...]
+
+
+_AVX2 = InstructionSet("avx2", ("avx2", "fma"), ("-mavx2", "-mfma"))
+_AVX512 = InstructionSet(
+    "avx512",
+    (*_AVX2.needed, "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    (*_AVX2.flags, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
+)
+_AVX512_BF16 = InstructionSet(
+    "avx512_bf16",
+    (*_AVX512.needed, "avx512_bf16", "avx512_vnni"),
+    (*_AVX512.flags, "-mavx512bf16", "-mavx512vnni"),
+)
+_AMX = InstructionSet(
+    "amx",
+    (*_AVX512_BF16.needed, "amx_tile", "amx_bf16"),
+    (*_AVX512_BF16.flags, "-mamx-tile", "-mamx-bf16"),
+)
+_SSE2 = InstructionSet("sse2", (), ())
+_NEON = InstructionSet("neon", (), ())
+_NEON_BF16 = InstructionSet("neon_bf16", ("bf16",), ("-march=armv8.2-a+bf16",))
+# The largest first; the last one runs on every processor of its kind. No machine has run our AMX yet, so it is
+# used only where MEDUSA_ISA asks for it.
+INSTRUCTION_SETS = {
+    "x86_64": (_AMX, _AVX512_BF16, _AVX512, _AVX2, _SSE2),
+    "arm64": (_NEON_BF16, _NEON),
+}
+
+
+_NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
+_FUNCTIONS: dict[str, tuple[type, ...]] = {  # what each takes; all give back a number
+    "usable": (),
+    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _NUMBER),
+    "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
+    "forward": (_POINTER(structures.Model), _POINTER(structures.Batch)),
+    "keep_rows": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _ADDRESS, _NUMBER),
+    "heads_bytes": (_POINTER(structures.Heads), _NUMBER, _NUMBER),
+    "run_heads": (
+        _POINTER(structures.Heads), _NUMBER, _ADDRESS, _NUMBER, _NUMBER,
+        _ADDRESS, _ADDRESS, _ADDRESS, _NUMBER,
+    ),
+    "greedy_step": (_POINTER(structures.Greedy),),
+}  # fmt: skip
+
+
+class Library:
+    """The compiled functions, and on how many threads they run."""
+
+    def __init__(self, functions: ctypes.CDLL, isa: str) -> None:
+        self.functions = functions
+        self.isa = isa
+        self._alone = 0  # single-threaded calls that are left of a back-off
+        self._since = 0  # calls since the last contended one
+
+    @property
+    def threads(self) -> int:
+        """Threads for the next call: those of torch, or one for a while after contended calls.
+
+        Threads wait for each other many times in a call. Where other programs need the processors too, each
+        barrier can last until the system gives one back, and one thread alone is many times as fast.
+        """
+        self._since += 1
+        if self._alone:
+            self._alone -= 1
+            return 1
+        return torch.get_num_threads()
+
+    def was_late(self) -> None:
+        """Record a contended call. One may be chance, two in a row are not."""
+        if self._since <= _CALLS_IN_A_ROW:
+            self._alone = _CALLS_ALONE
+        self._since = 0
+
+
+def library_for_this_machine(folder: Path) -> Library:
+    """The library from ``folder``, compiled where it is not there yet.
+
+    Raises NoLibraryError with the reason where this machine can have none.
+    """
+    if os.environ.get(SWITCH, "") == "0":
+        raise NoLibraryError(f"{SWITCH} is 0")
+    if sys.platform not in ("linux", "darwin"):
+        raise NoLibraryError("it needs Linux or macOS")
+    *larger, smallest = instruction_sets()
+    for isa in larger:
+        try:
+            return _library_for(isa, folder)
+        except CompilerTimeoutError:
+            raise
+        except NoLibraryError as reason:  # an old compiler, or a system that does not allow AMX
+            _log.info("No forward in C by %s: %s", isa.name, reason)
+    return _library_for(smallest, folder)
+
+
+def instruction_sets() -> list[InstructionSet]:
+    """Those of this processor, the largest first and none above the one that MEDUSA_ISA names.
+
+    The last one runs everywhere. Raises NoLibraryError.
+    """
+    known = INSTRUCTION_SETS.get(machine())
+    if known is None:
+        raise NoLibraryError(f"it does not know {machine()} processors")
+    largest = os.environ.get(ISA, "")
+    names = [one.name for one in known]
+    if largest and largest not in names:
+        raise NoLibraryError(f"{ISA} is {largest}: for {machine()} it can be {', '.join(names)}")
+    found = _processor_features()
+    allowed = known[names.index(largest) :] if largest else [one for one in known if one is not _AMX]
+    return [one for one in allowed if found.issuperset(one.needed)]
+
+
+def machine() -> str:
+    """The kind of this processor, by one name on all systems."""
+    name = platform.machine().lower()
+    return {"aarch64": "arm64", "amd64": "x86_64"}.get(name, name)
+
+
+def _library_for(isa: InstructionSet, folder: Path) -> Library:
+    try:
+        more = shlex.split(os.environ.get(MORE_FLAGS, ""))
+    except ValueError as error:
+        raise NoLibraryError(f"{MORE_FLAGS} is no list of flags: {error}") from error
+    recipe = Recipe(
+        title="the forward in C",
+        sources=sorted(Path(__file__).parent.glob("*.[ch]")),
+        flags=(*_FLAGS, *isa.flags, *more),
+        machine=isa.name,
+        functions=_FUNCTIONS,
+        header="model.h",
+        structures=structures.ALL,
+    )
+    functions = open_library(recipe, folder)
+    for name, arguments in _FUNCTIONS.items():
+        function = getattr(functions, name)
+        function.restype, function.argtypes = structures.NUMBER, arguments
+    if not functions.usable():
+        raise NoLibraryError(f"this system does not allow {isa.name}")
+    return Library(functions, isa.name)
+
+
+def _processor_features() -> set[str]:
+    """Names of /proc/cpuinfo; on macOS, where there is no such file, what arm64 always has is enough."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    named = (line for line in lines if line.lower().startswith(("flags", "features")))
+    return next((set(line.split(":", 1)[1].split()) for line in named), set())

@@ -1,0 +1,118 @@
+"""Weights in panels of sixteen outputs, as the products in C read them: ``model.h`` says how they lie.
+
+O outputs · I inputs, both in whole panels of ``wide`` numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from medusa_core.llama import structures
+
+LANES = 16  # outputs of a panel
+_UNIT = 32  # inputs, and outputs, come in multiples of it
+_KINDS = {
+    torch.bfloat16: structures.BFLOAT16,
+    torch.float32: structures.FLOAT32,
+    torch.int8: structures.INT8,
+}
+_LEVELS = 127  # of a weight in 8 bits, on either side of 0
+
+
+def wide(count: int) -> int:
+    """Places that a row of so many numbers takes."""
+    return -(-count // _UNIT) * _UNIT
+
+
+def kind_of(dtype: torch.dtype) -> int:
+    """The number that C has for a dtype."""
+    return _KINDS[dtype]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A linear layer. ``numbers`` are [O / 16, I / step, 16, step]; step is 1 in float32 and 2 elsewhere."""
+
+    numbers: torch.Tensor
+    inputs: int
+    outputs: int
+    bias: torch.Tensor | None = None  # float32 [O]
+    scales: torch.Tensor | None = None  # float32 [O], of weights in 8 bits
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
+        """Pack ``weight`` [outputs, inputs] and ``bias`` [outputs]."""
+        outputs, inputs = weight.shape
+        return cls(_packed(weight), inputs, outputs, None if bias is None else padded(bias))
+
+    @classmethod
+    def by_turns(cls, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor | None]) -> Panels:
+        """Two layers on the same input: a panel of the first, a panel of the second, and so on."""
+        packed = torch.stack([_packed(weight) for weight in weights], dim=1).flatten(0, 1)
+        found = [padded(bias).view(-1, LANES) for bias in biases if bias is not None]
+        bias = torch.stack(found, dim=1).flatten() if found else None
+        return cls(packed, weights[0].shape[1], len(packed) * LANES, bias)
+
+    @classmethod
+    def in_8_bits(cls, weight: torch.Tensor) -> Panels:
+        """Pack with one scale an output."""
+        largest = weight.float().abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
+        scales = largest / _LEVELS
+        rounded = (weight.float() / scales[:, None]).round().to(torch.int8)
+        outputs, inputs = weight.shape
+        return cls(_packed(rounded), inputs, outputs, scales=padded(scales))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[outputs, inputs]."""
+        return self.outputs, self.inputs
+
+    @property
+    def structure(self) -> structures.Linear:
+        """As C reads it, for as long as this lives."""
+        bias, scales = (None if one is None else one.data_ptr() for one in (self.bias, self.scales))
+        kind, panels = kind_of(self.numbers.dtype), self.numbers.data_ptr()
+        return structures.Linear(kind, self.inputs, self.outputs, panels, bias, scales)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(one.nbytes for one in (self.numbers, self.bias, self.scales) if one is not None)
+
+    def unpacked(self) -> torch.Tensor:
+        """The weight [outputs, inputs]."""
+        return _unpacked(self.numbers)[: self.outputs, : self.inputs]
+
+    def both_unpacked(self, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weights [outputs, inputs] of two layers by turns."""
+        first, second = (_unpacked(self.numbers[turn::2])[:outputs, : self.inputs] for turn in range(2))
+        return first, second
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor:
+    outputs, inputs = weight.shape
+    step = 1 if weight.dtype == torch.float32 else 2
+    if (outputs, inputs) != (wide(outputs), wide(inputs)):
+        weight = F.pad(weight, (0, wide(inputs) - inputs, 0, wide(outputs) - outputs))
+    panels = weight.reshape(-1, LANES, weight.shape[1] // step, step).transpose(1, 2)
+    return _aligned(panels)
+
+
+def _unpacked(panels: torch.Tensor) -> torch.Tensor:
+    return panels.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _aligned(given: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy; torch's memory on a CPU begins with a multiple of 64 bytes."""
+    copy = torch.empty(given.shape, dtype=given.dtype)
+    assert copy.data_ptr() % 64 == 0
+    return copy.copy_(given)
+
+
+def padded(values: torch.Tensor) -> torch.Tensor:
+    """In float32, with zeros up to a whole panel of places."""
+    return F.pad(values.detach().float(), (0, wide(len(values)) - len(values)))

@@ -1,0 +1,200 @@
+/* Products of rows with weights in panels. Weights are read once, in the order of memory, which is what takes
+   the time where the rows are few. */
+
+#include "model.h"
+
+#define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
+#ifdef __AMX_BF16__
+#define BLOCK 16 /* rows whose sums wait for what happens to them next */
+#else
+#define BLOCK 24
+#endif
+
+/* Sums of R rows with P panels, [R][stride of the sums]. All of them are in registers at once. */
+#define TILE(KIND, R, P)                                                                                     \
+  static void KIND##_##R##x##P(const void *panels, const void *inputs, num stride, num steps, float *sums,   \
+                               num sums_stride) {                                                            \
+    const KIND##_input *x = inputs;                                                                          \
+    const num line = LANES * KIND##_STEP;                                                                    \
+    KIND##_sum sum[R][(P) * PARTS];                                                                          \
+    memset(sum, 0, sizeof sum);                                                                              \
+    for (num i = 0; i < steps; i++) {                                                                        \
+      KIND##_weights w[(P) * PARTS];                                                                         \
+      UNROLL for (int p = 0; p < (P) * PARTS; p++) w[p] =                                                    \
+          KIND##_load((const KIND *)panels + (p / PARTS * steps + i) * line + p % PARTS * line / PARTS);     \
+      UNROLL for (int r = 0; r < R; r++) {                                                                   \
+        KIND##_inputs own = KIND##_spread(x + r * stride + i * KIND##_STEP);                                 \
+        UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], own);           \
+      }                                                                                                      \
+    }                                                                                                        \
+    for (int r = 0; r < R; r++)                                                                              \
+      for (int p = 0; p < (P) * PARTS; p++)                                                                  \
+        *(loose_reg *)(sums + r * sums_stride + p * WIDTH) = KIND##_total(sum[r][p]);                        \
+  }
+
+/* As many sums as there are registers for. */
+#if WIDTH == 16
+#define SHAPES(DO, KIND)                                                                                     \
+  DO(KIND, 6, 4)                                                                                             \
+  DO(KIND, 6, 2) DO(KIND, 6, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)   \
+      DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
+#else
+#define SHAPES(DO, KIND)                                                                                     \
+  DO(KIND, 6, 1) DO(KIND, 4, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
+#endif
+SHAPES(TILE, bf16)
+SHAPES(TILE, f32)
+SHAPES(TILE, int8)
+
+typedef struct {
+  num rows, panels;
+  void (*run)(const void *panels, const void *inputs, num stride, num steps, float *sums, num sums_stride);
+} Shape;
+
+#define SHAPE(KIND, R, P) {R, P, KIND##_##R##x##P},
+static const Shape bf16_shapes[] = {SHAPES(SHAPE, bf16)}, f32_shapes[] = {SHAPES(SHAPE, f32)},
+                   int8_shapes[] = {SHAPES(SHAPE, int8)};
+
+/* sums [rows][stride of the sums] of rows of x with ``count`` panels. */
+void multiply(num kind, const void *panels, num count, const void *x, num stride, num inputs, num rows,
+              float *sums, num sums_stride) {
+  const Shape *first = kind == BF16 ? bf16_shapes : kind == F32 ? f32_shapes : int8_shapes;
+  num steps = kind == F32 ? inputs : inputs / 2, each = LANES * inputs * (kind == INT8 ? 1 : size_of(kind));
+  for (num row = 0; row < rows; row += first->rows) {
+    while (first->rows > rows - row) first++;
+    const Shape *shape = first;
+    for (num panel = 0; panel < count; panel += shape->panels) {
+      while (shape->panels > count - panel) shape++;
+      shape->run((const uint8_t *)panels + panel * each, row_of(x, kind, stride, row), stride, steps,
+                 sums + row * sums_stride + panel * LANES, sums_stride);
+    }
+  }
+}
+
+#ifdef __AMX_BF16__
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct {
+  uint8_t palette, start, unused[14];
+  uint16_t bytes[16];
+  uint8_t rows[16];
+} TileShapes;
+
+num usable(void) {
+  const long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+/* Other libraries use the tiles of a thread too and expect the shapes that they have set. */
+void begin_tiles(uint8_t before[64]) {
+  TileShapes shapes = {.palette = 1};
+  for (int tile = 0; tile < 8; tile++) shapes.bytes[tile] = 64, shapes.rows[tile] = 16;
+  __asm__ volatile("" : : "r"(&shapes) : "memory"); /* compilers think that few of its bytes are read */
+  _tile_storeconfig(before);
+  _tile_loadconfig(&shapes);
+}
+
+void end_tiles(const uint8_t before[64]) {
+  __asm__ volatile("" : : "r"(before) : "memory");
+  _tile_loadconfig(before);
+}
+
+/* Sixteen rows, also where there are fewer: buffers end with a multiple of sixteen. A panel is a tile as it
+   lies, thirty-two inputs at a time. */
+static void multiply_block(const Linear *linear, const void *panels, num count, const void *x, num rows,
+                           float *sums, num sums_stride) {
+  num inputs = wide(linear->inputs);
+  if (linear->kind != BF16) {
+    multiply(linear->kind, panels, count, x, inputs, inputs, rows, sums, sums_stride);
+    return;
+  }
+  for (num panel = 0; panel < count; panel += 2) {
+    const bf16 *first = (const bf16 *)panels + panel * LANES * inputs, *second = first + LANES * inputs;
+    float *to = sums + panel * LANES;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (num i = 0; i < inputs; i += 32) {
+      _tile_loadd(2, (const bf16 *)x + i, inputs * (num)sizeof(bf16));
+      _tile_loadd(3, first + i * LANES, 64);
+      _tile_loadd(4, second + i * LANES, 64);
+      _tile_dpbf16ps(0, 2, 3);
+      _tile_dpbf16ps(1, 2, 4);
+    }
+    _tile_stored(0, to, sums_stride * (num)sizeof(float));
+    _tile_stored(1, to + LANES, sums_stride * (num)sizeof(float));
+  }
+}
+#else
+num usable(void) { return 1; }
+void begin_tiles(uint8_t before[64]) { (void)before; }
+void end_tiles(const uint8_t before[64]) { (void)before; }
+
+static void multiply_block(const Linear *linear, const void *panels, num count, const void *x, num rows,
+                           float *sums, num sums_stride) {
+  num inputs = wide(linear->inputs);
+  multiply(linear->kind, panels, count, x, inputs, inputs, rows, sums, sums_stride);
+}
+#endif
+
+/* Sums of a row from a panel on become outputs. */
+static void finish(const Linear *linear, const float *sums, num first, num count, num row, Output to) {
+  num outputs = wide(linear->outputs);
+  for (num panel = 0; panel < count; panel++) {
+    num output = (first + panel) * LANES;
+    vec x = load(sums + panel * LANES);
+    if (linear->scales) x = x * load(linear->scales + output) * to.units[row];
+    if (linear->bias) x = x + load(linear->bias + output);
+    float *own = (float *)to.rows + row * outputs + output;
+    if (to.how == STORE) store(own, x);
+    if (to.how == ADD) store(own, load(own) + x);
+    if (to.how == GATE && panel % 2 == 0) {
+      vec up = load(sums + (panel + 1) * LANES);
+      if (linear->bias) up = up + load(linear->bias + output + LANES);
+      put((void *)row_of(to.rows, to.kind, wide(linear->outputs / 2), row), to.kind, output / 2,
+          silu(x) * up);
+    }
+    if (to.how == ROUND)
+      put_some((void *)row_of(to.rows, to.kind, linear->outputs, row), to.kind, output, x,
+               linear->outputs - output);
+  }
+}
+
+/* All threads together, each a part of the outputs; they do not wait for each other at the end. */
+void product(const Linear *linear, const void *x, num rows, Output to, Worker worker) {
+  float sums[BLOCK * CHUNK * LANES] __attribute__((aligned(64)));
+  num inputs = wide(linear->inputs), each = inputs * LANES, first, end;
+  if (linear->kind != INT8) each *= size_of(linear->kind);
+  share(wide(linear->outputs) / (2 * LANES), worker, &first, &end); /* pairs, such as of gate and up */
+  for (num panel = 2 * first; panel < 2 * end; panel += CHUNK) {
+    num count = min(CHUNK, 2 * end - panel);
+    const uint8_t *panels = (const uint8_t *)linear->panels + panel * each;
+    for (num row = 0; row < rows; row += BLOCK) {
+      num some = min(BLOCK, rows - row);
+      multiply_block(linear, panels, count, row_of(x, linear->kind, inputs, row), some, sums, CHUNK * LANES);
+      for (num own = 0; own < some; own++)
+        finish(linear, sums + own * CHUNK * LANES, panel, count, row + own, to);
+    }
+  }
+}
+
+typedef struct {
+  const Linear *linear;
+  const void *x;
+  num rows;
+  Output to;
+} Multiplication;
+
+static void run_multiplication(const void *what, Worker worker) {
+  const Multiplication *own = what;
+  uint8_t before[64];
+  begin_tiles(before);
+  product(own->linear, own->x, own->rows, own->to, worker);
+  end_tiles(before);
+}
+
+/* A product by itself: rows x [rows][wide(inputs)] into [rows][outputs], both in the kind of the weights. */
+num run_product(const Linear *linear, const void *x, num rows, void *result, num threads) {
+  Multiplication own = {linear, x, rows, {ROUND, linear->kind, result, 0}};
+  return run_together(threads, run_multiplication, &own);
+}
