@@ -19,7 +19,7 @@ FOLDER = "measured"  # of the assets
 MEASURED = Path(__file__).resolve().parents[2] / "assets" / FOLDER
 DEFAULT_KIND = "intel-xeon-amx-2"  # whose figures are stated where no reason speaks for another
 FORMULAS = "formulas"
-HEADLINE = "expect"  # the experiment that says of a kind of machine what to expect
+HEADLINE = "spec-bench"  # the experiment that says of a kind of machine what to expect
 _INSTRUCTIONS = {
     "amx": "AMX",
     "avx512_bf16": "AVX-512 and bfloat16",

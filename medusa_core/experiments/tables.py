@@ -14,9 +14,9 @@ from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
-from medusa_core.experiments.expect import NAMES, STEP
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
 from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.text.plural import counted
 
@@ -56,7 +56,10 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
 
 def _headline(rows: list[Row]) -> list[str]:
     head = ["", "nodes", "tokens/s", "tokens per step", "ms a step", "over plain decoding", "over `generate`"]
-    return _grid([*head, "texts as plain decoding's"], (_cells(row) for row in rows if row.series != STEP))
+    return _grid(
+        [*head, "texts as plain decoding's"],
+        (_cells(row) for row in of_all_kinds(rows) if row.series in NAMES),
+    )
 
 
 def _cells(row: Row) -> list[str]:
@@ -103,7 +106,7 @@ def _machines(folder: Path) -> list[str]:
         if record is None:
             lines.append([kind.title, "not measured yet", *[""] * (len(head) - 2)])
             continue
-        rows = {row.series: row for row in record.rows if row.series != STEP}
+        rows = {row.series: row for row in of_all_kinds(record.rows)}
         compared = [rows.get(name) for name in ("none", "medusa", "hf")]
         rates = ["" if row is None else row.tokens_per_second.words(0) for row in compared]
         medusa = rows["medusa"]
@@ -117,6 +120,8 @@ def _machines(folder: Path) -> list[str]:
 def _steps(rows: list[Row]) -> list[str]:
     """Milliseconds of a step by nodes."""
     steps = [row for row in rows if row.series == STEP]
+    if not steps:
+        return ["Not measured yet on this machine."]
     return _grid(
         ["nodes", *(_nodes(row) for row in steps)],
         [
@@ -138,6 +143,7 @@ def _kinds_of_text(rows: list[Row]) -> list[str]:
 
 def _drafters(rows: list[Row]) -> list[str]:
     """A row for each method, the fastest over all kinds first, with the kinds of text beside each other."""
+    rows = [row for row in rows if row.series != STEP]
     kinds = ", ".join(dict.fromkeys(row.label for row in rows))
     of_series: dict[str, list[Row]] = {}
     for row in rows:
@@ -225,8 +231,8 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "headline": (store.HEADLINE, _headline),
     "steps": (store.HEADLINE, _steps),
     "kinds-of-text": ("figure3", _kinds_of_text),
-    "drafters": ("spec-bench", _drafters),
-    DRAFTER: ("spec-bench", _of_one_drafter),
+    "drafters": (store.HEADLINE, _drafters),
+    DRAFTER: (store.HEADLINE, _of_one_drafter),
     "without-loss": ("eagle3-table1", _settings),
     "long-texts": ("tokenswift", _long_texts),
 }

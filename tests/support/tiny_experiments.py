@@ -20,7 +20,6 @@ from medusa_core.loading.load import load_engine
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
 NAMES = [
     "eagle3-table1",
-    "expect",
     "figure3",
     "figure4",
     "figure5",
@@ -65,7 +64,7 @@ def write_prompts(folder):
 
 
 def headline(**changes):
-    """A record of what to expect, as ``reproduce expect`` writes it."""
+    """A record of what to expect, as ``reproduce spec-bench`` writes it."""
 
     phases = {"propose": 0.1, "verify": 0.3, "accept": 0.05, "commit": 0.05}
 
@@ -85,5 +84,5 @@ def headline(**changes):
         row("a step", "64 nodes", 64, 400.0, x=64.0),
     ]
     record = store.stated_record("figure3")
-    pinned = {"name": "expect", "rows": rows, "engine": 3, "machine": XEON, "date": "2026-11-23"}
+    pinned = {"name": "spec-bench", "rows": rows, "engine": 3, "machine": XEON, "date": "2026-11-23"}
     return record.model_copy(update=pinned | changes)

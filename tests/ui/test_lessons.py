@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 
 from medusa_core.experiments import store
-from medusa_core.experiments.expect import step_times
+from medusa_core.experiments.spec_bench import step_times
 from medusa_core.training.config import Medusa1Config
 from ui.components.learn_view import learn_content
 from ui.records.lessons import FIRST_LANGUAGE, lesson_records, lesson_texts
@@ -96,8 +96,8 @@ def test_measurements_are_those_of_the_shipped_files():
     measured = json.loads((ROOT / "assets/model/heads/accuracies.json").read_text("utf-8"))
     table = store.record("table2")
     assert records["accuracies"] == measured["accuracies"]
-    expected = store.record("expect")
-    steps = step_times(expected.rows) if expected else measured["latency"]
+    expected = store.record(store.HEADLINE)
+    steps = step_times(expected.rows) or measured["latency"]
     assert [row["step_ms"] for row in records["latency"]] == [row["step_ms"] for row in steps]
     assert [row["loss"] for row in records["trainings"]] == [row.quality.mean for row in table.rows]
     assert records["latency"][0]["nodes"] == 1, "the cards compare with a step of one token"

@@ -13,8 +13,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.replay.colours import Palette, palette
-from ui.figures.expectation import expectation_of_record
 from ui.figures.long_texts import long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, tokens_against_time
 from ui.figures.palette import plotly_template
@@ -22,7 +22,6 @@ from ui.figures.simulation import gain_of_record, speedups_of_record
 
 HEIGHT = 360
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
-ALL = "all kinds"
 SERIES = {  # of figure 4: colour of the palette, marker, line
     "optimised": ("accepted", "circle", "solid"),
     "cartesian": ("rejected", "square", "dash"),
@@ -195,9 +194,10 @@ def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Speedup of every method by kind of text or temperature, and why more tokens need not be faster."""
-    methods = list(dict.fromkeys(row.series for row in record.rows))
-    kinds = list(dict.fromkeys(row.label for row in record.rows))
-    speedups = {(row.series, row.label): row.speedup.median for row in record.rows if row.speedup}
+    rows = [row for row in record.rows if row.series != STEP]
+    methods = list(dict.fromkeys(row.series for row in rows))
+    kinds = list(dict.fromkeys(row.label for row in rows))
+    speedups = {(row.series, row.label): row.speedup.median for row in rows if row.speedup}
     table = [[speedups.get((name, kind)) for kind in kinds] for name in methods]
     by_kind = _figure(dark)
     by_kind.add_heatmap(
@@ -210,7 +210,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
     speeds = [
         MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
-        for row in record.rows
+        for row in rows
         if row.label == (ALL if ALL in kinds else kinds[0])
     ]
     return [
@@ -226,7 +226,6 @@ def _as_charts(draw: Callable[[ExperimentRecord, bool], list[tuple[str, go.Figur
 
 CHARTS: dict[str, Draw] = {
     **dict.fromkeys(("eagle3-table1", "spec-bench"), methods_by_kind),
-    "expect": _as_charts(expectation_of_record),
     "figure21": _as_charts(gain_of_record),
     **dict.fromkeys(("figure22", "figure23"), _as_charts(speedups_of_record)),
     "figure3": kinds_of_text,

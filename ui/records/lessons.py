@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.experiments import store
-from medusa_core.experiments.expect import step_times
 from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.spec_bench import step_times
 from ui.records.examples import ASSETS
 
 FIRST_LANGUAGE = "en"
@@ -43,7 +43,7 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
         "accuracies": measured["accuracies"],
         "latency": [
             {name: row[name] for name in TIMES}
-            for row in (step_times(expected.rows) if expected else measured["latency"])
+            for row in (expected and step_times(expected.rows)) or measured["latency"]
         ],
         "trainings": trainings,
         "against": reason_against_paper(table, assets / store.FOLDER) if table else "",

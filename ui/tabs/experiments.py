@@ -42,10 +42,10 @@ class Section:
 
 
 SECTIONS = {
-    "expect": Section(
-        "What to expect on this machine",
-        "How fast is the embedded model here, plain and with Medusa, and beside transformers’ generate? And "
-        "what does a step cost with more nodes?",
+    "spec-bench": Section(
+        "Every drafter (Spec-Bench)",
+        "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
+        "pays where a text repeats itself, and costs next to nothing elsewhere.",
     ),
     "figure3": Section(
         "Kinds of text (figure 3)",
@@ -60,11 +60,6 @@ SECTIONS = {
         "Thresholds of typical acceptance (figure 5)",
         "What does it cost to accept what is plausible instead of what is exact? The lower the threshold ε, "
         "the more guesses pass.",
-    ),
-    "spec-bench": Section(
-        "Every drafter (Spec-Bench)",
-        "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
-        "pays where a text repeats itself, and costs next to nothing elsewhere.",
     ),
     "eagle3-table1": Section(
         "Without loss, at two temperatures (EAGLE-3, table 1)",

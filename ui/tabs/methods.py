@@ -14,7 +14,7 @@ from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
-from medusa_core.experiments.spec_bench import ALL
+from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 from ui.components.chart_panel import DARK_THEME
@@ -35,7 +35,6 @@ from ui.tabs.hardware.choice import THEME, menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
 
-RECORD = "spec-bench"  # shown until something is measured
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
 MEASURED, COMPUTED = "measured", "computed"
 EXPLANATION = """
@@ -158,7 +157,7 @@ def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown
 def recorded_methods(assets: Path) -> Shown:
     """The stored comparison, where there is one: over all kinds of text."""
     try:
-        record = store.record(RECORD, folder=assets / store.FOLDER)
+        record = store.record(store.HEADLINE, folder=assets / store.FOLDER)
     except MedusaError:
         record = None
     if record is None:
@@ -166,7 +165,7 @@ def recorded_methods(assets: Path) -> Shown:
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
     speeds, rows = [], []
-    of_all = [row for row in record.rows if row.label == ALL]
+    of_all = [row for row in of_all_kinds(record.rows) if row.phase_ms]  # transformers’ own have none
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)

@@ -1,22 +1,57 @@
-"""Every method that needs no other weights than those loaded, by kind of text, in the manner of Spec-Bench.
+"""Every method on one set of prompts, and a step by its nodes: what to expect on a machine.
 
-Spec-Bench (Xia et al., 2024, arXiv 2401.07851) asks 480 questions of six kinds of Vicuna; ours are the kinds
-of text that the model can write. As there, a method's speedup is its tokens per second over plain decoding's.
+The headline of the store: all figures of speed that the page and the README state of plain decoding, of each
+drafter, of transformers' ``generate`` and of a step by its nodes come from this one interleaved run. In the
+manner of Spec-Bench (Xia et al., 2024, arXiv 2401.07851), which asks 480 questions of six kinds of Vicuna; ours
+are the kinds of text that the model can write. A method's speedup is its tokens per second over plain decoding's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-TITLE = "Every drafter by kind of text"
+from medusa_core.config import TIMED_SIZES, setting
+
+if TYPE_CHECKING:
+    from medusa_core.experiments.record import Row
+
+TITLE = "Every drafter, and what to expect on this machine"
 QUALITY = None
 ALL = "all kinds"
+STEP = "a step"  # the series of the times of a step by its nodes
+NAMES = {"none": "plain decoding", "medusa": "Medusa", "hf": "`generate`", "hf-lookup": "its prompt lookup"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Nothing of its own: kinds come with the prompts, methods with the loaded weights."""
+    """Kinds come with the prompts, methods with the loaded weights."""
+
+    nodes: str = setting(
+        ",".join(map(str, TIMED_SIZES[1:])),
+        "sizes of Medusa's trees whose steps are timed, beside plain ones",
+    )
 
 
-DEFAULTS: dict[str, object] = {"limit": 5, "max_new_tokens": 96, "rounds": 2}
-QUICK: dict[str, object] = {}
+def step_times(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The times of a step by nodes as ``latency`` lists them."""
+    return [
+        {
+            "nodes": row.tree_nodes,
+            "step_ms": row.step_ms,
+            "tokens_per_step": row.tokens_per_step.mean,
+            **row.phase_ms,
+        }
+        for row in rows
+        if row.series == STEP
+    ]
+
+
+def of_all_kinds(rows: Sequence[Row]) -> list[Row]:
+    """The row of each method over all kinds of text."""
+    return [row for row in rows if row.label == ALL and row.series != STEP]
+
+
+DEFAULTS: dict[str, object] = {"limit": 6, "max_new_tokens": 96, "rounds": 3}
+QUICK: dict[str, object] = {"nodes": "4"}

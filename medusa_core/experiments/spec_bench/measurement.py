@@ -1,33 +1,78 @@
-"""Measures Spec-Bench's comparison; what it is and its settings are in the package."""
+"""Measures all methods and a step by its nodes; what is compared and its settings are in the package."""
 
 from __future__ import annotations
 
 from medusa_core.drafters import method
-from medusa_core.evaluation.bench import BASELINE
+from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, make_runners
+from medusa_core.evaluation.step_times import auto_tree_words, measure_step_times
 from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.spec_bench import ALL, Settings
+from medusa_core.experiments.simulated import read_numbers
+from medusa_core.experiments.spec_bench import ALL, NAMES, STEP, Settings
+from medusa_core.text.plural import counted
+from medusa_core.trees.budget import PLAIN
+from medusa_core.trees.tree import Topology
+
+SECONDS = 6.0  # for the step times that choose Medusa's tree
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
-    """Greedy runs of all methods that the engine can run; rows by kind and method. Raises MedusaError."""
-    engine = setup.engine
-    names = list(dict.fromkeys([BASELINE, *engine.methods()]))
-    logs = setup.interleave({name: setup.runner(engine, method=name) for name in names})
-    kinds = setup.places() | {ALL: range(len(setup.all_prompts))}
-    rows = [
-        _row(name, logs[name].only(places), logs[BASELINE].only(places), kind)
-        for kind, places in kinds.items()
-        for name in names
-    ]
-    return Findings(rows, [_fastest(rows, list(kinds)), _identical(logs)])
+    """Greedy runs of all methods in turns; rows by kind and method, then steps by nodes. Raises MedusaError."""
+    engine = _with_step_times(setup.engine)
+    config, prompts = setup.config(), setup.all_prompts
+    names = list(dict.fromkeys([BASELINE, *engine.methods(), *NAMES]))
+    if NAME not in engine.drafts:
+        names.remove(NAME)
+    runners, left_out = make_runners(engine, prompts, names, config)
+    names = list(runners)
+    trees = _trees(engine, settings) if NAME in engine.drafts else {}
+    logs = setup.interleave(
+        runners | {f"{NAME} {size}": setup.runner(engine, tree) for size, tree in trees.items()}
+    )
+    kinds = setup.places() | {ALL: range(len(prompts))}
+    rows = [_row(name, logs, places, kind) for kind, places in kinds.items() for name in names]
+    steps = {PLAIN: logs[BASELINE]} | {size: logs[f"{NAME} {size}"] for size in trees}
+    rows += [_step_row(size, log, logs[BASELINE]) for size, log in steps.items()]
+    notes = [_fastest(rows, list(kinds)), _identical({name: logs[name] for name in names})]
+    if NAME in names:
+        notes.append(f"Medusa's {auto_tree_words(engine, setup.config(method=NAME))}.")
+    notes += [f"{name} was left out: {reason}." for name, reason in left_out.items()]
+    return Findings(rows, notes)
 
 
-def _row(name: str, log: MethodLog, base: MethodLog, kind: str) -> Row:
-    nodes = max(run.nodes for runs in log.rounds for run in runs)
-    return make_row(log, base, series=name, label=kind, tree_nodes=nodes)
+def _with_step_times(engine: Engine) -> Engine:
+    """The engine with step times of now, so that the tree "auto" is this machine's."""
+    if NAME not in engine.drafts or medusa_draft(engine).accuracies is None:
+        return engine
+    return with_heads(engine, latency=tuple(measure_step_times(engine, SECONDS)))
+
+
+def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
+    """The best tree of each size that the heads can fill."""
+    sizes = read_numbers(settings.nodes, "nodes")
+    if min(sizes) <= PLAIN:
+        raise MedusaError(
+            f"--nodes is {settings.nodes!r}: write sizes from 2, since plain steps are timed anyway"
+        )
+    trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
+    return {size: tree for size, tree in trees.items() if tree.size == size}
+
+
+def _row(name: str, logs: dict[str, MethodLog], places: range, kind: str) -> Row:
+    log, generate = logs[name].only(places), logs.get(TRANSFORMERS)
+    nodes = max(run.nodes for runs in log.rounds for run in runs) if log.has_phases else None
+    beside = None if generate is None else generate.only(places)
+    base = logs[BASELINE].only(places)
+    return make_row(log, base, series=name, label=kind, tree_nodes=nodes, generate=beside)
+
+
+def _step_row(size: int, log: MethodLog, base: MethodLog) -> Row:
+    return make_row(log, base, series=STEP, label=counted(size, "node"), x=size, tree_nodes=size)
 
 
 def _fastest(rows: list[Row], kinds: list[str]) -> str:
@@ -41,12 +86,12 @@ def _fastest(rows: list[Row], kinds: list[str]) -> str:
 
 
 def _identical(logs: dict[str, MethodLog]) -> str:
-    """How many texts of each method are plain decoding's."""
+    """How many texts of each drafter are plain decoding's."""
     plain = [run.tokens for run in logs[BASELINE].rounds[0]]
     same = {
         name: sum(run.tokens == text for run, text in zip(log.rounds[0], plain, strict=True))
         for name, log in logs.items()
-        if method(name).mark  # it drafts something
+        if log.has_phases and method(name).mark  # it drafts something
     }
     counts = ", ".join(f"{name} {count}" for name, count in same.items())
     return f"Texts identical to plain decoding's, of {len(plain)}: {counts}."

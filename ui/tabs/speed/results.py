@@ -10,16 +10,15 @@ from typing import Any
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row
-from medusa_core.experiments.spec_bench import ALL
+from medusa_core.experiments.spec_bench import STEP as OF_NODES
+from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.origin import origin_words
 from ui.records.words import Words, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 from ui.tabs.speed.words import busy_words, limit_words, table_rows, what_limits, where_words
 
-STEPS, TREES = "spec-bench", "figure4"  # experiments
 STORED_METHODS = ("none", "medusa")
-STORED_TREES = {"plain decoding": "none", "optimised": "medusa"}  # series of figure 4, and whose steps
 UNKNOWN = Words("Press Measure to learn what limits a step on this machine.")
 
 
@@ -79,11 +78,11 @@ class Results:
 
 
 def stored_results(assets: Path) -> Results:
-    """The stored experiments, where there are any: steps of Spec-Bench's comparison, trees of figure 4."""
-    steps, trees = _read(STEPS, assets), _read(TREES, assets)
+    """The stored headline, where there is one: the steps of both methods, and Medusa's by nodes."""
+    steps = _read(assets)
     found = Results()
     if steps is not None:
-        of_all = {row.series: row for row in steps.rows if row.label == ALL}
+        of_all = {row.series: row for row in of_all_kinds(steps.rows)}
         rows = {name: of_all[name] for name in STORED_METHODS if name in of_all}
         unlimited = Words("The least time of a step was not measured there.")
         times = [
@@ -94,20 +93,15 @@ def stored_results(assets: Path) -> Results:
             steps=tuple(times),
             rows=tuple(_cells(name, row) for name, row in rows.items()),
             step_origin=sentences(origin_words(steps), unlimited),
+            stored={NODES: tuple(_by_nodes(row) for row in steps.rows if row.series == OF_NODES)},
+            sweep_origin={NODES: origin_words(steps)},
         )
-    if trees is not None:
-        points = [
-            SweepPoint(STORED_TREES[row.series], row.tree_nodes or 1, row.step_ms, words=_kept(row))
-            for row in trees.rows
-            if row.series in STORED_TREES
-        ]
-        found = replace(found, stored={NODES: tuple(points)}, sweep_origin={NODES: origin_words(trees)})
     return found
 
 
-def _read(name: str, assets: Path) -> ExperimentRecord | None:
+def _read(assets: Path) -> ExperimentRecord | None:
     try:
-        return store.record(name, folder=assets / store.FOLDER)
+        return store.record(store.HEADLINE, folder=assets / store.FOLDER)
     except MedusaError:  # the tab then says that nothing was measured
         return None
 
@@ -129,9 +123,10 @@ def _point(point: Mapping[str, Any]) -> SweepPoint:
     return SweepPoint(point["method"], point["value"], point["step_ms"], low, high, limit, words)
 
 
-def _kept(row: Row) -> str:
-    rate = row.tokens_per_second.median
-    return f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {rate:.0f} tokens/s"
+def _by_nodes(row: Row) -> SweepPoint:
+    words = f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:.0f} tokens/s"
+    nodes = row.tree_nodes or 1
+    return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
 
 
 def _cells(name: str, row: Row) -> dict[str, str]:

@@ -18,7 +18,7 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
-from medusa_core.experiments.expect import step_times
+from medusa_core.experiments.spec_bench import step_times
 from medusa_core.text.plural import counted
 from medusa_core.trees.baselines import best_cartesian_trees, random_choices
 from medusa_core.trees.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency
@@ -115,10 +115,11 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
 
 def with_stored_times(stats: HeadStats, record: ExperimentRecord | None) -> HeadStats:
     """The step times that all of the project states, where they were measured, in place of the file's own."""
-    if record is None:
+    times = step_times(record.rows) if record else []
+    if record is None or not times:
         return stats
     machine = record.machine.model_dump() | {"dtype": record.model.dtype}
-    latency = tuple(parse_latency({"latency": step_times(record.rows)}))
+    latency = tuple(parse_latency({"latency": times}))
     return replace(stats, latency=latency, machine=machine_line(machine))
 
 
