@@ -22,7 +22,7 @@ SECONDS = 6.0  # for the step times that choose Medusa's tree
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
-    """Greedy runs of all methods in turns; rows by kind and method, then steps by nodes. Raises MedusaError."""
+    """Greedy runs in turns; rows by kind and method, then steps by nodes. Raises MedusaError."""
     engine = _with_step_times(setup.engine)
     config, prompts = setup.config(), setup.all_prompts
     names = list(dict.fromkeys([BASELINE, *engine.methods(), *NAMES]))
@@ -56,9 +56,7 @@ def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
     """The best tree of each size that the heads can fill."""
     sizes = read_numbers(settings.nodes, "nodes")
     if min(sizes) <= PLAIN:
-        raise MedusaError(
-            f"--nodes is {settings.nodes!r}: write sizes from 2, since plain steps are timed anyway"
-        )
+        raise MedusaError(f"--nodes is {settings.nodes!r}: write sizes from 2, plain steps are timed anyway")
     trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
     return {size: tree for size, tree in trees.items() if tree.size == size}
 
