@@ -39,7 +39,7 @@ def test_the_plan_is_printed_and_nothing_begins(trained_base, tmp_path, capsys):
     for words in ("Time, estimated", "training tokens", "asked for 0.1 min", "Memory in GB", "are free"):
         assert words in shown
     assert sorted(entry.name for entry in (tmp_path / "fit").iterdir()) == [
-        ".lock", "heldout.json", "plan.json", "prompts",
+        "heldout.json", "plan.json", "prompts",
     ]  # fmt: skip
 
 

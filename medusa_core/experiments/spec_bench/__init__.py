@@ -1,9 +1,10 @@
 """Every method on one set of prompts, and a step by its nodes: what to expect on a machine.
 
 The headline of the store: all figures of speed that the page and the README state of plain decoding, of each
-drafter, of transformers' ``generate`` and of a step by its nodes come from this one interleaved run. It is made
-in the manner of Spec-Bench (Xia et al., 2024, arXiv 2401.07851), which asks 480 questions of six kinds; ours are
-the kinds of text that the model can write. A method's speedup is its tokens per second over plain decoding's.
+drafter, of transformers' ``generate`` and of a step by its nodes come from this one interleaved run. It is
+made in the manner of Spec-Bench (Xia et al., 2024, arXiv 2401.07851), which asks 480 questions of six kinds;
+ours are the kinds of text that the model can write. A method's speedup is its tokens per second over plain
+decoding's.
 """
 
 from __future__ import annotations
