@@ -3,7 +3,8 @@
 
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
-// guess the bits that its token gets alone}; null for a run from a file.
+// guess the bits that its token gets alone; "machine", where the times are those of a stored measurement, its
+// machine}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 
@@ -14,10 +15,12 @@ function worthOf({ steps, output }, beside) {
   const [plainMs, treeMs] = (beside && beside.timed_ms) || [null, null];
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
-  return { mean, stepMs, plainMs, treeMs, overhead, speedup: overhead && mean / overhead };
+  // A reader who divides what is shown is to come to the same speedup.
+  return { mean, stepMs, plainMs, treeMs, overhead, speedup: overhead && Number(decimal(mean)) / Number(decimal(overhead)) };
 }
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
+  if (overhead && beside.machine) return say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both recorded on ${beside.machine}. Run measures them here.`;
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.`;
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;

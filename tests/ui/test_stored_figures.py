@@ -11,11 +11,14 @@ from tiny_experiments import headline
 from medusa_core.config import LoadConfig
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
-from ui.records.examples import ASSETS
+from medusa_core.experiments.spec_bench import STEP
+from ui.records.examples import ASSETS, recordings
 from ui.records.lessons import lesson_records
 from ui.records.selection import Selection
+from ui.records.worth import recorded_worth
 from ui.session import Session
 from ui.tabs.methods import recorded_methods
+from ui.tabs.speed.results import stored_results
 from ui.tabs.trees.head_stats import stats_of
 
 STEPS = {1: 0.5, 64: 0.5}  # of the record that ``headline`` makes
@@ -63,3 +66,25 @@ def test_every_reason_is_translated():
     reasons = [each["against_the_paper"] for each in remarks.values() if "against_the_paper" in each]
     assert len(reasons) == 5
     assert [reason for reason in reasons if reason not in texts] == []
+
+
+def test_a_recorded_run_states_the_times_that_learn_states(measured):
+    times = {row["nodes"]: row["step_ms"] for row in lesson_records(0.8, measured)["latency"]}
+    for recording in recordings():
+        worth = recorded_worth(recording.trace, measured)
+        if recording.trace["config"]["drafter"]["name"] != "medusa":
+            assert worth is None  # not in this store
+            continue
+        assert worth["timed_ms"] == [times[1], pytest.approx(times[64])]
+        assert "Intel Xeon" in worth["machine"]
+
+
+def test_methods_speed_learn_and_trees_state_one_plain_step():
+    plain = lesson_records(0.8)["latency"][0]["step_ms"]
+    record = store.record(store.HEADLINE)
+    if not any(row.series == STEP for row in record.rows):
+        pytest.skip("steps by nodes are not measured yet")
+    assert next(one for one in recorded_methods(ASSETS).speeds if one.name == "none").step_ms == plain
+    assert next(step for step in stored_results(ASSETS).step_times() if step.name == "none").step_ms == plain
+    stats = stats_of(Session(LoadConfig(device="cpu"), ASSETS), Selection())
+    assert stats.latency[0].step_ms == plain

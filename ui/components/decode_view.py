@@ -46,15 +46,21 @@ class DecodeView(ScriptedView):
 
 
 def message_trace(
-    seq: int, run: str, trace: dict, note: str = "", settings: dict[str, Any] | None = None
+    seq: int,
+    run: str,
+    trace: dict,
+    note: str = "",
+    settings: dict[str, Any] | None = None,
+    beside: dict[str, Any] | None = None,
 ) -> str:
     """Show a whole trace from its first step. `note` is a badge such as "recorded example".
 
     `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
+    `beside` is as in `message_end`.
     """
     whole = packed(trace)
-    layouts = layouts_of(whole["shapes"])
-    return _message(seq, "trace", run, trace=whole, layouts=layouts, note=as_data(note), settings=settings)
+    content = {"trace": whole, "layouts": layouts_of(whole["shapes"]), "note": as_data(note)}
+    return _message(seq, "trace", run, **content, settings=settings, beside=beside)
 
 
 def message_begin(seq: int, run: str, trace: dict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -21,6 +22,7 @@ from ui.records.examples import Recording
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
+from ui.records.worth import recorded_worth
 from ui.runs.decode import DecodeRequest
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
@@ -64,7 +66,7 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> C
                     session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
                 )
         with gr.Column(elem_classes="stage"):
-            view = DecodeView(_message(recorded[0]) if recorded else None, elem_id=VIEW)
+            view = DecodeView(_message(recorded[0], session.assets) if recorded else None, elem_id=VIEW)
             charts = ChartPanel.build()
 
     for one in (bar, chat.bar):
@@ -115,7 +117,7 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> C
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
-        _connect_picker(recorded, picker, settings, view, charts, [bar.status, bar.badge])
+        _connect_picker(recorded, session.assets, picker, settings, view, charts, [bar.status, bar.badge])
     return controls
 
 
@@ -143,6 +145,7 @@ def _picker(recorded: list[Recording]) -> gr.Dropdown:
 
 def _connect_picker(
     recorded: list[Recording],
+    assets: Path,
     picker: gr.Dropdown,
     settings: dict[str, Any],
     view: DecodeView,
@@ -160,10 +163,13 @@ def _connect_picker(
         recording = by_name[name]
         values = (recording.settings[part] for part in parts)
         empty = [""] * len(lines)
-        return _message(recording), *values, *charts.updates(recording.trace, dark), *empty
+        return _message(recording, assets), *values, *charts.updates(recording.trace, dark), *empty
 
     picker.input(show, [picker, charts.dark], [view, *parts.values(), *charts.plots, *lines], **QUIET)
 
 
-def _message(recording: Recording) -> str:
-    return message_trace(0, f"recorded-{recording.name}", recording.trace, "recorded run", recording.settings)
+def _message(recording: Recording, assets: Path) -> str:
+    return message_trace(
+        0, f"recorded-{recording.name}", recording.trace, "recorded run", recording.settings,
+        recorded_worth(recording.trace, assets),
+    )  # fmt: skip
