@@ -63,12 +63,16 @@ class JobProgress:
         return self.progress
 
 
-def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[JobProgress, None, None]:
+def run_job(
+    job: Job, stop: Callable[[], bool] = lambda: False, clock: Callable[[], float] = perf_counter
+) -> Generator[JobProgress, None, None]:
     """Write text and train stage after stage; stopped, what was learned by then is the result.
 
-    A stage that took no step has none. Raises MedusaError as the recipes do.
+    A stage that took no step has none. The job's seconds are those of ``clock``, which may leave out the time
+    between two records. Raises MedusaError as the recipes do.
     """
-    whole = Limit(stop).within(job.seconds)
+    begun = Limit(stop, clock=clock)
+    whole = begun.within(job.seconds)
     if job.text is not None:
         writing = whole.within(_WRITING_SHARE * job.seconds)
         with closing(train(job.text, writing.reached)) as records:
@@ -89,7 +93,7 @@ def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[Job
             tokens=steps * config.batch_tokens,
             evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
         )
-        with closing(_train(name, config, Limit(stop).within(max(_GRACE * share, 1.0)))) as records:
+        with closing(_train(name, config, begun.within(max(_GRACE * share, 1.0)))) as records:
             for found in records:
                 start = str(found.result[1]) if found.result else start
                 yield found
