@@ -105,6 +105,7 @@ class _Run:
         self._model = model
         self._load = session.load_config_of(model)
         self._history = History()
+        self._stage = ""
 
     def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
@@ -136,13 +137,15 @@ class _Run:
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
         if record.part == TIMING:
-            self._history.begin(record.stage if several else "")
+            if record.stage != self._stage:
+                self._stage = record.stage
+                self._history.begin(record.stage if several else "")
         elif record.part not in (WRITING, TRAINED):
             self._history.add(record.done.step, record.done.metrics)
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str
-    ) -> Generator[TrainUpdate, None, None]:
+    ) -> Generator[TrainUpdate | None, None, None]:
         """Keep the heads as an engine of the session, with a tree that fits them and this machine."""
         # These pull in transformers.
         from medusa_core.evaluation.compare_heads import Gained, measure_gain  # noqa: PLC0415
