@@ -31,6 +31,7 @@ from ui.serving.models import Models
 from ui.serving.page_channel import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.runner import Request, Runner
+from ui.serving.turns import TimeShare
 from ui.serving.update_stream import Receipts
 
 if TYPE_CHECKING:
@@ -196,9 +197,10 @@ class Session:
         work: Callable[[Engine], Generator[Any, None, None]],
         selection: Selection | None = None,
         flag: StopFlag | None = None,
+        share: TimeShare | None = None,
     ) -> Generator[Any, None, None]:
-        """A run of any other kind: what `work(engine)` yields, as in `run`."""
-        return self.run(EngineWork(work, selection or Selection()), flag or StopFlag())
+        """A run of any other kind: what `work(engine)` yields, as in `run`. With ``share`` it gives way."""
+        return self.run(EngineWork(work, selection or Selection(), share), flag or StopFlag())
 
     def chat_notice(self, selection: Selection) -> str:
         """What a visitor should know before chatting with their model; nothing while it is put away."""

@@ -31,11 +31,12 @@ class Limit:
     """Ends work early: at once where ``stop`` says so, and at ``deadline`` with the part that is complete."""
 
     stop: Callable[[], bool] = lambda: False
-    deadline: float = math.inf  # as `perf_counter` counts
+    deadline: float = math.inf  # as `clock` counts
+    clock: Callable[[], float] = perf_counter  # another one leaves out the time in which the work is paused
 
     def within(self, seconds: float) -> Limit:
         """The limit of a part of the work that begins now: it ends sooner, and is stopped in the same way."""
-        return replace(self, deadline=min(self.deadline, perf_counter() + seconds))
+        return replace(self, deadline=min(self.deadline, self.clock() + seconds))
 
     @property
     def stopped(self) -> bool:
@@ -45,7 +46,7 @@ class Limit:
     @property
     def left(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self.deadline - perf_counter())
+        return max(0.0, self.deadline - self.clock())
 
     @property
     def why(self) -> str:

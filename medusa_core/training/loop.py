@@ -154,7 +154,9 @@ class TrainRun:
                     self.save()
                     saved = time.perf_counter()
                 rate = (self.step - first) * self._config.batch_tokens / (time.perf_counter() - started)
+                handed_on = time.perf_counter()
                 yield Progress(stage, self.step, self._schedule.steps, self._tokens, rate, metrics)
+                started += time.perf_counter() - handed_on  # the run may be paused here
         except GeneratorExit:
             self.save()
             raise

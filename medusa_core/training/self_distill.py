@@ -60,7 +60,9 @@ def write_answers(
         for step, new in writer.write():
             tokens += new
             rate = tokens / (time.perf_counter() - started)
+            handed_on = time.perf_counter()
             yield Progress("answers", step, writer.batches, tokens, rate)
+            started += time.perf_counter() - handed_on  # the run may be paused here
             if end():
                 break
         del writer, model  # the recipe loads the base its own way

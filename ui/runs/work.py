@@ -10,6 +10,7 @@ from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.serving.engines import Engines
 from ui.serving.runner import Request
+from ui.serving.turns import TimeShare
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -21,6 +22,7 @@ class EngineWork(Request):
 
     work: Callable[[Engine], Generator[Any, None, None]]
     visitor: Selection
+    share: TimeShare | None = None
 
     @property
     def selection(self) -> Selection:

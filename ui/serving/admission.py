@@ -17,7 +17,8 @@ import gradio as gr
 from starlette.datastructures import Headers
 
 T = TypeVar("T")
-LONG = ("engine", "models")  # concurrency ids of what takes long: runs, and models being loaded
+# Concurrency ids of what takes long: runs, trainings (which give way to them), and models being loaded.
+LONG = ("engine", "training", "models")
 WAITING_RUNS = 20  # a visitor who would be the 21st is told so rather than left to wait for an hour
 RUNS_OF_A_PAGE = 2  # one going on and one behind it
 # A class behind one router is one address. It may take half of the places, so that who comes from elsewhere

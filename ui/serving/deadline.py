@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -14,13 +15,16 @@ GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 class TimeLimit:
     """Watches a run's updates. After ``seconds``, None for never, the flag is raised for the run to end.
 
-    The time in which a model is loaded does not count.
+    The time in which a model is loaded does not count, nor what ``clock`` leaves out.
     """
 
-    def __init__(self, flag: StopFlag, seconds: float | None) -> None:
+    def __init__(
+        self, flag: StopFlag, seconds: float | None, clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._flag = flag
         self._seconds = seconds
-        self._started = perf_counter()
+        self._clock = clock
+        self._started = clock()
         self._loading = False
         self._last = ""  # what the run said last
         self.words = ""  # what is to be said when the run has ended
@@ -28,7 +32,7 @@ class TimeLimit:
     def over(self, update: Any) -> bool:
         """Whether the run is to be closed behind this update, since it does not end by itself."""
         if self._loading:
-            self._started = perf_counter()
+            self._started = self._clock()
         self._loading = isinstance(update, Loading)
         if self._loading and self._flag.stopped:
             self.words = "Stopped before the model was loaded."
@@ -37,7 +41,7 @@ class TimeLimit:
             return False
         if isinstance(update, Update):
             self._last = update.status or self._last
-        late = perf_counter() - self._started - self._seconds
+        late = self._clock() - self._started - self._seconds
         if late <= 0:
             self.words = ""
             return False

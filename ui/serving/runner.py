@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import closing
+from time import perf_counter
 from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
 from ui.records.selection import Selection
 from ui.records.settings import check_tokens
 from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, joined
 from ui.serving.deadline import TimeLimit
 from ui.serving.engine_thread import EngineThread
 from ui.serving.engines import Engines
+from ui.serving.turns import Place, TimeShare, Turns
 from ui.serving.update_stream import Receipts, UpdateStream, pull
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+POLL_SECONDS = 0.2  # between two looks at Stop while a run that gives way waits for its turn
 
 
 class Request(ABC):
@@ -35,6 +38,11 @@ class Request(ABC):
     @abstractmethod
     def selection(self) -> Selection:
         """What the visitor has chosen: their model, their heads, their tree."""
+
+    @property
+    def share(self) -> TimeShare | None:
+        """How a run that gives way to others gets on; None keeps the engine until the run ends."""
+        return None
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
@@ -46,7 +54,10 @@ class Request(ABC):
 
     @abstractmethod
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
-        """The work, on the thread and in the process that computes. Raises MedusaError."""
+        """The work, on the thread and in the process that computes. Raises MedusaError.
+
+        Each item is a place to give way at; None is nothing but that.
+        """
 
     def broken_off(self, update: Update) -> Update | None:
         """The last update of a run that began to be shown and has said nothing of its end; None: as it is."""
@@ -54,7 +65,7 @@ class Request(ABC):
 
 
 class Runner:
-    """The engine's thread, the lock of the runs, and the lender of GPUs where there is one."""
+    """The engine's thread, the turns of the runs, and the lender of GPUs where there is one."""
 
     def __init__(
         self,
@@ -71,13 +82,13 @@ class Runner:
         self._most_seconds = most_seconds
         self._most_tokens = most_tokens
         self._thread = EngineThread()
-        self._running = threading.Lock()
+        self._turns = Turns()
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
 
     @property
     def busy(self) -> bool:
         """Whether a run is going on."""
-        return self._running.locked()
+        return self._turns.taken
 
     @property
     def borrows(self) -> bool:
@@ -92,7 +103,8 @@ class Runner:
         """The same between two runs, or within the run that calls this."""
         if self._thread.is_current:
             return function(*arguments)
-        with self._running:
+        with self._turns.place() as place:
+            place.wait()
             return self._thread.call(function, *arguments)
 
     def run(
@@ -104,15 +116,17 @@ class Runner:
             check_tokens(request.longest_run(), self._most_tokens)
             tokens = request.most_tokens()
             loaded = self._engines.at_hand(request.selection) is not None
-            with (
-                self._engines.in_use(request.selection),
-                self._running,
-                closing(
-                    self._updates(request, flag, receipts, seconds_for(tokens, loaded=loaded))
-                ) as updates,
-            ):
-                for update in updates:
-                    yield shown.passing(update)
+            with self._engines.in_use(request.selection), self._turns.place() as place:
+                if not _begins(place, request.share, flag):
+                    yield Update(status=Words("Stopped before it began."))
+                    return
+                seconds = seconds_for(tokens, loaded=loaded)
+                with closing(self._updates(request, flag, receipts, seconds)) as updates:
+                    for update in updates:
+                        if update is not None:
+                            yield shown.passing(update)
+                        if request.share is not None:
+                            yield from _give_way(place, request.share, flag)
         except Exception as error:
             yield shown.passing(problem_of(error))
         if (last := shown.unfinished()) is not None:
@@ -133,7 +147,7 @@ class Runner:
 
     def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:
         """The run itself, on the thread and in the process that compute it."""
-        limit = TimeLimit(flag, seconds)
+        limit = TimeLimit(flag, seconds, request.share.clock if request.share else perf_counter)
         try:
             with closing(request.run(self._engines, flag)) as updates:
                 for update in updates:
@@ -145,6 +159,32 @@ class Runner:
             return
         if limit.words:
             yield Update(status=limit.words)
+
+
+def _begins(place: Place, share: TimeShare | None, flag: StopFlag) -> bool:
+    """Wait for the first turn. A run that gives way leaves the line when Stop is pressed."""
+    if share is None:
+        return place.wait()
+    while not place.wait(POLL_SECONDS):
+        if flag.stopped:
+            return False
+    share.begin()
+    return True
+
+
+def _give_way(place: Place, share: TimeShare, flag: StopFlag) -> Generator[Update, None, None]:
+    """Let those who wait go first; says meanwhile how the time is shared, and that Stop was heard."""
+    if not share.slice_is_over or not (ahead := place.move_back()):
+        return
+    share.leave(ahead)
+    said = ""
+    while not place.wait(POLL_SECONDS):
+        stops = Words("Stopping at its next turn, with what was done so far")
+        words = joined(" · ", [stops if flag.stopped else Words("Paused for another run"), share.words])
+        if words != said:
+            said = words
+            yield Update(status=words)
+    share.come_back()
 
 
 def problem_of(error: Exception) -> Update:

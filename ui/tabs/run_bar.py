@@ -1,8 +1,9 @@
 """What the tabs share: prompt and examples, the buttons, and the wiring of a run that can be stopped.
 
-A run is one gradio generator in the queue named "engine", which lets one run through at a time. Stop raises
-a flag that the run sees between two steps, by the page's channel rather than through gradio; closing the page
-closes the generator.
+A run is one gradio generator in the queue named "engine", which lets one run through at a time. Training has
+a queue of its own: it gives way to runs, which gradio would hold back until its end in the same queue. Stop
+raises a flag that the run sees between two steps, by the page's channel rather than through gradio; closing
+the page closes the generator.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def connect_run(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     selection: gr.State,
+    queue: str = "engine",
 ) -> gr.events.Dependency:
-    """Run starts `work(flag, *inputs)` in the engine's queue; Stop, known by its id, raises the flag.
+    """Run starts `work(flag, *inputs)` in this queue; Stop, known by its id, raises the flag.
 
     `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
     choice takes the badge away, since it tells of the one before.
@@ -128,7 +130,7 @@ def connect_run(
     )  # fmt: skip
     run = armed.then(
         with_flag_of_run(work), [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
-        concurrency_id="engine", concurrency_limit=1, **QUIET,
+        concurrency_id=queue, concurrency_limit=1, **QUIET,
     )  # fmt: skip
     run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
     selection.change(lambda: "", None, bar.badge, queue=False, **QUIET)

@@ -6,6 +6,7 @@ here each stage takes what time is left when it begins. Both run the same recipe
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
@@ -63,12 +64,16 @@ class JobProgress:
         return self.progress
 
 
-def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[JobProgress, None, None]:
+def run_job(
+    job: Job, stop: Callable[[], bool] = lambda: False, clock: Callable[[], float] = perf_counter
+) -> Generator[JobProgress, None, None]:
     """Write text and train stage after stage; stopped, what was learned by then is the result.
 
-    A stage that took no step has none. Raises MedusaError as the recipes do.
+    A stage that took no step has none. The job's seconds are those of ``clock``, which may leave out the time
+    between two records. Raises MedusaError as the recipes do.
     """
-    whole = Limit(stop).within(job.seconds)
+    begun = Limit(stop, clock=clock)
+    whole = begun.within(job.seconds)
     if job.text is not None:
         writing = whole.within(_WRITING_SHARE * job.seconds)
         with closing(train(job.text, writing.reached)) as records:
@@ -81,7 +86,12 @@ def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[Job
             return
         yield JobProgress(TIMING, name)
         config = replace(settings, start=start, out=str(job.folder / f"stage{number + 1}"))
-        seconds = step_seconds(config, job.folder / "timing", _TIMED_STEPS, stop=stop)
+        times: list[float] = []
+        with closing(_timed(config, job.folder / "timing", _TIMED_STEPS, math.inf, stop)) as timed:
+            for seconds in timed:
+                times.append(seconds)
+                yield JobProgress(TIMING, name)
+        seconds = _typical(times)
         share = whole.left / (len(job.stages) - number)
         steps = job.steps or max(1, int(share / seconds))
         config = replace(
@@ -89,7 +99,7 @@ def run_job(job: Job, stop: Callable[[], bool] = lambda: False) -> Generator[Job
             tokens=steps * config.batch_tokens,
             evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
         )
-        with closing(_train(name, config, Limit(stop).within(max(_GRACE * share, 1.0)))) as records:
+        with closing(_train(name, config, begun.within(max(_GRACE * share, 1.0)))) as records:
             for found in records:
                 start = str(found.result[1]) if found.result else start
                 yield found
@@ -99,28 +109,41 @@ def step_seconds(
     config: Medusa1Config,
     scratch: Path,
     steps: int,
-    enough: float = float("inf"),
+    enough: float = math.inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> float:
     """Median seconds of a training step, without the first, which loads; ``scratch`` is used and removed.
 
     ``steps`` are taken at most; fewer when those after the first took ``enough`` seconds, or when stopped.
     """
+    return _typical(list(_timed(config, scratch, steps, enough, stop)))
+
+
+def _typical(times: list[float]) -> float:
+    return max(1e-4, median(times[1:] or times))
+
+
+def _timed(
+    config: Medusa1Config, scratch: Path, steps: int, enough: float, stop: Callable[[], bool]
+) -> Generator[float, None, None]:
+    """The seconds of each step, as `step_seconds` takes them."""
     # Nothing is looked at or saved, and the last step, which would be, is not reached.
     config = replace(
         config, out=str(scratch), tokens=(steps + 1) * config.batch_tokens,
         evaluate_every=MOST_STEPS, checkpoint_every=MOST_STEPS,
     )  # fmt: skip
     records, times, before = train(config), [], perf_counter()
-    for _ in records:
-        times.append(perf_counter() - before)
-        if len(times) == steps or sum(times[1:]) > enough or stop():
-            break
-        before = perf_counter()
-    with suppress(_SeenEnough):
-        records.throw(_SeenEnough())
-    shutil.rmtree(scratch, ignore_errors=True)
-    return max(1e-4, median(times[1:] or times))
+    try:
+        for _ in records:
+            times.append(perf_counter() - before)
+            yield times[-1]
+            if len(times) == steps or sum(times[1:]) > enough or stop():
+                break
+            before = perf_counter()
+    finally:
+        with suppress(_SeenEnough):
+            records.throw(_SeenEnough())
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _SeenEnough(Exception):  # noqa: N818 - no error

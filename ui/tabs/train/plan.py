@@ -29,7 +29,7 @@ SOURCES = {  # as a card says it
     FILE: "a file of text",
 }
 NAMES = {"medusa1": "Medusa-1", "medusa2": "Medusa-2", "direct": "Direct"}
-MOST_MINUTES = 30  # of one run: everybody else waits for it
+MOST_MINUTES = 30  # of one run: every other training waits for it
 MOST_STEPS = 20_000
 MOST_HEADS = 8
 MOST_CHARACTERS = 200_000  # of pasted text

@@ -24,6 +24,8 @@ from ui.figures.training import Curves
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, joined, sentences
+from ui.serving.turns import TimeShare
 from ui.session import Session
 from ui.tabs.train.curves import History
 from ui.tabs.train.head_zip import Adapter, HeadPackage, base_name, card
@@ -68,17 +70,18 @@ def train_heads(
     model = (
         Selection(model=selection.model) if selection else Selection()
     )  # fresh heads, whatever heads are in use
+    share = TimeShare()
 
-    def work(engine: Engine) -> Generator[TrainUpdate, None, None]:
+    def work(engine: Engine) -> Generator[TrainUpdate | None, None, None]:
         plan.check()
         with TemporaryDirectory(prefix="medusa-train-", ignore_cleanup_errors=True) as name:
             try:
-                yield from _Run(session, engine, model, plan, flag).updates(Path(name))
+                yield from _Run(session, engine, model, plan, flag, share).updates(Path(name))
             except MedusaError as error:
                 # The folder's name is a local path, which is not shown.
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
-    for item in session.on_engine(work, model, flag):
+    for item in session.on_engine(work, model, flag, share):
         yield TrainUpdate(item) if isinstance(item, Update) else item
 
 
@@ -86,53 +89,63 @@ class _Run:
     """One training run, on the engine's thread."""
 
     def __init__(
-        self, session: Session, engine: Engine, model: Selection, plan: Plan, flag: StopFlag
+        self,
+        session: Session,
+        engine: Engine,
+        model: Selection,
+        plan: Plan,
+        flag: StopFlag,
+        share: TimeShare,
     ) -> None:
         self._session = session
         self._engine = engine
         self._plan = plan
         self._flag = flag
+        self._share = share
         self._model = model
         self._load = session.load_config_of(model)
         self._history = History()
+        self._stage = ""
 
-    def updates(self, folder: Path) -> Generator[TrainUpdate, None, None]:
+    def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
-        started = perf_counter()
+        started = self._share.clock()
         result: tuple[Medusa1Config, Path] | None = None
         base = _base_of(self._load)
         name = base_name(self._engine, base, public=self._session.policy.public)
         job = make_job(self._plan, base, name, folder, self._session.assets, self._engine.target.context)
         noted = drawn = 0.0
-        with closing(run_job(job, lambda: self._flag.stopped)) as records:
+        with closing(run_job(job, lambda: self._flag.stopped, self._share.clock)) as records:
             for record in records:
                 result = record.result or result
                 self._collect(record, several=len(job.stages) > 1)
                 now = perf_counter()
                 if record.progress is None or record.ended or record.part == WRITING:
-                    yield TrainUpdate(Update(status=_words(record)))
+                    yield TrainUpdate(self._said(_words(record)))
                 elif record.part != TRAINED and now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
-                    yield TrainUpdate(
-                        Update(status=_words(record)), self._history.curves() if draws else None
-                    )
+                    yield TrainUpdate(self._said(_words(record)), self._history.curves() if draws else None)
+                else:
+                    yield None  # others may have their turn after each step
         yield TrainUpdate(Update(), self._history.curves())
         if result is None:
             yield TrainUpdate(Update(status="Stopped before the first step: nothing was learned."))
             return
         config, trained = result
-        yield from self._measured(config, trained, name, _time(perf_counter() - started))
+        yield from self._measured(config, trained, name, _time(self._share.clock() - started))
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
         if record.part == TIMING:
-            self._history.begin(record.stage if several else "")
+            if record.stage != self._stage:
+                self._stage = record.stage
+                self._history.begin(record.stage if several else "")
         elif record.part not in (WRITING, TRAINED):
             self._history.add(record.done.step, record.done.metrics)
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str
-    ) -> Generator[TrainUpdate, None, None]:
+    ) -> Generator[TrainUpdate | None, None, None]:
         """Keep the heads as an engine of the session, with a tree that fits them and this machine."""
         # These pull in transformers.
         from medusa_core.evaluation.compare_heads import Gained, measure_gain  # noqa: PLC0415
@@ -144,15 +157,17 @@ class _Run:
         yield TrainUpdate(Update(status="Loading the new heads…"))
         engine = self._renamed(load_result(config, folder, self._load, self._engine))
         prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
-        limit = Limit(lambda: self._flag.stopped)
+        limit = Limit(lambda: self._flag.stopped, clock=self._share.clock)
         for found in measure_gain(engine, prompts, EFFORT, RACE_TOKENS, limit):
             if isinstance(found, Gained):
                 gained = found
             elif isinstance(found, HeadMeasurement):
-                yield TrainUpdate(Update(status=measuring_words(found, "prompt")))
+                yield TrainUpdate(self._said(measuring_words(found, "prompt")))
             elif found.last:
                 words = f"Racing plain decoding: prompt {found.prompt} of {len(prompts)}"
-                yield TrainUpdate(Update(status=words))
+                yield TrainUpdate(self._said(words))
+            else:
+                yield None
         label = f"{NAMES[self._plan.recipe]}, {duration}"
         what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
@@ -160,7 +175,14 @@ class _Run:
         trained = Trained(number, label, gained.gain, package, self._model.model)
         writing = ", writing included" if self._plan.writes else ""
         words = f"Trained in {duration}{writing}. The heads are ready to be used."
+        shared = self._share.words
+        words = sentences(words, Words("It {0}.", shared) if shared else "")
         yield TrainUpdate(Update(status=words), trained=trained)
+
+    def _said(self, words: str) -> Update:
+        """The status line: where the run is, and how much of its time it got."""
+        shared = self._share.words
+        return Update(status=joined(" · ", [words, shared]) if shared else words)
 
     def _renamed(self, engine: Engine) -> Engine:
         """Under the name that people know, not that of the folder it was found in."""

@@ -140,8 +140,9 @@ def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> 
 
     # The charts follow the record: gradio touches every output of a stream each time.
     connect_run(
-        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, *use, take], selection
-    )
+        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, *use, take], selection,
+        queue="training",
+    )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
         [tab.select, curves.change], all_curves, [curves, dark], plots,
