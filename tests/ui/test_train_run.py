@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import threading
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-import torch
 from page_runs import run_decode
 from training_corpus import SENTENCES
 
@@ -24,7 +22,6 @@ from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
-from ui.serving import turns
 from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.train import head_zip as take_home
@@ -125,48 +122,6 @@ def test_fresh_heads_become_useful_and_are_used(session):
     assert own.target is shared_engine(session).target
     assert len(medusa_draft(own).accuracies) == 3
     assert own.info.base == shared_engine(session).info.base
-
-
-def test_runs_of_others_go_in_between_and_the_heads_are_those_of_a_training_by_itself(session, monkeypatch):
-    """Each step gives way to a run, and no model that either of them uses is dropped."""
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
-    plan, settings = (
-        replace(PLAN, steps=8),
-        DECODE | {"heads": DEFAULT, "max_new_tokens": 4, "method": "none"},
-    )
-    alone = lessons_of(session, plan)
-    over, texts = threading.Event(), []
-
-    def read():
-        while not over.is_set():
-            own = settings | {"selection": Selection()}
-            texts.append(
-                list(run_decode(session, "The cat saw a", own, StopFlag()))[-1].trace["output"]["text"]
-            )
-
-    flag, shared = StopFlag(), []
-    visitor = threading.Thread(target=read)
-    try:
-        for update in train_heads(session, plan, flag):
-            shared.append(update)
-            if visitor.ident is None and (update.update.status or "").startswith("Timing a few steps"):
-                visitor.start()
-            elif (update.update.status or "").startswith("Loading the new heads"):
-                over.set()
-    finally:
-        over.set()
-        visitor.join()
-    assert len(texts) >= 4
-    assert len(set(texts)) == 1
-    assert "the rest went to" not in alone[-1].update.status
-    assert "It used the engine for " in shared[-1].update.status
-    assert last_curves(shared).losses == last_curves(alone).losses
-    first, second = (
-        medusa_draft(session.own_engine(Selection(trained_by(updates).engine))).heads
-        for updates in (alone, shared)
-    )
-    assert torch.equal(first.block_weight, second.block_weight)
-    assert torch.equal(first.block_bias, second.block_bias)
 
 
 def test_a_stopped_run_keeps_what_was_learned(session):
