@@ -9,7 +9,7 @@ batch and goes on.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +63,10 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
     ]
 
 
+_AT_ONCE = 16  # tokens of each row that are written without a pause: about a second on two cores
+Answers = Generator[int, None, tuple[list[dict], int]]  # the records and their tokens
+
+
 class Writer:
     """Writes answers batch by batch; knows from its files how far it is."""
 
@@ -93,10 +97,12 @@ class Writer:
             )
         folder.mkdir(parents=True, exist_ok=True)
         self.batches = -(-config.answers // config.answer_batch)
+        self.done = 0  # of them are whole
 
-    def write(self) -> Iterator[tuple[int, int]]:
-        """Write what is missing; yields how many batches are whole and the tokens of the last one."""
-        for index in range(self._resume(), self.batches):
+    def write(self) -> Iterator[int]:
+        """Write what is missing; yields the tokens of each whole batch, and 0 now and then within one."""
+        self.done = self._resume()
+        for index in range(self.done, self.batches):
             rng = np.random.default_rng([self._config.seed, index])
             torch.manual_seed(int(rng.integers(2**31)))
             rows = min(self._config.answer_batch, self._config.answers - index * self._config.answer_batch)
@@ -105,15 +111,16 @@ class Writer:
             tokens = 0
             for which in np.unique(picks):
                 count = int((picks == which).sum())
-                records, new = self._answer(self._seeds[which], count, rng)
+                records, new = yield from self._answer(self._seeds[which], count, rng)
                 self._append(self._seeds[which].kind, index, records)
                 tokens += new
-            self._note(index + 1)
-            yield index + 1, tokens
+            self.done = index + 1
+            self._note(self.done)
+            yield tokens
 
-    def _answer(self, seeds: Seeds, count: int, rng: np.random.Generator) -> tuple[list[dict], int]:
+    def _answer(self, seeds: Seeds, count: int, rng: np.random.Generator) -> Answers:
         if not seeds.examples:
-            return self._continue([[]] * count, int(rng.integers(SHORTEST, LONGEST // 2)))
+            return (yield from self._continue([[]] * count, int(rng.integers(SHORTEST, LONGEST // 2))))
         chosen = [seeds.examples[i] for i in rng.integers(len(seeds.examples), size=count)]
         texts = [example.text for example in chosen if example.text is not None]
         chats = [list(example.user_turns) for example in chosen if example.text is None]
@@ -122,27 +129,26 @@ class Writer:
         if texts:
             length = int(rng.integers(SHORTEST, LONGEST + 1))
             openings = [self._ids(text)[:length] for text in texts]
-            records, tokens = self._continue(openings, 0)
+            records, tokens = yield from self._continue(openings, 0)
         if chats:
-            dialogues, new = self._converse(chats)
+            dialogues, new = yield from self._converse(chats)
             records, tokens = records + dialogues, tokens + new
         return records, tokens
 
-    def _continue(self, openings: list[list[int]], invented: int) -> tuple[list[dict], int]:
+    def _continue(self, openings: list[list[int]], invented: int) -> Answers:
         """Texts that begin with the openings, after ``invented`` tokens the model draws freely."""
         begin = self._tokenizer.bos_token_id
         begin = self._end if begin is None else begin
         rows = [[begin, *opening] for opening in openings]
         if invented:
-            rows = [
-                r + n for r, n in zip(rows, self._generate(rows, invented, INVENTED_TEMPERATURE), strict=True)
-            ]
-        new = self._generate(rows, self._config.answer_tokens, self._config.temperature)
+            drawn = yield from self._generate(rows, invented, INVENTED_TEMPERATURE)
+            rows = [row + tokens for row, tokens in zip(rows, drawn, strict=True)]
+        new = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
         texts = [self._text(row[1:] + tokens) for row, tokens in zip(rows, new, strict=True)]
         count = sum(len(row) + len(tokens) for row, tokens in zip(rows, new, strict=True))
         return [{"text": text} for text in texts if text.strip()], count
 
-    def _converse(self, turns: list[list[str]]) -> tuple[list[dict], int]:
+    def _converse(self, turns: list[list[str]]) -> Answers:
         """Dialogues in which the model answers each user's turn, knowing its earlier answers."""
         dialogues: list[list[dict]] = [[] for _ in turns]
         tokens = 0
@@ -151,11 +157,8 @@ class Writer:
             for i in open_ones:
                 dialogues[i].append({"role": "user", "content": turns[i][number]})
             rows = [self._asked(dialogues[i]) for i in open_ones]
-            for i, new in zip(
-                open_ones,
-                self._generate(rows, self._config.answer_tokens, self._config.temperature),
-                strict=True,
-            ):
+            said = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
+            for i, new in zip(open_ones, said, strict=True):
                 dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
                 tokens += len(new)
         return [{"messages": dialogue} for dialogue in dialogues], tokens
@@ -168,9 +171,13 @@ class Writer:
                 f"the tokenizer's chat template cannot write the prompts ({error}): give plain texts"
             ) from error
 
-    @torch.inference_mode()
-    def _generate(self, rows: Sequence[list[int]], limit: int, temperature: float) -> list[list[int]]:
-        """What the model writes after each row, cut at end-of-text. Rows are padded on the left."""
+    def _generate(
+        self, rows: Sequence[list[int]], limit: int, temperature: float
+    ) -> Generator[int, None, list[list[int]]]:
+        """What the model writes after each row, cut at end-of-text. Rows are padded on the left.
+
+        Yields after every ``_AT_ONCE`` tokens, since others may wait for the thread that computes this.
+        """
         width = max(map(len, rows))
         context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         if context and width + limit > context:
@@ -184,24 +191,35 @@ class Writer:
         device = self._model.device
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         generate: Any = self._model.generate  # of a mixin that every model has, and the type does not name
-        try:
-            output = generate(
-                ids.to(device),
-                attention_mask=mask.to(device),
-                max_new_tokens=limit,
-                pad_token_id=self._end,
-                **(sampling if temperature > 0 else {"do_sample": False}),
-            )
-        except RuntimeError as error:
-            if "probability tensor" not in str(error):
-                raise
-            raise not_a_number() from error
-        return [self._until_end(new) for new in output[:, width:].tolist()]
+        ids, mask, cache = ids.to(device), mask.to(device), None
+        while True:
+            try:
+                with torch.inference_mode():
+                    output = generate(
+                        ids,
+                        attention_mask=mask,
+                        past_key_values=cache,
+                        max_new_tokens=min(_AT_ONCE, width + limit - ids.shape[1]),
+                        pad_token_id=self._end,
+                        return_dict_in_generate=True,
+                        **(sampling if temperature > 0 else {"do_sample": False}),
+                    )
+            except RuntimeError as error:
+                if "probability tensor" not in str(error):
+                    raise
+                raise not_a_number() from error
+            ids, cache = output.sequences, output.past_key_values
+            new = ids[:, width:].tolist()
+            if ids.shape[1] >= width + limit or all(self._length(row) < len(row) for row in new):
+                return [row[: self._length(row)] for row in new]
+            mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
+            yield 0
 
-    def _until_end(self, tokens: list[int]) -> list[int]:
+    def _length(self, tokens: list[int]) -> int:
+        """How many come before an end-of-text."""
         named = self._model.generation_config.eos_token_id
         ends = {self._end, *(named if isinstance(named, list) else [named])}
-        return next((tokens[:i] for i, token in enumerate(tokens) if token in ends), tokens)
+        return next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
 
     def _ids(self, text: str) -> list[int]:
         # Far more characters than the longest beginning has tokens.

@@ -56,14 +56,16 @@ def write_answers(
         base = base_folder(config)
         model = load_frozen(config, accelerator.device)
         writer = Writer(config, model, load_tokenizer(base), folder)
-        started, tokens = time.perf_counter(), 0
-        for step, new in writer.write():
+        started, tokens, step = time.perf_counter(), 0, writer.done
+        for new in writer.write():
             tokens += new
+            whole = writer.done > step
+            step = writer.done
             rate = tokens / (time.perf_counter() - started)
-            handed_on = time.perf_counter()
+            held = time.perf_counter()
             yield Progress("answers", step, writer.batches, tokens, rate)
-            started += time.perf_counter() - handed_on  # the run may be paused here
-            if end():
+            started += time.perf_counter() - held  # the reader's time is not the writing's
+            if whole and end():
                 break
         del writer, model  # the recipe loads the base its own way
         if torch.cuda.is_available():

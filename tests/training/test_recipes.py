@@ -26,6 +26,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
+from medusa_core.training import answers
 from medusa_core.training.config import DirectConfig, Medusa1Config, SelfDistillConfig
 from medusa_core.training.recipes import result_of, train
 
@@ -273,6 +274,15 @@ def test_dialogues_are_answered_turn_by_turn(trained_base, tmp_path):
     finish(distill_config(trained_base, tmp_path, prompts=str(prompts), train="medusa1"))
     roles = {tuple(m["role"] for m in record["messages"]) for record in answers_of(tmp_path)["prompts"]}
     assert roles == {("user", "assistant"), ("user", "assistant", "user", "assistant")}
+
+
+def test_pauses_within_an_answer_change_no_word(trained_base, tmp_path, monkeypatch):
+    written = []
+    for number in (3, 1000):
+        monkeypatch.setattr(answers, "_AT_ONCE", number)
+        finish(distill_config(trained_base, tmp_path / str(number), train="nothing"))
+        written.append(answers_of(tmp_path / str(number)))
+    assert written[0] == written[1]
 
 
 def test_answers_go_on_where_they_were_broken_off(trained_base, tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tiny_experiments import headline
 
 from medusa_core.config import LoadConfig
+from medusa_core.experiments import store
 from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
@@ -145,11 +147,12 @@ def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_an
     assert "Recorded, not measured here" in stored.where()
     assert "thread" in stored.where()
     assert stored.sentence() == "Press Measure to learn what limits a step on this machine."
-    points = stored.points(NODES)
-    assert {point.name for point in points} == {"none", "medusa"}
-    assert "Recorded, not measured here" in stored.where_swept(NODES)
     nothing = stored_results(tmp_path)
     assert (nothing.step_times(), nothing.table(), nothing.points(NODES), nothing.where()) == ((), (), (), "")
+    store.keep(headline(), tmp_path / store.FOLDER)
+    swept = stored_results(tmp_path)
+    assert [(point.name, point.value) for point in swept.points(NODES)] == [("none", 1), ("medusa", 64)]
+    assert "Recorded, not measured here" in swept.where_swept(NODES)
 
 
 def test_what_is_measured_takes_the_place_of_what_is_stored():

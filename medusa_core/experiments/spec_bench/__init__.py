@@ -54,5 +54,5 @@ def of_all_kinds(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.label == ALL and row.series != STEP]
 
 
-DEFAULTS: dict[str, object] = {"limit": 4, "max_new_tokens": 96}
+DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96}
 QUICK: dict[str, object] = {"nodes": "4"}
