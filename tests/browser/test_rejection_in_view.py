@@ -136,9 +136,13 @@ def test_two_numbers_are_printed_with_the_fewest_digits_that_compare(page):
 @pytest.mark.parametrize("kind", ["draws"], indirect=True)
 def test_the_view_tells_what_was_compared_and_whose_guess_it_was(page):
     page.locator(".mdv-node[data-node='1']").click()
+    # The view is drawn again in a later frame.
+    page.wait_for_function(
+        "(words) => document.getElementById('host').innerText.includes(words)",
+        arg="The drafter draft model’s guess 1",
+    )
     said = page.locator("#host").inner_text()
     assert "p/q" in said
-    assert "The drafter draft model’s guess 1" in said
     assert "the draft model’s 1st token, its draw 1" in said
 
 
