@@ -69,7 +69,7 @@ class Row(_Record):
     overhead: float | None = None
     speedup: Spread | None = None  # over plain decoding
     over_generate: Spread | None = None  # over transformers' generate
-    same_texts: int | None = None  # of the prompts whose text is plain decoding's
+    same_texts: int | None = None  # prompts whose text equals plain decoding's
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
     alpha: float | None = None  # of long texts: drafted tokens kept over those of the deepest paths

@@ -15,9 +15,9 @@ from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read
 from medusa_core.hardware.processor import core_count, cpu_name, gpu_name, instruction_set
 from medusa_core.text.plural import counted
 
-FOLDER = "measured"  # of the assets
+FOLDER = "measured"  # folder below assets
 MEASURED = Path(__file__).resolve().parents[2] / "assets" / FOLDER
-DEFAULT_KIND = "intel-xeon-amx-2"  # whose figures are stated where no reason speaks for another
+DEFAULT_KIND = "intel-xeon-amx-2"  # its figures are stated unless another kind's are newer
 FORMULAS = "formulas"
 HEADLINE = "spec-bench"  # the experiment that says of a kind of machine what to expect
 _INSTRUCTIONS = {

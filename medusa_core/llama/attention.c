@@ -17,7 +17,8 @@
 typedef struct { /* up to sixteen queries that read the same keys */
   const Model *model;
   const Part *part;
-  num window, group, first, count; /* of the layer; its first query, and how many there are */
+  num window, group; /* sliding window of the layer; index of the key head */
+  num first, count;  /* index of the first query, number of queries */
   num row;                         /* of the batch that the part begins with */
   num begin, end;                  /* keys that one of them sees at all */
   num rows[LANES];                 /* of the part, by lane; lanes without a query repeat the last one */

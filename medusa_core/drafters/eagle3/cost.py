@@ -9,7 +9,7 @@ from medusa_core.drafters.eagle3.shape import FEATURES
 from medusa_core.hardware.operators import Product, Work, linear, operators
 from medusa_core.hardware.shapes import ModelShape
 
-DRAFT_VOCABULARY = 32_000  # of the published weights, where the target has as many
+DRAFT_VOCABULARY = 32_000  # tokens that the published layers can draft; a smaller vocabulary counts whole
 
 
 def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:

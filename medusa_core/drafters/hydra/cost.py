@@ -6,7 +6,7 @@ from medusa_core.drafters._head_trees import TreeSettings, named_tree
 from medusa_core.hardware.operators import Product, Work, linear
 from medusa_core.hardware.shapes import ModelShape
 
-HEADS = 4  # of the published weights
+HEADS = 4  # the published weights have as many
 
 
 def cost(shape: ModelShape, settings: TreeSettings, plain: Work) -> list[Product]:

@@ -9,7 +9,7 @@ from medusa_core.drafters.tokenswift import Settings
 from medusa_core.hardware.operators import Product, Work, linear, operators
 from medusa_core.hardware.shapes import ModelShape
 
-DEPTH = 4  # of the published weights: the model's own guess and three heads
+DEPTH = 4  # levels: the model's own guess and three heads, as in the published weights
 
 
 def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
