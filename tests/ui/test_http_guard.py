@@ -194,7 +194,7 @@ def test_a_trace_may_be_large_and_an_address_sends_a_few_of_them(site, monkeypat
     assert answers[-1].json()["detail"] == TOO_MANY_LARGE
     assert answers[-1].headers["retry-after"].isdecimal()
     with site.listen("reader") as messages:
-        assert "refused" in words_of([next(messages) for _ in range(4)])
+        assert any("refused" in words_of([message]) for message in messages)
 
 
 def test_many_small_parts_are_no_event(site, run):
