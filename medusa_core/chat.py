@@ -17,7 +17,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.text.prompt_check import check_characters, check_text
 

@@ -24,8 +24,8 @@ from medusa_core.clock import Clock, PhaseTimes, clock_for
 from medusa_core.drafters import Drafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
 from medusa_core.logits.processor import LogitsProcessor
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.whole_step import Judged, NotRecordedError, WholeStep, whole_step_of
 

@@ -29,10 +29,10 @@ from medusa_core.drafters import (
 )
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.logits.processor import processor_of
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.options import check_options
 from medusa_core.summary import RunSummary
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
 from medusa_core.text.prompt_check import check_text
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import Topology

@@ -29,31 +29,31 @@ ROOMS = {
         "text": "",
         "trees": "",
         "hardware": "trees",
-        "target": "text trees",
-        "llama": "target trees",
+        "model": "text trees",
+        "llama": "model trees",
         "acceptance": "",
         "logits": "",
         "checkpoints": "trees",
-        "drafters": "checkpoints hardware llama target text trees",
+        "drafters": "checkpoints hardware llama model text trees",
         "options": "acceptance drafters",
         "clock": "",
-        "whole_step": "acceptance drafters llama target trees",
-        "decoding": "acceptance clock drafters logits target trees whole_step",
+        "whole_step": "acceptance drafters llama model trees",
+        "decoding": "acceptance clock drafters logits model trees whole_step",
         "summary": "decoding text",
-        "engine": "acceptance decoding drafters logits options summary target text trees",
+        "engine": "acceptance decoding drafters logits model options summary text trees",
         "trace": "acceptance decoding drafters engine trees",
         "replay": "drafters trace",
-        "chat": "decoding engine target text",
-        "loading": "checkpoints drafters engine hardware llama target",
-        "custom_generate": "acceptance checkpoints decoding drafters logits target trees",
+        "chat": "decoding engine model text",
+        "loading": "checkpoints drafters engine hardware llama model",
+        "custom_generate": "acceptance checkpoints decoding drafters logits model trees",
         "evaluation": (
-            "acceptance checkpoints decoding drafters engine hardware llama loading summary target text trees"
+            "acceptance checkpoints decoding drafters engine hardware llama loading model summary text trees"
         ),
         "api": "decoding engine evaluation loading options replay trace",
-        "training": "acceptance checkpoints drafters engine evaluation loading target text",
-        "longrun": "acceptance decoding drafters engine llama loading summary target text training trees",
+        "training": "acceptance checkpoints drafters engine evaluation loading model text",
+        "longrun": "acceptance decoding drafters engine llama loading model summary text training trees",
         "experiments": (
-            "acceptance drafters engine evaluation hardware loading longrun target text training trees"
+            "acceptance drafters engine evaluation hardware loading longrun model text training trees"
         ),
         "cli": (
             "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "

@@ -34,8 +34,8 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.drafter import MedusaDrafter
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.target.model import Target
-from medusa_core.target.quantization import lm_head_weight
+from medusa_core.model.quantization import lm_head_weight
+from medusa_core.model.target import Target
 from medusa_core.trees.tree import Topology, load_tree
 
 _ACCEPTANCE = ("match", "typical")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from medusa_core.hardware.operators import Product, Work
     from medusa_core.hardware.shapes import ModelShape
     from medusa_core.loading.model_size import ModelSize
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
     from medusa_core.trees.tree import Topology
 
 

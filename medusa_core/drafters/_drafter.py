@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from medusa_core.acceptance.sampling import Sampling
     from medusa_core.llama.greedy import Guessing
-    from medusa_core.target.kv_cache import TreeCache
-    from medusa_core.target.model import Features
+    from medusa_core.model.kv_cache import TreeCache
+    from medusa_core.model.target import Features
     from medusa_core.trees.token_tree import TokenTree
 
 

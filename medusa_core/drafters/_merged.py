@@ -14,7 +14,7 @@ from medusa_core.trees.union import union
 if TYPE_CHECKING:
     import torch
 
-    from medusa_core.target.kv_cache import TreeCache
+    from medusa_core.model.kv_cache import TreeCache
     from medusa_core.trees.token_tree import TokenTree
 
 

@@ -14,13 +14,13 @@ from medusa_core.config import setting
 from medusa_core.drafters import Draft, Method
 from medusa_core.drafters._cost import NOTHING
 from medusa_core.drafters._ngram_table import NgramTable
-from medusa_core.target.features import NO_FEATURES
+from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:
     import torch
 
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
     from medusa_core.trees.token_tree import TokenTree
 
 _NAME = __name__.rpartition(".")[2]

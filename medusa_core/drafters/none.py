@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from medusa_core.drafters import Draft, Method, NoSettings
 from medusa_core.drafters._cost import NOTHING
-from medusa_core.target.features import NO_FEATURES
+from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
     import torch
 
     from medusa_core.llama.greedy import Guessing
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
     from medusa_core.trees.token_tree import TokenTree
 
 NAME = __name__.rpartition(".")[2]

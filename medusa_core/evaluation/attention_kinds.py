@@ -16,8 +16,8 @@ from medusa_core.checkpoints.plain_llama import PlainLlamaConfig
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.shapes import attention_kind
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.lean_model import BareLlama, LeanModel
-from medusa_core.target.model import Target
+from medusa_core.model.lean_model import BareLlama, LeanModel
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 
 HEADS, HEAD_SIZE, LAYERS, VOCABULARY = 8, 64, 4, 512

@@ -15,8 +15,8 @@ import torch
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)

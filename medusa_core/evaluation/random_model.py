@@ -23,7 +23,7 @@ from medusa_core.loading.devices import Placement, free_memory
 from medusa_core.loading.memory import MemoryEstimate, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.tuning import fastest_threads
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

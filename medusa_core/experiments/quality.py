@@ -17,8 +17,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.record import Mean
 from medusa_core.experiments.rows import ratio
-from medusa_core.target.features import NO_FEATURES
-from medusa_core.target.model import Target
+from medusa_core.model.features import NO_FEATURES
+from medusa_core.model.target import Target
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, read_examples
 

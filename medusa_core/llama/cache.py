@@ -15,7 +15,7 @@ import torch
 
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import wide
-from medusa_core.target.kv_cache import TreeCache
+from medusa_core.model.kv_cache import TreeCache
 
 _BACK = 512  # rows that are kept behind the window, for a text that goes back a little
 _STRIDE = 1024  # rows that are written between two times that the window's rows are moved to the front

@@ -20,20 +20,20 @@ from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, require_plain
 from medusa_core.llama.weights import read_weights as read_for_c
-from medusa_core.target.capture_model import capture_model
-from medusa_core.target.cuda_graphs import recorded_on_cuda
-from medusa_core.target.exact_attention import CHUNK, sums_in_order
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.forward import Forward, Rows
-from medusa_core.target.forward_choice import ForwardChoice
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean import LeanForward
-from medusa_core.target.lean_model import LeanModel
-from medusa_core.target.lean_weights import LeanWeights, NotLeanError, read_weights, return_freed_memory
-from medusa_core.target.model import Target
-from medusa_core.target.products import Operators, invariant_rows
-from medusa_core.target.static_lean import StaticLean
-from medusa_core.target.threads import cpu_threads
+from medusa_core.model.capture_model import capture_model
+from medusa_core.model.cuda_graphs import recorded_on_cuda
+from medusa_core.model.exact_attention import CHUNK, sums_in_order
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.forward import Forward, Rows
+from medusa_core.model.forward_choice import ForwardChoice
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.lean import LeanForward
+from medusa_core.model.lean_model import LeanModel
+from medusa_core.model.lean_weights import LeanWeights, NotLeanError, read_weights, return_freed_memory
+from medusa_core.model.products import Operators, invariant_rows
+from medusa_core.model.static_lean import StaticLean
+from medusa_core.model.target import Target
+from medusa_core.model.threads import cpu_threads
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
 

@@ -15,11 +15,11 @@ from medusa_core.llama.greedy import GreedySteps, Guessing
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Attending, Llama, Results
 from medusa_core.llama.weights import Weights
-from medusa_core.target.features import BEFORE_NORM
-from medusa_core.target.forward import Outputs, Part, Rows
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.masks import LayerMasks
-from medusa_core.target.rotary import Rotations, rotations
+from medusa_core.model.features import BEFORE_NORM
+from medusa_core.model.forward import Outputs, Part, Rows
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.masks import LayerMasks
+from medusa_core.model.rotary import Rotations, rotations
 from medusa_core.trees.token_tree import TokenTree
 
 _POSITIONS = 256  # of the first table of rotations

@@ -16,7 +16,7 @@ from medusa_core.llama import structures
 from medusa_core.llama.cache import LlamaCache
 from medusa_core.llama.heads import Heads
 from medusa_core.llama.model import Attending, Llama, Results
-from medusa_core.target.rotary import Rotations
+from medusa_core.model.rotary import Rotations
 from medusa_core.trees.token_tree import TokenTree
 
 

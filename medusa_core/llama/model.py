@@ -17,7 +17,7 @@ from medusa_core.llama.cache import LlamaCache
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import LANES, Panels, kind_of, wide
 from medusa_core.llama.weights import Layer, Weights
-from medusa_core.target.rotary import Rotations
+from medusa_core.model.rotary import Rotations
 
 
 @dataclass(frozen=True)

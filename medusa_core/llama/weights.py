@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from medusa_core.llama.panels import Panels, padded
-from medusa_core.target.lean_model import BareLlama
-from medusa_core.target.masks import SLIDING
+from medusa_core.model.lean_model import BareLlama
+from medusa_core.model.masks import SLIDING
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

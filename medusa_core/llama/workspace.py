@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from medusa_core.llama.forward import LlamaForward
-from medusa_core.target.exact_attention import CHUNK, attention_bytes
-from medusa_core.target.lean import LeanForward
-from medusa_core.target.model import Target
+from medusa_core.model.exact_attention import CHUNK, attention_bytes
+from medusa_core.model.lean import LeanForward
+from medusa_core.model.target import Target
 
 # Of libraries, and gaps between what was freed, by whether C computes.
 _BUFFERS = {True: 2**20, False: 16 * 2**20}

@@ -17,8 +17,8 @@ from medusa_core.checkpoints.base import reading_base
 from medusa_core.checkpoints.lora import untie
 from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
 from medusa_core.loading.devices import Placement
-from medusa_core.target.lean_model import BareLlama, LeanModel
-from medusa_core.target.lean_weights import JOINED
+from medusa_core.model.lean_model import BareLlama, LeanModel
+from medusa_core.model.lean_weights import JOINED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

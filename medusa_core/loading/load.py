@@ -33,10 +33,10 @@ from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
-from medusa_core.target.context import LongerContext, longer_context
-from medusa_core.target.loaded_model import LoadedModel
-from medusa_core.target.model import Target
-from medusa_core.target.quantization import packing_for
+from medusa_core.model.context import LongerContext, longer_context
+from medusa_core.model.loaded_model import LoadedModel
+from medusa_core.model.quantization import packing_for
+from medusa_core.model.target import Target
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,7 +20,7 @@ from medusa_core.loading.devices import Placement, device_kinds, free_memory, pl
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.workspace import TREE, Way, packed_copies
-from medusa_core.target.quantization import Packing, packing_for
+from medusa_core.model.quantization import Packing, packing_for
 
 GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more

@@ -20,8 +20,8 @@ from medusa_core.checkpoints.base import empty_base, reading_base
 from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.plain_llama import PlainLlamaConfig, plain_llama_config
 from medusa_core.errors import MedusaError
-from medusa_core.target.lean_cache import LEAN
-from medusa_core.target.quantization import Packing, packing_of
+from medusa_core.model.lean_cache import LEAN
+from medusa_core.model.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -17,8 +17,8 @@ import torch
 
 from medusa_core.llama.choose_forward import OwnForward
 from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
-from medusa_core.target.forward import Rows
-from medusa_core.target.products import Linear, PackedLinear, packing_that_wins
+from medusa_core.model.forward import Rows
+from medusa_core.model.products import Linear, PackedLinear, packing_that_wins
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _CPU = torch.device("cpu")

@@ -25,8 +25,8 @@ from medusa_core.checkpoints.base import (
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.loading.devices import Placement
-from medusa_core.target.context import LongerContext, require_stretched, stretch
-from medusa_core.target.quantization import bitsandbytes_config, packing_for, packing_of
+from medusa_core.model.context import LongerContext, require_stretched, stretch
+from medusa_core.model.quantization import bitsandbytes_config, packing_for, packing_of
 
 _BAR = "Loading weights"  # as transformers calls the bar that moves with each tensor
 

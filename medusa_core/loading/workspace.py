@@ -14,12 +14,12 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.weights import DTYPES
 from medusa_core.loading.model_size import LeanSize, ModelSize
 from medusa_core.loading.native_library import native_library
-from medusa_core.target import lean_cache
-from medusa_core.target.exact_attention import MOST_ROWS
-from medusa_core.target.model import PREFILL_CHUNK
-from medusa_core.target.products import PACK_LIMIT
-from medusa_core.target.static_cache import buffer_rows
-from medusa_core.target.static_forward import SIZES
+from medusa_core.model import lean_cache
+from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.model.products import PACK_LIMIT
+from medusa_core.model.static_cache import buffer_rows
+from medusa_core.model.static_forward import SIZES
+from medusa_core.model.target import PREFILL_CHUNK
 
 TREE = 64  # rows of a tree behind the text
 _LIBRARIES = 30 * 2**20  # that a load and a first run bring into memory

@@ -22,7 +22,7 @@ from medusa_core.checkpoints.lora import untie
 from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import cpu_has_bf16
-from medusa_core.target.quantization import bitsandbytes_config
+from medusa_core.model.quantization import bitsandbytes_config
 from medusa_core.training.config import DrafterConfig, Medusa2Config
 
 

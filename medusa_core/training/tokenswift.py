@@ -21,7 +21,7 @@ from medusa_core.drafters.tokenswift.files import read_state, save_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
 from medusa_core.errors import MedusaError
-from medusa_core.target.recording import final_norm, states_before_norm
+from medusa_core.model.recording import final_norm, states_before_norm
 from medusa_core.training.base_model import base_name
 from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch

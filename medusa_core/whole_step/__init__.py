@@ -14,8 +14,8 @@ import torch
 
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.drafters import Drafter
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.whole_step.judged import Judged as Judged
 from medusa_core.whole_step.judged import NotRecordedError as NotRecordedError
 from medusa_core.whole_step.native import NativeStep

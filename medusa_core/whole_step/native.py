@@ -14,8 +14,8 @@ from medusa_core.drafters import Drafter, NativeDrafter
 from medusa_core.llama.cache import LlamaCache
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps, Guessing
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.whole_step.judged import Judged
 

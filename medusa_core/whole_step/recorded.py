@@ -16,10 +16,10 @@ import torch
 from medusa_core.acceptance.match import matched
 from medusa_core.drafters import DeviceDrafter, Drafter
 from medusa_core.errors import is_out_of_memory, reason_of
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target, side_by_side
-from medusa_core.target.static_cache import Buffers, StaticCache
-from medusa_core.target.static_forward import StaticForward, empty_rows, pad, padded_size
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.static_cache import Buffers, StaticCache
+from medusa_core.model.static_forward import StaticForward, empty_rows, pad, padded_size
+from medusa_core.model.target import Target, side_by_side
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.whole_step.judged import Judged, NotRecordedError
 

@@ -15,8 +15,8 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
+from medusa_core.model.target import Target
 from medusa_core.replay.view import web_script
-from medusa_core.target.model import Target
 from ui.components.theme import gradio_theme
 from ui.layout import build_page, page_css, page_head
 from ui.session import Session

@@ -9,7 +9,7 @@ import pytest
 from hostile import HOSTILE, TEMPLATE_FILE
 
 from medusa_core.config import LoadConfig
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from ui.session import Session
 
 pytestmark = pytest.mark.browser

@@ -26,7 +26,7 @@ from paths import ROOT
 
 from medusa_core import MedusaError, generate, load
 from medusa_core.llama.greedy import GreedySteps
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 
 # --- the hub -----------------------------------------------------------------------------------------------
 

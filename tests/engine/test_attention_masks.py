@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.masks import FULL, SLIDING, LayerMasks, mask_for
+from medusa_core.model.masks import FULL, SLIDING, LayerMasks, mask_for
 
 
 def config(**settings):

@@ -13,9 +13,9 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import shipped_prompts
-from medusa_core.target.exact_attention import MOST_ROWS
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.lean import LeanForward
+from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.lean import LeanForward
 
 PROMPTS = [tiny.random_tokens(length, seed=length) for length in (4, 9, 1, 14, 6, 4)]
 ROWS = [

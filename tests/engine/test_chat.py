@@ -15,7 +15,7 @@ from medusa_core import Conversation, MedusaError
 from medusa_core.chat import Message, PromptCache, turn_end
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading.load import load_engine
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.text.stopping import text_before_stop
 
 SETTINGS = GenerationConfig.of(max_new_tokens=24, tree="cartesian-3x2x1")

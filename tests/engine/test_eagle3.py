@@ -17,8 +17,8 @@ from medusa_core.drafters.eagle3.network import TorchNetwork
 from medusa_core.drafters.eagle3.packed import packed_by
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
-from medusa_core.target.model import Target
-from medusa_core.target.products import Operators
+from medusa_core.model.products import Operators
+from medusa_core.model.target import Target
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
 EVERY = list(range(tiny.VOCABULARY))  # a draft vocabulary that is the target's

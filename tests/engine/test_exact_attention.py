@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from medusa_core.target import exact_attention
-from medusa_core.target.exact_attention import CHUNK, ONES, SUMS_BYTES, attend, chunks_of, sums_in_order
-from medusa_core.target.products import Linear, Operators, invariant_rows
+from medusa_core.model import exact_attention
+from medusa_core.model.exact_attention import CHUNK, ONES, SUMS_BYTES, attend, chunks_of, sums_in_order
+from medusa_core.model.products import Linear, Operators, invariant_rows
 
 SHAPES = [(2, 3, 64), (4, 1, 64), (2, 4, 128), (2, 2, 96), (1, 7, 64)]
 in_order = pytest.mark.skipif(
@@ -149,7 +149,7 @@ def test_rows_that_a_kernel_sums_otherwise_are_found(packed, monkeypatch):
     rows = invariant_rows(torch.Size([96, 256]), torch.bfloat16, operators)
     if rows < 40:
         pytest.skip("the products of this machine round by few rows")
-    monkeypatch.setattr("medusa_core.target.products.Linear", Parted)
+    monkeypatch.setattr("medusa_core.model.products.Linear", Parted)
     if not packed:
         assert invariant_rows(torch.Size([96, 256]), torch.bfloat16, None) == 32
 

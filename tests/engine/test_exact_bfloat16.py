@@ -9,7 +9,7 @@ import torch
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.evaluation.prompts import shipped_prompts
 from medusa_core.loading.load import load_engine
-from medusa_core.target.features import LAST_HIDDEN
+from medusa_core.model.features import LAST_HIDDEN
 
 # Trees narrower and wider than the rows for which kernels change, the widest of which has 85 nodes.
 TREES = ("default", "cartesian-2x2x2x2x1", "cartesian-4x3x2", "cartesian-4x4x4")

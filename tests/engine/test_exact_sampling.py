@@ -22,7 +22,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import load_tree
 

@@ -15,12 +15,12 @@ from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_mo
 
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target import lean
-from medusa_core.target import model as target_module
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.lean_cache import LEAN
-from medusa_core.target.loaded_model import PROVEN
-from medusa_core.target.model import Target
+from medusa_core.model import lean
+from medusa_core.model import model as target_module
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.lean_cache import LEAN
+from medusa_core.model.loaded_model import PROVEN
+from medusa_core.model.target import Target
 
 NEW_TOKENS = 28
 SLIDING = [name for name in FAMILIES if families.slides(name)]

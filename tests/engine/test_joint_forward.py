@@ -8,8 +8,8 @@ import torch
 from families import CONTEXT, FAMILIES, WINDOW, family_model
 
 from medusa_core.config import GenerationConfig
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.model import Target
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.target import Target
 
 # Texts shorter and longer than the window, trees of one node and deeper than it.
 LENGTHS = (3, 2 * WINDOW, 1, 15)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 
 SLOTS = 64
 

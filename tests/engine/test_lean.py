@@ -18,12 +18,12 @@ from medusa_core.llama.library import Library
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import LeanSize
 from medusa_core.loading.native_library import native_library
-from medusa_core.target import lean_weights
-from medusa_core.target.features import LAST_HIDDEN, Features
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LEAN, row_bytes
-from medusa_core.target.model import Target
-from medusa_core.target.products import Operators
+from medusa_core.model import lean_weights
+from medusa_core.model.features import LAST_HIDDEN, Features
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.lean_cache import LEAN, row_bytes
+from medusa_core.model.products import Operators
+from medusa_core.model.target import Target
 
 PARENTS = [-1, 0, 0, 1, 2, 2]
 

@@ -21,9 +21,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.weights import FAMILIES as TAKEN
 from medusa_core.llama.weights import NotLlamaError, read_weights
-from medusa_core.target.features import BEFORE_NORM, Features
-from medusa_core.target.forward import Part, Rows
-from medusa_core.target.model import Target
+from medusa_core.model.features import BEFORE_NORM, Features
+from medusa_core.model.forward import Part, Rows
+from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree
 
 CPU = torch.device("cpu")

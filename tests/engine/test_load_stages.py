@@ -26,7 +26,7 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading import lean_model, load, memory
 from medusa_core.loading.load import load_engine
-from medusa_core.target.lean_model import BareLlama
+from medusa_core.model.lean_model import BareLlama
 
 GIB = 2**30
 

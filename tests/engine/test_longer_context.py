@@ -25,12 +25,12 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
-from medusa_core.target import lean_cache
-from medusa_core.target.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.lean_weights import read_weights
-from medusa_core.target.model import Target
-from medusa_core.target.static_lean import StaticLean
+from medusa_core.model import lean_cache
+from medusa_core.model.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.lean_weights import read_weights
+from medusa_core.model.static_lean import StaticLean
+from medusa_core.model.target import Target
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 

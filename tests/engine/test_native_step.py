@@ -19,7 +19,7 @@ from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import Guessing
 from medusa_core.llama.panels import Panels
 from medusa_core.llama.weights import read_weights
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.whole_step.native import NativeStep
 
 VOCABULARY, CONTEXT = 32, 400  # the latter longer than the first table of rotations

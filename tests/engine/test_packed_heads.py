@@ -14,7 +14,7 @@ from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.packed import Int8Linear, PackedHeads, packed_heads
-from medusa_core.target.products import Operators
+from medusa_core.model.products import Operators
 
 pytestmark = pytest.mark.skipif(Operators.find() is None, reason="this torch packs no weights")
 

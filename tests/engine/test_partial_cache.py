@@ -10,9 +10,9 @@ import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.features import Features
-from medusa_core.target.model import Target
-from medusa_core.target.partial_cache import PartialCache, most_important
+from medusa_core.model.features import Features
+from medusa_core.model.partial_cache import PartialCache, most_important
+from medusa_core.model.target import Target
 
 QUERIES = Features(queries=True)
 BUDGET, SINKS = 12, 3

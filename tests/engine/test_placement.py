@@ -24,8 +24,8 @@ from medusa_core.loading import devices
 from medusa_core.loading import load as loading
 from medusa_core.loading.devices import Placement, place, spare_memory, spread
 from medusa_core.loading.load import load_engine
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.quantization import lm_head_weight
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.quantization import lm_head_weight
 
 GIB = 2**30
 

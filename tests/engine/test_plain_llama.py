@@ -19,9 +19,9 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.loading import load, model_size
 from medusa_core.loading.load import load_engine
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.lean_model import LeanModel
-from medusa_core.target.loaded_model import LoadedModel
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.lean_model import LeanModel
+from medusa_core.model.loaded_model import LoadedModel
 
 SHAPES = {
     "multi-head": {},

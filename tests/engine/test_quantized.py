@@ -22,8 +22,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.target import quantization as quantized
-from medusa_core.target.quantization import Packing, lm_head_weight, packing_of
+from medusa_core.model import quantization as quantized
+from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 

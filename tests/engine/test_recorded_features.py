@@ -11,10 +11,10 @@ from tokenswift_heads import hidden_before_norm
 
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.features import BEFORE_NORM, Features
-from medusa_core.target.model import Target
-from medusa_core.target.recording import states_before_norm
-from medusa_core.target.static_lean import StaticLean
+from medusa_core.model.features import BEFORE_NORM, Features
+from medusa_core.model.recording import states_before_norm
+from medusa_core.model.static_lean import StaticLean
+from medusa_core.model.target import Target
 
 BOTH = Features((BEFORE_NORM, -1), queries=True)
 TEXT, MORE = tiny.random_tokens(9, seed=1), tiny.random_tokens(5, seed=2)

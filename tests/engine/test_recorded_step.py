@@ -15,7 +15,7 @@ from test_static_forward import as_list_of_operations, engine_on
 from medusa_core import decoding
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.target.static_forward import not_recorded
+from medusa_core.model.static_forward import not_recorded
 from medusa_core.whole_step import recorded
 from medusa_core.whole_step.recorded import RecordedStep
 

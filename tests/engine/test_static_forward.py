@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.host_reads import HostReadError, NoHostReads
-from medusa_core.target.lean_cache import LEAN
-from medusa_core.target.lean_weights import read_weights
-from medusa_core.target.model import Target
-from medusa_core.target.static_forward import SIZES, not_recorded
-from medusa_core.target.static_lean import StaticLean
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.host_reads import HostReadError, NoHostReads
+from medusa_core.model.lean_cache import LEAN
+from medusa_core.model.lean_weights import read_weights
+from medusa_core.model.static_forward import SIZES, not_recorded
+from medusa_core.model.static_lean import StaticLean
+from medusa_core.model.target import Target
 
 PARENTS = [-1, 0, 0, 1, 2, 2]
 

@@ -14,11 +14,11 @@ from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
 from medusa_core.llama import choose_forward as choosing
-from medusa_core.target import capture_model as capturing
-from medusa_core.target.capture_model import capture_model
-from medusa_core.target.features import BEFORE_NORM, LAST_HIDDEN, Features
-from medusa_core.target.model import Target
-from medusa_core.target.static_forward import not_recorded
+from medusa_core.model import capture_model as capturing
+from medusa_core.model.capture_model import capture_model
+from medusa_core.model.features import BEFORE_NORM, LAST_HIDDEN, Features
+from medusa_core.model.static_forward import not_recorded
+from medusa_core.model.target import Target
 from medusa_core.whole_step.recorded import RecordedStep
 
 ON_THE_HOST = {"phimoe, long rotation": "it asks on the host whether a number is 0"}

@@ -13,8 +13,8 @@ from medusa_core.evaluation import step_limits
 from medusa_core.evaluation.bench import run_bench
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep
 from medusa_core.hardware.this_machine import Machine
-from medusa_core.target.forward import Rows
-from medusa_core.target.model import Target
+from medusa_core.model.forward import Rows
+from medusa_core.model.target import Target
 
 MS = {"propose": 1.0, "verify": 2.0, "accept": 0.5, "commit": 0.25, "total": 4.0}
 # 1 GB/s and 1 GFLOP/s, so that a byte and an operation take a nanosecond each.

@@ -36,10 +36,10 @@ from transformers import (
 )
 
 from medusa_core.errors import MedusaError
-from medusa_core.target import model as target_module
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.loaded_model import PROVEN
-from medusa_core.target.model import Target
+from medusa_core.model import model as target_module
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.loaded_model import PROVEN
+from medusa_core.model.target import Target
 
 KERNELS = ["sdpa", "eager"]
 SMALL = {

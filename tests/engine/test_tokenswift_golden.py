@@ -21,8 +21,8 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.drafters.tokenswift import drafter as drafter_module
 from medusa_core.loading.load import load_engine
-from medusa_core.target.model import Target
-from medusa_core.target.partial_cache import PartialCache, most_important
+from medusa_core.model.partial_cache import PartialCache, most_important
+from medusa_core.model.target import Target
 
 BUDGET, SINKS = 32, 16
 GUESSES = 41  # nodes of the paper's tree

@@ -12,8 +12,8 @@ from medusa_core.config import GenerationConfig
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import devices, tuning
 from medusa_core.loading.devices import place
-from medusa_core.target.model import Target
-from medusa_core.target.threads import cpu_threads
+from medusa_core.model.target import Target
+from medusa_core.model.threads import cpu_threads
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from medusa_core.target.lean_model import PlainRotary
-from medusa_core.target.rotary import Turns, rotated, rotations
+from medusa_core.model.lean_model import PlainRotary
+from medusa_core.model.rotary import Turns, rotated, rotations
 
 
 @pytest.mark.parametrize(("size", "width"), [(64, 64), (64, 32), (8, 8), (96, 24)])

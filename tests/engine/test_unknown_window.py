@@ -17,7 +17,7 @@ from transformers import DynamicCache, MistralConfig
 
 from medusa_core import generate, load
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.target.masks import FULL, SLIDING, LayerMasks
+from medusa_core.model.masks import FULL, SLIDING, LayerMasks
 
 PROMPT = [1, 2, 0, 3, 7, 5, 5, 9, 4, 2]
 WINDOW = 4  # less than the prompt has

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.engine import Engine
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 
 
 def first_layers(model: PreTrainedModel, layers: int = 1, **changes) -> PreTrainedModel:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from medusa_core.target.features import NO_FEATURES
+from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.token_tree import TokenTree
 
 

@@ -28,7 +28,7 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
 

@@ -20,7 +20,7 @@ from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.loading.load import load_engine
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import MOST_TURNS, ChatState, Turn
 from ui.records.selection import DEFAULT, YOURS, Selection

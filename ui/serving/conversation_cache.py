@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from medusa_core.chat import PromptCache
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
 
 MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much

@@ -25,8 +25,8 @@ from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.draft_model import Settings
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.target.model import Target
-from medusa_core.target.quantization import packing_of
+from medusa_core.model.quantization import packing_of
+from medusa_core.model.target import Target
 
 if TYPE_CHECKING:
     import torch

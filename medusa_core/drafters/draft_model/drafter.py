@@ -17,8 +17,8 @@ import torch
 from medusa_core.drafters.draft_model import NAME, Settings
 from medusa_core.drafters.draft_model.growth import Growth
 from medusa_core.llama.workspace import forward_workspace
-from medusa_core.target.exact_attention import MOST_ROWS
-from medusa_core.target.features import NO_FEATURES
+from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import depths_of
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from medusa_core.acceptance.sampling import Sampling
     from medusa_core.drafters import Draft
     from medusa_core.drafters.draft_model.draft import ModelDraft
-    from medusa_core.target.kv_cache import TreeCache
-    from medusa_core.target.model import Target
+    from medusa_core.model.kv_cache import TreeCache
+    from medusa_core.model.target import Target
 
 _SHORT = 8  # tokens of the text that are read as a tree is, which a GPU has captured
 

@@ -26,7 +26,7 @@ from medusa_core.errors import MedusaError
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
 from medusa_core.llama.weights import NotLlamaError
-from medusa_core.target.model import Target
+from medusa_core.model.target import Target
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
 

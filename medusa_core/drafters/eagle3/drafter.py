@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from medusa_core.drafters.eagle3 import NAME, Settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
 from medusa_core.drafters.eagle3.grow import grow
-from medusa_core.target.features import Features
-from medusa_core.target.model import PREFILL_CHUNK, Target
+from medusa_core.model.features import Features
+from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import depths_of

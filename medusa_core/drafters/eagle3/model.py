@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.target.lean_model import PlainRotary
-from medusa_core.target.rotary import Rotations, rotated, rotations
+from medusa_core.model.lean_model import PlainRotary
+from medusa_core.model.rotary import Rotations, rotated, rotations
 
 # Rotated queries [T, H, D] and keys [T, G, D], and values [T, G, D] → what each row reads, [T, H · D].
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -17,10 +17,10 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.model import Attending, Llama, Results, product
 from medusa_core.llama.panels import padded, wide
 from medusa_core.llama.weights import DTYPES, Layer, Norm, NotLlamaError, Weights, gate_and_up, linear
-from medusa_core.target.exact_attention import MOST_ROWS
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.products import PACK_LIMIT
-from medusa_core.target.rotary import Rotations
+from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.products import PACK_LIMIT
+from medusa_core.model.rotary import Rotations
 
 
 class Network(Protocol):

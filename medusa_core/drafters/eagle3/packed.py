@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from medusa_core.drafters.eagle3.model import DraftModel
-from medusa_core.target.products import PACK_LIMIT, Linear, Operators, PackedLinear, packing_that_wins
+from medusa_core.model.products import PACK_LIMIT, Linear, Operators, PackedLinear, packing_that_wins
 
 
 class _Product(nn.Module):

@@ -22,7 +22,7 @@ from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
 
 _OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
 _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding

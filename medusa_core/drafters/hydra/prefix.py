@@ -18,7 +18,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.rotary import rotated, rotations_at
+from medusa_core.model.rotary import rotated, rotations_at
 
 _COPIED = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",

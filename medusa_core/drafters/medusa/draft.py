@@ -28,7 +28,7 @@ from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
 
 
 @dataclass(frozen=True)

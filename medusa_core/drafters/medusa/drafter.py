@@ -18,8 +18,8 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads
 from medusa_core.llama.greedy import Guessing
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.model import Target
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology

@@ -12,7 +12,7 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.llama.heads import Heads
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
-from medusa_core.target.products import PACK_LIMIT
+from medusa_core.model.products import PACK_LIMIT
 
 
 class NativeHeads:

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.target.products import PACK_LIMIT, Linear, Operators, PackedLinear, packing_that_wins
+from medusa_core.model.products import PACK_LIMIT, Linear, Operators, PackedLinear, packing_that_wins
 
 MOST_ROWS = 4  # from where the stacked module is no slower: 8-bit products cost as much for each further row
 _LEVELS = 127  # of a weight in 8 bits, on either side of 0

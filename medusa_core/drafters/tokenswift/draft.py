@@ -18,13 +18,13 @@ from medusa_core.drafters.tokenswift import Settings
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
-from medusa_core.target.features import BEFORE_NORM, Features
+from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.text.plural import counted
 from medusa_core.trees.search import assumed_accuracies, read_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian, load_tree
 
 if TYPE_CHECKING:
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
 
 UNNORMED = Features((BEFORE_NORM,))  # what the heads read
 _WIDTH = 3  # guesses of each head in the paper's tree, one of the model itself before them

@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory, place
 from medusa_core.loading.memory import GIB
 from medusa_core.loading.model_size import ModelSize, base_bytes
-from medusa_core.target.quantization import packing_for
+from medusa_core.model.quantization import packing_for
 from medusa_core.training.answers import LONGEST
 from medusa_core.training.base_model import uses_bf16
 from medusa_core.training.config import Medusa1Config, Medusa2Config

@@ -19,11 +19,11 @@ from typing import Protocol, TypeVar
 import torch
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.features import Features
-from medusa_core.target.forward import Outputs, Part, Rows
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.masks import SLIDING, LayerMasks
-from medusa_core.target.static_cache import BufferPool, Buffers, LayerShape, StaticCache
+from medusa_core.model.features import Features
+from medusa_core.model.forward import Outputs, Part, Rows
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.masks import SLIDING, LayerMasks
+from medusa_core.model.static_cache import BufferPool, Buffers, LayerShape, StaticCache
 
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # rows of a verified tree, padded
 _SMALLEST_BUCKET = 128  # slots; each next one is twice as large

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from medusa_core.target.exact_attention import MOST_ROWS
+from medusa_core.model.exact_attention import MOST_ROWS
 
 PACK_LIMIT = 512 * 2**20  # bytes of packed copies: beyond it reading the weights is what takes the time
 _ROWS = 16  # a pack made for so many rows serves any number

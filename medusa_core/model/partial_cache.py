@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.masks import SLIDING
-from medusa_core.target.model import Target
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.masks import SLIDING
+from medusa_core.model.target import Target
 
 
 class PartialCache:

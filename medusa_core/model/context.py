@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
+from medusa_core.model.masks import SLIDING, LayerMasks, layer_kinds
 
 YARN, WINDOW = "yarn", "window"
 _USUAL = 2048  # positions of a model that names none

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from medusa_core.target.exact_attention import CHUNK, ONES, SUMS_BYTES, WEIGHTS_BYTES
-from medusa_core.target.kv_cache import TreeCache
+from medusa_core.model.exact_attention import CHUNK, ONES, SUMS_BYTES, WEIGHTS_BYTES
+from medusa_core.model.kv_cache import TreeCache
 
 # Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
 LEAN = frozenset({

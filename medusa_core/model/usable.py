@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
-from medusa_core.target.features import LAST_HIDDEN
+from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
-    from medusa_core.target.model import Target
+    from medusa_core.model.target import Target
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 

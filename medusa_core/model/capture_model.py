@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 
 from medusa_core.errors import is_out_of_memory, reason_of
-from medusa_core.target.features import LAST_HIDDEN
-from medusa_core.target.forward import Rows
-from medusa_core.target.host_reads import NoHostReads
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.model import Target
-from medusa_core.target.static_forward import Record, Result
-from medusa_core.target.static_model import StaticModel, shapes_of
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.forward import Rows
+from medusa_core.model.host_reads import NoHostReads
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.static_forward import Record, Result
+from medusa_core.model.static_model import StaticModel, shapes_of
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
 

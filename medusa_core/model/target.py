@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from medusa_core.target.context import (
+from medusa_core.model.context import (
     WINDOW,
     LongerContext,
     context_of,
@@ -26,16 +26,16 @@ from medusa_core.target.context import (
     rotary_settings,
     why_not_longer,
 )
-from medusa_core.target.features import LAST_HIDDEN, NO_FEATURES, Features
-from medusa_core.target.forward import Forward, Part, Rows
-from medusa_core.target.forward_choice import ForwardChoice
-from medusa_core.target.joint_cache import JointCache, padded
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.loaded_model import LoadedModel
-from medusa_core.target.masks import SLIDING, LayerMasks, layer_kinds
-from medusa_core.target.recording import Recording, recorded
-from medusa_core.target.threads import cpu_threads
-from medusa_core.target.usable import require_causal, require_tree_equals_branch
+from medusa_core.model.features import LAST_HIDDEN, NO_FEATURES, Features
+from medusa_core.model.forward import Forward, Part, Rows
+from medusa_core.model.forward_choice import ForwardChoice
+from medusa_core.model.joint_cache import JointCache, padded
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.loaded_model import LoadedModel
+from medusa_core.model.masks import SLIDING, LayerMasks, layer_kinds
+from medusa_core.model.recording import Recording, recorded
+from medusa_core.model.threads import cpu_threads
+from medusa_core.model.usable import require_causal, require_tree_equals_branch
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from medusa_core.target.forward import Outputs, Rows
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.loaded_model import LoadedModel
-from medusa_core.target.masks import LayerMasks
-from medusa_core.target.recording import recorded
-from medusa_core.target.static_cache import Buffers, LayerShape
-from medusa_core.target.static_forward import Record, StaticForward, not_recorded
+from medusa_core.model.forward import Outputs, Rows
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.loaded_model import LoadedModel
+from medusa_core.model.masks import LayerMasks
+from medusa_core.model.recording import recorded
+from medusa_core.model.static_cache import Buffers, LayerShape
+from medusa_core.model.static_forward import Record, StaticForward, not_recorded
 
 
 class StaticModel(StaticForward):

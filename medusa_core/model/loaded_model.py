@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.quantization import Packing, lm_head_weight, packing_of
+from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
-from medusa_core.target.features import NO_FEATURES, Features
-from medusa_core.target.kv_cache import TreeCache
+from medusa_core.model.features import NO_FEATURES, Features
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.token_tree import TokenTree
 
 # Logits [rows kept, V], hidden states [N, d] of each layer, and where they are asked for queries [N, H·D].

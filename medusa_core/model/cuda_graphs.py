@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from medusa_core.target.static_forward import Result
+from medusa_core.model.static_forward import Result
 
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 

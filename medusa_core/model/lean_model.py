@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from medusa_core.target.loaded_model import LoadedModel
+from medusa_core.model.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

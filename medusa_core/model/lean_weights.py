@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from medusa_core.target.lean_cache import LEAN
-from medusa_core.target.lean_model import BareLlama
-from medusa_core.target.masks import SLIDING, layer_kinds
-from medusa_core.target.products import (
+from medusa_core.model.lean_cache import LEAN
+from medusa_core.model.lean_model import BareLlama
+from medusa_core.model.masks import SLIDING, layer_kinds
+from medusa_core.model.products import (
     PACK_LIMIT,
     Linear,
     Operators,

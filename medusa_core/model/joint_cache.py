@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from medusa_core.target.kv_cache import TreeCache, TreeLayer
+from medusa_core.model.kv_cache import TreeCache, TreeLayer
 
 
 class JointLayer(CacheLayerMixin):

@@ -24,14 +24,14 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.exact_attention import MOST_ROWS, Chunk, Room, attend, attention_bytes, chunks_of
-from medusa_core.target.features import BEFORE_NORM
-from medusa_core.target.forward import Outputs, Part, Rows
-from medusa_core.target.kv_cache import TreeCache
-from medusa_core.target.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
-from medusa_core.target.lean_weights import Layer, LeanWeights
-from medusa_core.target.masks import FULL, SLIDING, LayerMasks
-from medusa_core.target.rotary import Rotations, Turns, rotated, rotations
+from medusa_core.model.exact_attention import MOST_ROWS, Chunk, Room, attend, attention_bytes, chunks_of
+from medusa_core.model.features import BEFORE_NORM
+from medusa_core.model.forward import Outputs, Part, Rows
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.lean_cache import LeanCache, first_row_seen, row_bytes, window_slots
+from medusa_core.model.lean_weights import Layer, LeanWeights
+from medusa_core.model.masks import FULL, SLIDING, LayerMasks
+from medusa_core.model.rotary import Rotations, Turns, rotated, rotations
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from medusa_core.errors import MedusaError
-from medusa_core.target.features import BEFORE_NORM, Features
+from medusa_core.model.features import BEFORE_NORM, Features
 
 # What families call the norm in front of their LM head.
 _FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")

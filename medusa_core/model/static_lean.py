@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from medusa_core.target.features import BEFORE_NORM
-from medusa_core.target.forward import Outputs, Rows
-from medusa_core.target.lean import mlp
-from medusa_core.target.lean_weights import Layer, LeanWeights
-from medusa_core.target.masks import FULL, SLIDING, LayerMasks
-from medusa_core.target.rotary import Rotations, rotated, rotations
-from medusa_core.target.static_cache import Buffers, LayerShape
-from medusa_core.target.static_forward import Record, StaticForward, not_recorded
+from medusa_core.model.features import BEFORE_NORM
+from medusa_core.model.forward import Outputs, Rows
+from medusa_core.model.lean import mlp
+from medusa_core.model.lean_weights import Layer, LeanWeights
+from medusa_core.model.masks import FULL, SLIDING, LayerMasks
+from medusa_core.model.rotary import Rotations, rotated, rotations
+from medusa_core.model.static_cache import Buffers, LayerShape
+from medusa_core.model.static_forward import Record, StaticForward, not_recorded
 
 
 class StaticLean(StaticForward):

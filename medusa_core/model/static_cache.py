@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from medusa_core.target.kv_cache import TreeCache
+from medusa_core.model.kv_cache import TreeCache
 
 _FEWEST_SLOTS = 256
 _MOST_IDLE = 2  # buffers kept for later runs
