@@ -1,5 +1,5 @@
 """Measurements of methods, heads and decoding steps.
 
-Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, llama, loading, summary, target,
-text, trees.
+Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, llama, loading, model, summary, text,
+trees.
 """

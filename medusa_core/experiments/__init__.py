@@ -13,7 +13,7 @@ and its module ``measurement`` defines
 or, where the package says ``SIMULATED = True``, ``simulate(settings) -> Findings``: formulas without a model.
 
 The package imports nothing slow: the command line reads the settings of all experiments whenever it starts.
-Imports: acceptance, drafters, engine, evaluation, hardware, loading, longrun, target, text, training, trees.
+Imports: acceptance, drafters, engine, evaluation, hardware, loading, longrun, model, text, training, trees.
 """
 
 from __future__ import annotations

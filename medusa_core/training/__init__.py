@@ -1,4 +1,4 @@
 """Training: corpus and tokenizer, the shared loop, and one file a recipe.
 
-Imports: acceptance, checkpoints, drafters, engine, evaluation, loading, target, text.
+Imports: acceptance, checkpoints, drafters, engine, evaluation, loading, model, text.
 """

@@ -3,7 +3,7 @@
 Then nothing of a step needs Python: forward, acceptance, commit and the tree of the next step are one graph
 of the device (``recorded``) or one call of a function in C (``native``). What the host reads at the end are
 the tokens that were chosen, from which it makes the very verdict that the rule would make.
-Imports: acceptance, drafters, llama, target, trees.
+Imports: acceptance, drafters, llama, model, trees.
 """
 
 from __future__ import annotations
