@@ -6,6 +6,8 @@ import functools
 
 import pytest
 import torch
+from built_once import run_folder
+from filelock import FileLock
 
 from medusa_core.llama import library as llama
 
@@ -19,12 +21,12 @@ def two_threads():
 
 @pytest.fixture(scope="session")
 def llama_libraries(tmp_path_factory):
-    """The C of ``medusa_core.llama`` by instruction set, compiled when a test first asks for it."""
-    folder = tmp_path_factory.mktemp("llama")
+    """The C of ``medusa_core.llama`` by instruction set, compiled once a run when a test first asks."""
+    folder = run_folder(tmp_path_factory) / "llama"
 
     @functools.cache
     def compiled(isa):
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, FileLock(f"{folder}-{isa}.lock"):
             patch.setenv(llama.ISA, isa)
             try:
                 return llama.library_for_this_machine(folder)
