@@ -16,7 +16,7 @@ from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_mo
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model import lean
-from medusa_core.model import model as target_module
+from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.lean_cache import LEAN
 from medusa_core.model.loaded_model import PROVEN

@@ -36,7 +36,7 @@ from transformers import (
 )
 
 from medusa_core.errors import MedusaError
-from medusa_core.model import model as target_module
+from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.loaded_model import PROVEN
 from medusa_core.model.target import Target
