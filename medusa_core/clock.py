@@ -26,10 +26,6 @@ class Clock:
     """Laps in milliseconds on the host, which on a CPU does all the work itself."""
 
     def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin anew, for a step that is made in another way."""
         self._start = self._last = time.perf_counter()
         self._laps: list[float] = []
 
@@ -39,15 +35,14 @@ class Clock:
         self._laps.append((now - self._last) * 1000)
         self._last = now
 
-    def made_whole(self, known: tuple[float, float] | None) -> None:
-        """The end of all phases up to acceptance, of a step whose phases were one.
+    def made_whole(self, propose: float, verify: float) -> None:
+        """The end of all phases up to acceptance, of a step whose phases were one call.
 
-        ``known`` are the milliseconds of the tree and of the forward; None: all counts as verification.
+        ``propose`` and ``verify`` are the milliseconds of the tree and of the forward.
         """
         now = time.perf_counter()
-        whole = (now - self._last) * 1000
-        propose, verify = known or (0.0, whole)
-        self._laps += [propose, verify, max(0.0, whole - propose - verify)]
+        rest = (now - self._last) * 1000 - propose - verify
+        self._laps += [propose, verify, max(0.0, rest)]
         self._last = now
 
     def times(self) -> PhaseTimes:
@@ -66,22 +61,14 @@ class CudaClock(Clock):
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         super().__init__()
-
-    def restart(self) -> None:
-        super().restart()
+        self._device = device
         self._marks = [self._mark()]
 
     def lap(self) -> None:
         super().lap()
         if len(self._marks) < 3:  # proposed and verified; the rest is counted on the host
             self._marks.append(self._mark())
-
-    def made_whole(self, known: tuple[float, float] | None) -> None:
-        super().made_whole(known)
-        begun = self._marks[0]
-        self._marks = [begun, begun, self._mark()]
 
     def times(self) -> PhaseTimes:
         begun, proposed, verified = self._marks

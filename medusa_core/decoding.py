@@ -10,7 +10,6 @@ stop, and only the forward is shared, which reads the weights once for all of th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,9 +26,8 @@ from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree
-from medusa_core.whole_step import Judged, NotRecordedError, WholeStep, whole_step_of
-
-_log = logging.getLogger(__name__)
+from medusa_core.whole_step import Judged, whole_step_of
+from medusa_core.whole_step.native import NativeStep
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # of the logits, before the rule sees them
-    whole: WholeStep | None = field(default=None, init=False)  # where steps are made whole
+    whole: NativeStep | None = field(default=None, init=False)  # where steps are made whole
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -235,17 +233,12 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
 
 
 def _whole(run: Run, clock: Clock) -> Judged | None:
-    """The same where a step is made whole, by a device or in C."""
+    """The same where a step is made whole, in C."""
     if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
-    try:
-        judged = run.whole(run.own_cache, run.root)
-    except NotRecordedError as reason:
-        _log.warning("Steps are launched phase by phase: %s", reason)
-        run.whole = None
-        clock.restart()
-        return None
-    clock.made_whole(judged.phases_ms)
+    judged = run.whole(run.own_cache, run.root)
+    assert judged.phases_ms is not None
+    clock.made_whole(*judged.phases_ms)
     return judged
 
 

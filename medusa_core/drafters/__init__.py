@@ -21,7 +21,6 @@ from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this package offers
     BatchDrafter,
     CacheDrafter,
-    DeviceDrafter,
     Drafter,
     NativeDrafter,
     RowsDrafter,

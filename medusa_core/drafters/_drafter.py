@@ -5,7 +5,7 @@ The leading underscore keeps this module out of the list of drafters.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -109,16 +109,11 @@ class BatchDrafter(Drafter, Protocol):
 
 
 @runtime_checkable
-class DeviceDrafter(Drafter, Protocol):
-    """A drafter whose tree has one shape, filled by what one row's features say: on the device alone.
+class NativeDrafter(Drafter, Protocol):
+    """A drafter whose tree has one shape, filled by what one row's features say; C may know how.
 
     N nodes · F hidden states a row · d hidden size
     """
-
-    @property
-    def recorded_as(self) -> Hashable:
-        """What all runs with these weights and this tree share, and no others while the drafter lives."""
-        ...
 
     @property
     def shape(self) -> TokenTree:
@@ -126,16 +121,8 @@ class DeviceDrafter(Drafter, Protocol):
         ...
 
     def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and log-probabilities [N] of the tree below ``root`` [1], behind ``features`` [1, F·d].
-
-        By operations of fixed shapes, and of nothing that a run has changed.
-        """
+        """Tokens and log-probabilities [N] of the tree below ``root`` [1], behind ``features`` [1, F·d]."""
         ...
-
-
-@runtime_checkable
-class NativeDrafter(DeviceDrafter, Protocol):
-    """The same, of which C may know how to fill the tree."""
 
     @property
     def guessing(self) -> Guessing | None:

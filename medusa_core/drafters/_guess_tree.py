@@ -14,7 +14,7 @@ import torch
 
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
-from medusa_core.trees.tree import Choice, Topology
+from medusa_core.trees.tree import Topology
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ class GuessTree:
             self._filled(self._shape(min(depth, self.depth), tokens.device), root, tokens[:, b], logp[:, b])
             for b, (root, depth) in enumerate(zip(roots, depths, strict=True))
         ]
-
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        """What tells its shape from others."""
-        return self._topology.choices
 
     @property
     def places(self) -> list[int]:

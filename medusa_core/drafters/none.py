@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from medusa_core.model.target import Target
     from medusa_core.trees.token_tree import TokenTree
 
-NAME = __name__.rpartition(".")[2]
 METHOD = Method(
     title="Plain decoding",
     mark="",
@@ -52,11 +51,6 @@ class PlainDrafter:
         """A tree of the root: but for its token the same in every step."""
         tokens = self._root.tokens
         return replace(self._root, tokens=tokens.new_tensor([root]))
-
-    @property
-    def recorded_as(self) -> str:
-        """All plain decoding is the same."""
-        return NAME
 
     @property
     def shape(self) -> TokenTree:

@@ -1,7 +1,6 @@
 """Gives a target the forward in C, or the lean one, where its model qualifies and the two agree.
 
-On a GPU transformers' forward runs as it is, unless steps are to be recorded as CUDA graphs: those of the
-lean forward, or of transformers' own for other models (``capture_model``).
+On a GPU transformers' forward runs as it is, unless it is to be recorded as CUDA graphs (``capture_model``).
 
 Tried out on the loaded model and machine, in some tenths of a second: that the lean forward gives the logits
 of transformers' forward where that was loaded too, that packing the weights is faster, and for the lean one
@@ -29,9 +28,8 @@ from medusa_core.model.forward_choice import ForwardChoice
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.lean import LeanForward
 from medusa_core.model.lean_model import LeanModel
-from medusa_core.model.lean_weights import LeanWeights, NotLeanError, read_weights, return_freed_memory
+from medusa_core.model.lean_weights import NotLeanError, read_weights, return_freed_memory
 from medusa_core.model.products import Operators, invariant_rows
-from medusa_core.model.static_lean import StaticLean
 from medusa_core.model.target import Target
 from medusa_core.model.threads import cpu_threads
 from medusa_core.trees.origin import ROOT
@@ -61,14 +59,14 @@ def choose_forward(
     """
     target.library = library if isinstance(library, Library) else None
     on_cuda = target.output_device.type == "cuda"
-    if on_cuda and not capture:
-        target.forward = ForwardChoice(why=_NOT_CAPTURED)
+    if on_cuda:
+        target.forward = ForwardChoice(why="" if capture else _NOT_CAPTURED)
+        if capture:
+            capture_model(target, recorded_on_cuda)
         return target.forward
-    why = "" if on_cuda or pack else _why_not_in_c(target, library)
+    why = "" if pack else _why_not_in_c(target, library)
     try:
-        if on_cuda:
-            _use_captured(target, read_weights(target.held.weights, pack=pack, kinds=target.layer_kinds))
-        elif isinstance(library, Library) and not pack and not why:
+        if isinstance(library, Library) and not pack and not why:
             _use_c(target, library, threads_for, release)
         else:
             _use_lean(target, pack, why, threads_for)
@@ -78,8 +76,6 @@ def choose_forward(
         if is_out_of_memory(error):
             raise
         target.forward = ForwardChoice(why=f"the lean one fails: {reason_of(error)}")
-    if on_cuda and target.lean is None:
-        capture_model(target, recorded_on_cuda)
     return target.forward
 
 
@@ -129,14 +125,6 @@ def _use_lean(
     exact = target.dtype != torch.float32 and not rounding
     reasons = "; ".join(filter(None, (rounding, why)))
     target.forward = ForwardChoice(True, lean.weights.packed, exact, reasons, threads)
-
-
-def _use_captured(target: Target, weights: LeanWeights) -> None:
-    forward = StaticLean(weights, target.masks, target.context, recorded_on_cuda)
-    with torch.inference_mode():
-        _require_agreement(target, forward, _reference(target))
-    target.lean = forward
-    target.forward = ForwardChoice(lean=True, captured=True)
 
 
 def _tried(target: Target) -> tuple[list[int], TokenTree, list[int]]:

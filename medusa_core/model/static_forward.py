@@ -4,7 +4,7 @@ What differs between two steps lies on the device: tokens, depths, the tree's ma
 rows are copied into buffers, rows are padded to a few sizes, and attention reads a bucket of slots, of which
 the mask leaves those of the text. So a step is the same list of kernels at the same addresses each time;
 ``record`` may capture that list once and replay it. Parts of a prompt are read as they come, without a
-recording. What is computed is that of ``static_lean`` or ``static_model``.
+recording. What is computed is that of ``static_model``.
 
 N rows, padded · B slots of a bucket
 """
@@ -100,7 +100,6 @@ class StaticForward(ABC):
     ) -> None:
         """``shapes`` are what each layer keeps of a row."""
         self.record = record
-        self.records_steps = True  # whole ones, until one could not be
         self._masks, self._device = masks, device
         self._pool = BufferPool(shapes, device)
 

@@ -13,10 +13,6 @@ from medusa_core.acceptance.verdict import Verdict
 from medusa_core.trees.token_tree import TokenTree
 
 
-class NotRecordedError(Exception):
-    """Why the device cannot record a step."""
-
-
 @dataclass(frozen=True)
 class Judged:
     """A tree, what the model says of it, and the rule's verdict."""

@@ -1,4 +1,4 @@
-"""A whole greedy step in C, on a CPU: as one list of kernels for a device, one call for the host.
+"""A whole greedy step in C, on a CPU: one call for the host.
 
 Through Python and torch what stands between the products of a small model takes half as long as they do.
 
@@ -21,7 +21,7 @@ from medusa_core.whole_step.judged import Judged
 
 
 class NativeStep:
-    """As ``WholeStep``."""
+    """The steps of one run. Follows it where others make a step in between (``follow``)."""
 
     def __init__(self, forward: LlamaForward, drafter: NativeDrafter, guessing: Guessing) -> None:
         self._forward, self._drafter, self._guessing = forward, drafter, guessing
@@ -43,12 +43,12 @@ class NativeStep:
         return cls(lean, drafter, guessing) if guessing else None
 
     def follow(self, features: torch.Tensor) -> None:
-        """As ``WholeStep``."""
+        """``features`` [1, d] are now those of the last accepted token."""
         # Others may have made the buffers of the cache larger in their step.
         self._features, self._steps, self._known = features, None, None
 
     def fits(self, cache: TreeCache, depth_left: int) -> bool:
-        """As ``WholeStep``."""
+        """Whether the whole tree has room: near the end of the context it gets shallower."""
         return (
             isinstance(cache, LlamaCache)
             and self._depth <= depth_left
@@ -57,7 +57,10 @@ class NativeStep:
         )
 
     def __call__(self, cache: TreeCache, root: int) -> Judged:
-        """As ``WholeStep``."""
+        """Make the step behind the committed rows of a ``cache`` in which it ``fits``.
+
+        The rows of the path are in their places then, and the cache does not know it yet.
+        """
         assert isinstance(cache, LlamaCache)
         steps = self._over(cache)
         if self._known != (cache.length, root):

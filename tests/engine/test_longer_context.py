@@ -26,10 +26,10 @@ from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.model import lean_cache
+from medusa_core.model.capture_model import capture_model
 from medusa_core.model.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.lean_weights import read_weights
-from medusa_core.model.static_lean import StaticLean
+from medusa_core.model.static_forward import not_recorded
 from medusa_core.model.target import Target
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
@@ -122,12 +122,12 @@ def test_a_window_is_that_of_a_mistral(pair, lean):
     torch.testing.assert_close(whole[-1], alone, atol=1e-4, rtol=1e-3)
 
 
-def test_the_forward_for_gpus_has_the_same_window(pair):
+def test_the_captured_forward_has_the_same_window(pair):
     """On a CPU, without a recording: it keeps all rows and masks those outside."""
-    target = target_of(pair[0], WINDOWED)
+    target = target_of(pair[0], WINDOWED, lean=False)
     found = read(target)
-    weights = read_weights(pair[0], pack=False, kinds=target.layer_kinds)
-    target.lean = StaticLean(weights, target.masks, target.context)
+    capture_model(target, not_recorded)
+    assert target.captured is not None
     torch.testing.assert_close(read(target), found, atol=1e-4, rtol=1e-3)
     assert target.cache_bytes(300) == target.new_cache(300).nbytes
 

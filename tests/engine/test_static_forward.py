@@ -7,21 +7,16 @@ import gc
 import pytest
 import tiny
 import torch
-from families import FAMILIES, alone, family_model
+from families import alone
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.capture_model import capture_model
 from medusa_core.model.host_reads import HostReadError, NoHostReads
-from medusa_core.model.lean_cache import LEAN
-from medusa_core.model.lean_weights import read_weights
 from medusa_core.model.static_forward import SIZES, not_recorded
-from medusa_core.model.static_lean import StaticLean
 from medusa_core.model.target import Target
-
-PARENTS = [-1, 0, 0, 1, 2, 2]
 
 
 class Recorder(NoHostReads):
@@ -59,27 +54,9 @@ def as_list_of_operations(work):
 
 def static_target(model, record=not_recorded):
     target = Target(model)
-    target.lean = StaticLean(read_weights(model, pack=False), target.masks, target.context, record)
+    capture_model(target, record)
+    assert target.captured is not None
     return target
-
-
-@pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name].model_type in LEAN])
-@torch.inference_mode()
-def test_nodes_get_what_transformers_gives_their_branches(name):
-    model = family_model(name)
-    target = static_target(model)
-    cache, read = target.new_cache(64), tiny.random_tokens(11, seed=1)
-    logits, hidden = target.prefill(read, cache, LAST_HIDDEN)
-    assert_close(logits, alone(model, read)[0], atol=1e-4, rtol=1e-4)
-    for parents, path in ((PARENTS, [0, 2, 4]), ([-1, 0, 1, 1], [0])):
-        tokens = tiny.random_tokens(len(parents), seed=len(parents))
-        logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
-        for node in range(len(parents)):
-            wanted = alone(model, read + [tokens[step] for step in tiny.path_to(parents, node)])
-            assert_close(logits[node], wanted[0], atol=1e-4, rtol=1e-4)
-            assert_close(hidden[node], wanted[1], atol=1e-4, rtol=1e-4)
-        cache.commit(path)
-        read += [tokens[node] for node in path]
 
 
 def engine_on(model, record):

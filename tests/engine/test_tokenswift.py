@@ -11,7 +11,6 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_settings, make_drafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
-from medusa_core.model.static_lean import StaticLean
 from medusa_core.trees.tree import load_tree
 
 BUDGET, SINKS = 32, 24  # few rows to choose, so that they are chosen anew every few steps
@@ -25,14 +24,12 @@ def swift():
     return with_tokenswift(tiny.build_engine(tiny.frequent_zero_model(kv_heads=2), None))
 
 
-@pytest.fixture(params=["lean", "transformers", "static"])
+@pytest.fixture(params=["lean", "transformers"])
 def any_forward(request, swift, monkeypatch):
     """The same engine with each forward of the target."""
     target = swift.target
     if request.param == "transformers":
         monkeypatch.setattr(target, "lean", None)
-    if request.param == "static":
-        monkeypatch.setattr(target, "lean", StaticLean(target.lean.weights, target.masks, target.context))
     return swift
 
 

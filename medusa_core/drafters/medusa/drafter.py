@@ -6,7 +6,7 @@ number rk of head k. Paper §2.1.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -70,17 +70,12 @@ class MedusaDrafter:
         return self._guessed.filled(roots, depths, self._guesses(hidden, asked))
 
     @property
-    def recorded_as(self) -> Hashable:
-        """The heads, which live as long as what was recorded of them, and the tree."""
-        return NAME, id(self._heads), self._guessed.choices
-
-    @property
     def shape(self) -> TokenTree:
-        """As ``DeviceDrafter``."""
+        """As ``NativeDrafter``."""
         return self._guessed.shape()
 
     def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``DeviceDrafter``."""
+        """As ``NativeDrafter``."""
         guesses = self._guesses(features, max(1, self._guessed.depth))
         return self._guessed.on_device(root, guesses)
 
