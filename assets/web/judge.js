@@ -30,29 +30,31 @@ function typicalVerdict(step, epsilon, delta) {
     node.entropy === null || node.entropy === undefined ? null : typicalBar(epsilon, delta, node.entropy));
   const passes = step.nodes.map((node, i) =>
     i === 0 || (thresholds[i] !== null && node.p !== null && node.p !== undefined && node.p > thresholds[i]));
-  return finish(step, parents, passes, longestAlive(step, parents, passes), thresholds, new Map());
+  const score = (node) => pathScore(step, parents, node);
+  return finish(step, parents, passes, longestAlive(parents, passes, score), thresholds, new Map());
 }
 
-// The rule of temperature 0: a node passes when it is the model's most likely token after its parent.
+// The rule of temperature 0: a node passes when it is the model's most likely token after its parent. Of equally
+// long paths the first by node number is taken.
 function greedyVerdict(step) {
   const parents = parentsOf(step);
   const best = new Map(step.after.map((row) => [row.node, row.token_ids[0]]));
   const passes = step.nodes.map((node, i) => i === 0 || best.get(parents[i]) === node.token_id);
-  return finish(step, parents, passes, longestAlive(step, parents, passes), parents.map(() => null), new Map());
+  return finish(step, parents, passes, longestAlive(parents, passes), parents.map(() => null), new Map());
 }
 
-// Σ log p from the root's child down to the node: the tie-break between equally long paths.
+// Σ log p from the root's child down to the node: the typical rule's tie-break between equally long paths.
 function pathScore(step, parents, node) {
   return lineage(parents, node).reduce((sum, i) => sum + (i === 0 ? 0 : Math.log(step.nodes[i].p ?? 0)), 0);
 }
 
-function longestAlive(step, parents, passes) {
+function longestAlive(parents, passes, scoreOf = () => 0) {
   let best = 0;
   let bestScore = 0;
   const depth = (i) => lineage(parents, i).length;
   for (let i = 1; i < parents.length; i++) {
     if (!lineage(parents, i).every((j) => passes[j])) continue;
-    const score = pathScore(step, parents, i);
+    const score = scoreOf(i);
     const longer = depth(i) - depth(best);
     if (longer > 0 || (longer === 0 && score > bestScore)) [best, bestScore] = [i, score];
   }

@@ -43,10 +43,14 @@ class MatchRule:
         return matched(tree, tokens, choices)
 
 
-def matched(tree: TokenTree, tokens: list[int], choices: list[int]) -> Verdict:
-    """The verdict on ``tokens`` [N], each against the token that was chosen at its parent."""
+def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[int] | None = None) -> Verdict:
+    """The verdict on ``tokens`` [N], each against the token that was chosen at its parent.
+
+    The path leads to the deepest node all of whose steps pass, the first by number where several are as deep;
+    ``path`` is that one where it was found in C.
+    """
     passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
-    path = longest_path(tree, passes, None)
+    path = path or longest_path(tree, passes, None)
     return Verdict(
         path=path,
         bonus=choices[path[-1]],

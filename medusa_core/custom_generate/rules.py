@@ -16,6 +16,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process
 
+from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.typical import Settings, TypicalRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import check_settings
@@ -23,6 +24,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.logits.penalty import weakened
 from medusa_core.trees.token_tree import TokenTree
 
+_NOT_ASKED = -1  # no token: of a node off the path
 # Processors of transformers whose scores depend on the calls before.
 _REMEMBERING = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
 
@@ -59,25 +61,15 @@ class ProcessedMatch:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Follow the tokens chosen one after the other as far as the tree has them; ``logits`` [N, V]."""
-        tokens = tree.tokens.tolist()
-        node, path = 0, [0]
-        while True:
-            self._ids = torch.cat([self._ids, self._ids.new_tensor([[tokens[node]]])], dim=1)
-            chosen = self._next(self._ids, logits[node])
-            below = [n for n in range(node + 1, tree.size) if tree.parents[n] == node]
-            passing = [child for child in below if tokens[child] == chosen]
-            if not passing:
-                break
-            node = passing[0]
-            path.append(node)
-        return Verdict(
-            path=path,
-            bonus=chosen,
-            passes=[number in path for number in range(tree.size)],
-            statistics=None,
-            threshold=None,
-            failure="not the model's choice",
-        )
+        tokens, choices = tree.tokens.tolist(), [_NOT_ASKED] * tree.size
+        nodes = [0]  # of one depth; several where a drafter guessed the same token twice
+        while nodes:
+            self._ids = torch.cat([self._ids, self._ids.new_tensor([[tokens[nodes[0]]]])], dim=1)
+            chosen = self._next(self._ids, logits[nodes[0]])
+            for node in nodes:
+                choices[node] = chosen
+            nodes = [n for n in range(tree.size) if tree.parents[n] in nodes and tokens[n] == chosen]
+        return matched(tree, tokens, choices)
 
     def _next(self, ids: torch.Tensor, logits: torch.Tensor) -> int:
         """transformers' own choice after ``ids`` [1, L] with ``logits`` [V]."""

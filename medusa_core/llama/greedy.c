@@ -8,9 +8,9 @@
 
 #include "model.h"
 
-/* The deepest node to which every step is the model's choice, the first of several; ``path`` leads to it.
-   Returns its depth. */
-static num follow(const Greedy *step) {
+/* ``path`` leads to the deepest node to which every step is the model's choice, the first of several.
+   Returns that node. */
+static num follow(Greedy *step) {
   num last = 0;
   uint8_t *alive = step->work; /* nothing else is there yet */
   alive[0] = 1;
@@ -20,7 +20,8 @@ static num follow(const Greedy *step) {
     if (alive[node] && step->depths[node] > step->depths[last]) last = node;
   }
   for (num node = last; node >= 0; node = step->parents[node]) step->path[step->depths[node]] = node;
-  return step->depths[last];
+  step->accepted = step->depths[last] + 1;
+  return last;
 }
 
 /* 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary. */
@@ -35,9 +36,9 @@ num greedy_step(Greedy *step) {
   num delayed = forward(model, step->batch);
   if (delayed < 0) return delayed;
   double verified = seconds_now();
-  num depth = follow(step), last = step->path[depth], row = wide(model->head_size) * size_of(model->kind);
+  num last = follow(step), row = wide(model->head_size) * size_of(model->kind);
   keep_rows(own->keys, own->values, model->layers * model->key_heads, row, own->slots, own->length,
-            step->path, depth + 1);
+            step->path, step->accepted);
   double accepted = seconds_now();
   if (step->heads)
     delayed |=

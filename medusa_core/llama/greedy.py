@@ -43,6 +43,7 @@ class Made(NamedTuple):
     logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, d], [N, 0] without heads
     choices: list[int]  # the token behind each node
+    path: list[int]  # the accepted nodes
     verify_ms: float
     propose_ms: float  # of the tree of the next step
 
@@ -62,11 +63,12 @@ class GreedySteps:
         self._model, self._cache = model, cache
         self._size, self._guessing = shape.size, guessing
         self._positions = len(table.cos) - max(shape.depths)  # where a root may stand
-        parents, depths, places, positions, path = torch.tensor(
-            [shape.parents, shape.depths, guessing.places, *[[0] * shape.size] * 2]
+        parents, depths, places, positions = torch.tensor(
+            [shape.parents, shape.depths, guessing.places, [0] * shape.size]
         )
         numbers = ctypes.c_int64 * shape.size
-        self._next, self._choices = numbers(), numbers()  # Python reads them faster than tensors
+        # Python reads them faster than tensors.
+        self._next, self._choices, self._path = numbers(), numbers(), numbers()
         self._next_logp = torch.zeros(shape.size)
         guesses = torch.empty(guessing.levels * guessing.ranks, dtype=torch.long)
         guesses_logp = torch.empty(len(guesses))
@@ -91,13 +93,13 @@ class GreedySteps:
             positions=positions.data_ptr(),
             choices=ctypes.addressof(self._choices),
             next=ctypes.addressof(self._next),
-            path=path.data_ptr(),
+            path=ctypes.addressof(self._path),
             next_logp=self._next_logp.data_ptr(),
             guesses=guesses.data_ptr(),
             guesses_logp=guesses_logp.data_ptr(),
             work=work.data_ptr(),
         )
-        self._held = parents, depths, places, positions, path, guesses, guesses_logp, work
+        self._held = parents, depths, places, positions, guesses, guesses_logp, work
 
     def begin(self, tokens: torch.Tensor, draft_logp: torch.Tensor) -> None:
         """The next tree holds ``tokens`` [N], of which the drafter is as sure as ``draft_logp`` [N] says."""
@@ -120,7 +122,8 @@ class GreedySteps:
         step.position, on_host = self._cache.position, self._next[:]
         self._model.check(library.functions.greedy_step(step))
         ms = step.verify * 1000, step.propose * 1000
-        return Made(tokens, on_host, logp, logits, features, self._choices[:], *ms)
+        verdict = self._choices[:], self._path[: step.accepted]
+        return Made(tokens, on_host, logp, logits, features, *verdict, *ms)
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """For the tokens, their log-probabilities, the logits and the features of a step."""

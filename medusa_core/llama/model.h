@@ -68,6 +68,7 @@ typedef struct { /* a whole greedy step of one text */
   Batch *batch;                       /* of one part, whose tokens and positions are written here */
   const Heads *heads;                 /* absent where trees are roots */
   num nodes, levels, ranks, position; /* guesses of so many levels; where the root stands */
+  num accepted;                       /* nodes of the path, written */
   const num *parents, *depths;        /* [N], parents first; −1: the root's */
   const num *places;                  /* [N]: 0: the root, else 1 + number of the guess in [levels][ranks] */
   num *tokens, *positions, *choices, *next, *path; /* [N]; choices: after each node; next: tokens */

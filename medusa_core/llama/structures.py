@@ -91,7 +91,7 @@ class Greedy(ctypes.Structure):
         ("model", ctypes.POINTER(Model)),
         ("batch", ctypes.POINTER(Batch)),
         ("heads", ctypes.POINTER(Heads)),
-        *_numbers("nodes", "levels", "ranks", "position"),
+        *_numbers("nodes", "levels", "ranks", "position", "accepted"),
         *_addresses("parents", "depths", "places"),
         *_addresses("tokens", "positions", "choices", "next", "path"),
         *_addresses("logp", "next_logp", "guesses", "guesses_logp", "work"),

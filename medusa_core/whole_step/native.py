@@ -69,7 +69,7 @@ class NativeStep:
         made = steps.run()
         shape = self._shape
         tree = TokenTree(made.tokens, shape.parents, shape.depths, shape.origins, shape.mask, made.draft_logp)
-        verdict = matched(tree, made.on_host, made.choices)
+        verdict = matched(tree, made.on_host, made.choices, made.path)
         last = verdict.path[-1]
         self._known = cache.length + len(verdict.path), verdict.bonus
         self._features = made.features[last : last + 1]
