@@ -94,10 +94,9 @@ class LlamaCppRunner:
             raise PeerError(
                 f"it is compared on the CPU, and this model is on {target.device}: use --device cpu"
             )
-        if target.held.packing is not None:
-            raise PeerError(
-                f"the weights are {target.held.packing.words()}: leave out --quantize, and name llama-cpp-q8"
-            )
+        packing = target.held.packing
+        if packing is not None and not (packing.is_own and self._kind == Q8_0):
+            raise PeerError(f"the weights are {packing.words()}: leave out --quantize, or name llama-cpp-q8")
         if target.longer is not None:
             raise PeerError("it takes this model with the trained context alone: leave out --context")
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from medusa_core.errors import is_out_of_memory, reason_of
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, require_plain
@@ -30,6 +30,7 @@ from medusa_core.model.lean import LeanForward
 from medusa_core.model.lean_model import LeanModel
 from medusa_core.model.lean_weights import NotLeanError, read_weights, return_freed_memory
 from medusa_core.model.products import Operators, invariant_rows
+from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
 from medusa_core.model.threads import cpu_threads
 from medusa_core.trees.origin import ROOT
@@ -49,13 +50,15 @@ def choose_forward(
     threads_for: Callable[[OwnForward], int | None] = lambda forward: None,
     library: Library | NoLibraryError | None = None,
     release: bool = False,
+    int8: bool = False,
 ) -> ForwardChoice:
     """Let ``target`` run a forward of our own where it can, and return what was chosen.
 
     ``pack`` says whether to pack the weights; None means where it is faster. ``capture`` has steps on a GPU
     recorded. ``threads_for`` chooses how many threads run it; None means torch's own number. ``library`` has
     the forward in C, which takes those models that it knows; where there is none, the choice says why. With
-    ``release`` nobody else uses the model, and the C frees each weight that it has packed.
+    ``release`` nobody else uses the model, and the C frees each weight that it has packed. With ``int8``
+    these get 8 bits each; raises MedusaError where the C does not run the model.
     """
     target.library = library if isinstance(library, Library) else None
     on_cuda = target.output_device.type == "cuda"
@@ -67,7 +70,7 @@ def choose_forward(
     why = "" if pack else _why_not_in_c(target, library)
     try:
         if isinstance(library, Library) and not pack and not why:
-            _use_c(target, library, threads_for, release)
+            _use_c(target, library, threads_for, release, int8)
         else:
             _use_lean(target, pack, why, threads_for)
     except NotLeanError as reason:
@@ -76,6 +79,8 @@ def choose_forward(
         if is_out_of_memory(error):
             raise
         target.forward = ForwardChoice(why=f"the lean one fails: {reason_of(error)}")
+    if int8 and not target.forward.native:
+        raise MedusaError(f"8-bit weights need the forward in C ({target.forward.why}): leave out --quantize")
     return target.forward
 
 
@@ -92,19 +97,25 @@ def _why_not_in_c(target: Target, library: Library | NoLibraryError | None) -> s
 
 
 def _use_c(
-    target: Target, library: Library, threads_for: Callable[[OwnForward], int | None], release: bool
+    target: Target,
+    library: Library,
+    threads_for: Callable[[OwnForward], int | None],
+    release: bool,
+    int8: bool,
 ) -> None:
     with torch.inference_mode():
         wanted = None if isinstance(target.held, LeanModel) else _reference(target)
     model = target.held.weights
-    weights = read_for_c(model, target.layer_kinds, target.masks.window, release=release)
+    weights = read_for_c(model, target.layer_kinds, target.masks.window, int8=int8, release=release)
+    if int8:
+        target.held.packing = own_packing(target.config.hidden_size)
     if release:
         target.held.restore_by(partial(originals, weights, model))
         return_freed_memory()
     forward = LlamaForward(weights, target.masks, target.context, library)
     if wanted is not None:
         with torch.inference_mode():
-            _require_agreement(target, forward, wanted)
+            _require_agreement(target, forward, wanted, rounded=int8)
     target.lean, target.threads = forward, threads_for(forward)
     target.forward = ForwardChoice(lean=True, exact=True, threads=target.threads, native=True)
 
@@ -142,14 +153,17 @@ def _reference(target: Target) -> torch.Tensor:
     return logits[0, -1].float()
 
 
-def _require_agreement(target: Target, forward: Forward, wanted: torch.Tensor) -> None:
+def _require_agreement(
+    target: Target, forward: Forward, wanted: torch.Tensor, *, rounded: bool = False
+) -> None:
     """Raise NotLeanError when a node of a small tree gets other logits than from transformers' forward."""
     start, tree, _ = _tried(target)
     cache = forward.new_cache(8)
     _read(forward, cache, start, target.device)
     logits, _ = forward(Rows.of_tree(tree, target.device), cache)
     off = float((logits[-1].float() - wanted).norm() / (wanted - wanted.mean()).norm())
-    allowed = 1e-2 if target.dtype == torch.float32 else 0.1  # rounding, against an error of the mask
+    exact = target.dtype == torch.float32 and not rounded
+    allowed = 1e-2 if exact else 0.1  # rounding, against an error of the mask
     if not off <= allowed:
         raise NotLeanError(f"the lean forward's logits are off by {off:.0%}")
 

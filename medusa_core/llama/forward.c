@@ -23,6 +23,16 @@ static void norm(const float *x, const float *weight, num size, float epsilon, v
   for (num i = 0; i < wide(size); i += LANES) put(to, kind, at + i, load(x + i) * by * load(weight + i));
 }
 
+/* A number of a token's embedding. */
+static float embedding_of(const Model *model, num token, num i) {
+  const Linear *head = &model->head;
+  num step = head->kind == F32 ? 1 : 2, line = (token / LANES * wide(model->hidden) + i) / step;
+  num at = (line * LANES + token % LANES) * step + i % step;
+  if (model->embedding) return number_of(model->embedding, model->kind, token * model->hidden + i);
+  if (head->kind == INT8) return (float)((const int8 *)head->panels)[at] * head->scales[token];
+  return number_of(head->panels, head->kind, at);
+}
+
 /* Where x begins: embeddings, or what is given in their place. */
 static void embed(const Model *model, const Batch *batch, Work work, Worker worker) {
   num d = model->hidden, width = wide(d), kind = model->kind, mixed = model->query_heads * model->head_size;
@@ -30,14 +40,9 @@ static void embed(const Model *model, const Batch *batch, Work work, Worker work
     void *attended = (void *)row_of(work.attended, kind, wide(mixed), row);
     memset(attended, 0, (size_t)(wide(mixed) * size_of(kind))); /* its padding stays so */
     float *x = work.x + row * width, *embedded = model->layer->of_embedding ? work.embedded + row * width : x;
-    num token = batch->tokens[row], step = kind == F32 ? 1 : 2;
     memset(x, 0, (size_t)width * sizeof *x);
     memset(embedded, 0, (size_t)width * sizeof *x);
-    for (num i = 0; i < d; i++) {
-      num line = (token / LANES * width + i) / step, at = (line * LANES + token % LANES) * step + i % step;
-      embedded[i] = model->embedding ? number_of(model->embedding, kind, token * d + i)
-                                     : number_of(model->head.panels, kind, at);
-    }
+    for (num i = 0; i < d; i++) embedded[i] = embedding_of(model, batch->tokens[row], i);
     for (num i = 0; batch->features && i < d; i++) x[i] = number_of(batch->features, kind, row * d + i);
   }
 }
@@ -115,23 +120,38 @@ static void *norm_rows(const Model *model, const Batch *batch, const float *embe
   return normed;
 }
 
+/* A product of rows in the model's kind of numbers, which weights in 8 bits take as whole ones. */
+static void multiply_rows(const Linear *linear, const void *x, num rows, Output to, Work work,
+                          Worker worker) {
+  if (linear->kind == INT8) {
+    num width = wide(linear->inputs), each = work.copies > 1, copy = each ? worker.index : 0;
+    int16_t *whole = work.whole + copy * work.whole_size;
+    float *units = work.units + copy * work.rows;
+    for (num row = each ? 0 : worker.index; row < rows; row += each ? 1 : worker.count)
+      units[row] = round_row(whole + row * width, row_of(x, to.kind, width, row), to.kind, width);
+    if (!each) wait_for_all(worker);
+    x = whole, to.units = units;
+  }
+  product(linear, x, rows, to, worker);
+}
+
 static void run_layer(const Model *model, const Batch *batch, num number, Work work, Worker worker) {
   const Layer *layer = model->layer + number;
   num rows = batch->rows, kind = model->kind;
   write_states(model, batch, number, work, worker);
   const void *normed = norm_rows(model, batch, layer->of_embedding, layer->before_attention, work, worker);
-  product(&layer->qkv, normed, rows, (Output){STORE, kind, work.qkv, 0}, worker);
+  multiply_rows(&layer->qkv, normed, rows, (Output){STORE, kind, work.qkv, 0}, work, worker);
   wait_for_all(worker);
   turn(model, batch, number, work, worker);
   wait_for_all(worker);
   attend(model, batch, number, work, worker);
   wait_for_all(worker);
-  product(&layer->out, work.attended, rows, (Output){ADD, kind, work.x, 0}, worker);
+  multiply_rows(&layer->out, work.attended, rows, (Output){ADD, kind, work.x, 0}, work, worker);
   wait_for_all(worker);
   normed = norm_rows(model, batch, 0, layer->before_mlp, work, worker);
-  product(&layer->gate_up, normed, rows, (Output){GATE, kind, work.inner, 0}, worker);
+  multiply_rows(&layer->gate_up, normed, rows, (Output){GATE, kind, work.inner, 0}, work, worker);
   wait_for_all(worker);
-  product(&layer->down, work.inner, rows, (Output){ADD, kind, work.x, 0}, worker);
+  multiply_rows(&layer->down, work.inner, rows, (Output){ADD, kind, work.x, 0}, work, worker);
   wait_for_all(worker);
 }
 
@@ -178,7 +198,8 @@ static void run_head(const Model *model, const Batch *batch, Work work, Worker w
     }
   }
   wait_for_all(worker);
-  product(&model->head, work.normed, batch->kept, (Output){ROUND, kind, batch->logits, 0}, worker);
+  multiply_rows(&model->head, work.normed, batch->kept, (Output){ROUND, kind, batch->logits, 0}, work,
+                worker);
   if (!batch->choices) return;
   wait_for_all(worker);
   for (num row = worker.index; row < batch->kept; row += worker.count)
@@ -190,9 +211,11 @@ static void run_head(const Model *model, const Batch *batch, Work work, Worker w
 static num lay_out(const Model *model, num rows, num keys, num threads, uint8_t *memory, Work *work) {
   num size = size_of(model->kind), d = wide(model->hidden), inputs = wide(inputs_of(model));
   num H = model->query_heads, D = model->head_size, copies = rows <= FEW ? threads : 1, used = 0;
+  num widest = model->head.kind == INT8 ? max(inputs, max(wide(H * D), wide(model->inner))) : 0;
   rows = (rows + LANES - 1) / LANES * LANES;
-  work->keys = keys;
+  work->keys = keys, work->rows = rows, work->copies = copies;
   work->normed_size = rows * inputs * size;
+  work->whole_size = rows * widest;
   num sizes[] = {rows * d * 4,
                  model->layer->of_embedding ? rows * d * 4 : 0,
                  rows * wide(heads_of(model) * D) * 4,
@@ -201,11 +224,14 @@ static num lay_out(const Model *model, num rows, num keys, num threads, uint8_t 
                  rows * wide(model->inner) * size,
                  threads * LANES * wide(D) * 4,
                  threads * keys * LANES * 4,
-                 threads * threads * LANES * 4};
+                 threads * threads * LANES * 4,
+                 copies * work->whole_size * 2,
+                 copies * rows * 4};
   void **parts[] = {(void **)&work->x,       (void **)&work->embedded, (void **)&work->qkv,
                     (void **)&work->normed,  (void **)&work->attended, (void **)&work->inner,
-                    (void **)&work->queries, (void **)&work->scores,   (void **)&work->largest};
-  for (int i = 0; i < 9; used += (sizes[i] + 63) / 64 * 64, i++) *parts[i] = memory + used;
+                    (void **)&work->queries, (void **)&work->scores,   (void **)&work->largest,
+                    (void **)&work->whole,   (void **)&work->units};
+  for (int i = 0; i < 11; used += (sizes[i] + 63) / 64 * 64, i++) *parts[i] = memory + used;
   return used;
 }
 

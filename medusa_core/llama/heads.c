@@ -7,8 +7,6 @@
 
 #include "model.h"
 
-#define LARGEST_LEVEL 8191.0f /* of a hidden state as a whole number */
-
 typedef struct {
   const Heads *heads;
   num asked, rows, count;
@@ -24,14 +22,9 @@ static void make_inputs(const Guesses *guesses, num row, num kind) {
   num width = wide(guesses->heads->hidden);
   const float *x = guesses->x + row * width;
   void *to = (void *)row_of(guesses->inputs, kind, width, row);
-  if (kind != INT8) {
+  if (kind == INT8) guesses->units[row] = round_row(to, x, F32, width);
+  else
     for (num i = 0; i < width; i += LANES) put(to, kind, i, load(x + i));
-    return;
-  }
-  float largest = 1e-30f, level = fminf(LARGEST_LEVEL, 2147483647.0f / (127.0f * (float)width));
-  for (num i = 0; i < width; i++) largest = fmaxf(largest, fabsf(x[i]));
-  for (num i = 0; i < width; i++) ((int16_t *)to)[i] = (int16_t)lrintf(x[i] / largest * level);
-  guesses->units[row] = largest / level;
 }
 
 /* x is the hidden state at first, then it grows by SiLU(result) after each block. */

@@ -77,7 +77,7 @@ INSTRUCTION_SETS = {
 _NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
 _FUNCTIONS: dict[str, tuple[type, ...]] = {  # what each takes; all give back a number
     "usable": (),
-    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _NUMBER),
+    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _ADDRESS, _NUMBER),
     "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
     "forward": (_POINTER(structures.Model), _POINTER(structures.Batch)),
     "keep_rows": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _ADDRESS, _NUMBER),

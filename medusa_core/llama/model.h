@@ -1,10 +1,13 @@
 /* A forward of some rows through a Llama-like model on any processor.
 
-   Weights lie in panels of sixteen outputs, [output / 16][input / 2][16][2] in bfloat16 and
+   Weights lie in panels of sixteen outputs, [output / 16][input / 2][16][2] in bfloat16 and 8 bits and
    [output / 16][input][16] in float32, and rows of numbers lie one behind the other. A product adds
    weight · input for the inputs in rising order into one sum for each row and output. Instruction sets and the
    number of rows decide which sums are held in registers together, never the order of one. Everything else is
    computed row by row. So a node of a tree has the bits of its token alone, whatever runs with it.
+
+   Where weights have 8 bits, a row of inputs becomes whole numbers of 14 bits or fewer by a unit of its own,
+   and sums are exact whatever their order. Between products all numbers have the model's kind.
 
    N rows, d hidden size, H query heads, G key-value heads, D head size, m inner size of the MLP, V vocabulary.
    A row of n numbers takes wide(n) places, the last of which are 0. structures.py has the same structures. */
@@ -85,7 +88,9 @@ typedef struct {             /* where a call works */
   void *attended, *inner;    /* [N][H · D], [N][m] */
   float *queries, *scores;   /* [threads][16][D], [threads][keys][16] */
   vec *largest;              /* [threads][threads] */
-  num keys, normed_size;
+  int16_t *whole;            /* [N][inputs] for weights in 8 bits, of each thread its own as ``normed`` */
+  float *units;              /* [N], of these */
+  num keys, rows, copies, normed_size, whole_size;
 } Work;
 
 typedef struct { /* where the rows of a product go, and what happens to them on the way */
@@ -138,6 +143,7 @@ static inline void put_row(void *to, num kind, const float *from, num count) {
 }
 
 /* products.c */
+float round_row(int16_t *to, const void *row, num kind, num width);
 void begin_tiles(uint8_t before[64]);
 void end_tiles(const uint8_t before[64]);
 void multiply(num kind, const void *panels, num count, const void *x, num stride, num inputs, num rows,

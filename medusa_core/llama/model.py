@@ -158,7 +158,7 @@ def product(panels: Panels, x: torch.Tensor, library: Library) -> torch.Tensor:
     rows = x.new_zeros(-(-len(x) // LANES) * LANES, wide(panels.inputs))  # as AMX reads them
     rows[: len(x), : panels.inputs] = x
     result = x.new_empty(len(x), panels.outputs)
-    addresses = rows.data_ptr(), len(x), result.data_ptr()
+    addresses = rows.data_ptr(), len(x), result.data_ptr(), None
     if library.functions.run_product(panels.structure, *addresses, library.threads):
         library.was_late()
     return result

@@ -40,31 +40,34 @@ class Panels:
     numbers: torch.Tensor
     inputs: int
     outputs: int
+    dtype: torch.dtype  # of the weight that was packed
     bias: torch.Tensor | None = None  # float32 [O]
     scales: torch.Tensor | None = None  # float32 [O], of weights in 8 bits
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
-        """Pack ``weight`` [outputs, inputs] and ``bias`` [outputs]."""
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None, *, int8: bool = False) -> Panels:
+        """Pack ``weight`` [outputs, inputs], rounded to 8 bits if asked for, and ``bias`` [outputs]."""
         outputs, inputs = weight.shape
-        return cls(_packed(weight), inputs, outputs, None if bias is None else padded(bias))
+        numbers, scales = _rounded(weight) if int8 else (weight, None)
+        bias = None if bias is None else padded(bias)
+        return cls(_packed(numbers), inputs, outputs, weight.dtype, bias, scales)
 
     @classmethod
-    def by_turns(cls, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor | None]) -> Panels:
+    def by_turns(
+        cls,
+        weights: Sequence[torch.Tensor],
+        biases: Sequence[torch.Tensor | None],
+        *,
+        int8: bool = False,
+    ) -> Panels:
         """Two layers on the same input: a panel of the first, a panel of the second, and so on."""
-        packed = torch.stack([_packed(weight) for weight in weights], dim=1).flatten(0, 1)
-        found = [padded(bias).view(-1, LANES) for bias in biases if bias is not None]
-        bias = torch.stack(found, dim=1).flatten() if found else None
-        return cls(packed, weights[0].shape[1], len(packed) * LANES, bias)
-
-    @classmethod
-    def in_8_bits(cls, weight: torch.Tensor) -> Panels:
-        """Pack with one scale an output."""
-        largest = weight.float().abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
-        scales = largest / _LEVELS
-        rounded = (weight.float() / scales[:, None]).round().to(torch.int8)
-        outputs, inputs = weight.shape
-        return cls(_packed(rounded), inputs, outputs, scales=padded(scales))
+        both = [cls.of(weight, bias, int8=int8) for weight, bias in zip(weights, biases, strict=True)]
+        packed = torch.stack([one.numbers for one in both], dim=1).flatten(0, 1)
+        bias, scales = (
+            _line_by_line([line for one in both if (line := getattr(one, name)) is not None])
+            for name in ("bias", "scales")
+        )
+        return cls(packed, both[0].inputs, len(packed) * LANES, both[0].dtype, bias, scales)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,12 +88,31 @@ class Panels:
 
     def unpacked(self) -> torch.Tensor:
         """The weight [outputs, inputs]."""
-        return _unpacked(self.numbers)[: self.outputs, : self.inputs]
+        return self._numbers(_unpacked(self.numbers), self.scales)[: self.outputs, : self.inputs]
 
     def both_unpacked(self, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights [outputs, inputs] of two layers by turns."""
-        first, second = (_unpacked(self.numbers[turn::2])[:outputs, : self.inputs] for turn in range(2))
+        scales = [None] * 2 if self.scales is None else self.scales.view(-1, 2, LANES).transpose(0, 1)
+        first, second = (
+            self._numbers(_unpacked(self.numbers[turn::2]), scales[turn])[:outputs, : self.inputs]
+            for turn in range(2)
+        )
         return first, second
+
+    def _numbers(self, numbers: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
+        """What ``numbers`` [O, I] stand for, in the dtype of the weight."""
+        return numbers if scales is None else (numbers * scales.reshape(-1, 1)).to(self.dtype)
+
+
+def _line_by_line(both: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    return torch.stack([one.view(-1, LANES) for one in both], dim=1).flatten() if both else None
+
+
+def _rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In 8 bits with one scale an output, to the nearest."""
+    largest = weight.abs().amax(dim=1).float().clamp(min=torch.finfo(torch.float32).tiny)
+    scales = largest / _LEVELS
+    return (weight / scales[:, None]).round_().to(torch.int8), padded(scales)
 
 
 def _packed(weight: torch.Tensor) -> torch.Tensor:

@@ -3,12 +3,29 @@
 
 #include "model.h"
 
+#define LARGEST_LEVEL 8191 /* of an input as a whole number */
 #define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
 #ifdef __AMX_BF16__
 #define BLOCK 16 /* rows whose sums wait for what happens to them next */
 #else
 #define BLOCK 24
 #endif
+
+/* A row as whole numbers, so few that no sum of them with weights in 8 bits overflows. Returns what 1 stands
+   for, which is a NaN where a number of the row is infinite or none. */
+float round_row(int16_t *to, const void *row, num kind, num width) {
+  const num level = min(LARGEST_LEVEL, INT32_MAX / (127 * width));
+  vec tops = all_lanes(1e-30f), broken = all_lanes(0.0f);
+  for (num i = 0; i < width; i += LANES) {
+    vec x = get(row, kind, i);
+    tops = larger(larger(x, -x), tops), broken = broken + x * 0.0f;
+  }
+  float top = tops[0];
+  for (int lane = 1; lane < LANES; lane++) top = fmaxf(top, tops[lane]);
+  vec by = all_lanes((float)level / top);
+  for (num i = 0; i < width; i += LANES) narrow_whole(to + i, get(row, kind, i) * by);
+  return top / (float)level + sum_of(broken);
+}
 
 /* Sums of R rows with P panels, [R][stride of the sums]. All of them are in registers at once. */
 #define TILE(KIND, R, P)                                                                                     \
@@ -137,20 +154,25 @@ static void multiply_block(const Linear *linear, const void *panels, num count, 
 }
 #endif
 
+/* What sixteen sums are with scales and bias, ``output`` being the first of them. */
+static vec scaled(const Linear *linear, const float *sums, num output, num row, Output to) {
+  vec x = load(sums);
+  if (linear->scales) x = x * load(linear->scales + output) * to.units[row];
+  if (linear->bias) x = x + load(linear->bias + output);
+  return x;
+}
+
 /* Sums of a row from a panel on become outputs. */
 static void finish(const Linear *linear, const float *sums, num first, num count, num row, Output to) {
   num outputs = wide(linear->outputs);
   for (num panel = 0; panel < count; panel++) {
     num output = (first + panel) * LANES;
-    vec x = load(sums + panel * LANES);
-    if (linear->scales) x = x * load(linear->scales + output) * to.units[row];
-    if (linear->bias) x = x + load(linear->bias + output);
+    vec x = scaled(linear, sums + panel * LANES, output, row, to);
     float *own = (float *)to.rows + row * outputs + output;
     if (to.how == STORE) store(own, x);
     if (to.how == ADD) store(own, load(own) + x);
     if (to.how == GATE && panel % 2 == 0) {
-      vec up = load(sums + (panel + 1) * LANES);
-      if (linear->bias) up = up + load(linear->bias + output + LANES);
+      vec up = scaled(linear, sums + (panel + 1) * LANES, output + LANES, row, to);
       put((void *)row_of(to.rows, to.kind, wide(linear->outputs / 2), row), to.kind, output / 2,
           silu(x) * up);
     }
@@ -193,8 +215,10 @@ static void run_multiplication(const void *what, Worker worker) {
   end_tiles(before);
 }
 
-/* A product by itself: rows x [rows][wide(inputs)] into [rows][outputs], both in the kind of the weights. */
-num run_product(const Linear *linear, const void *x, num rows, void *result, num threads) {
-  Multiplication own = {linear, x, rows, {ROUND, linear->kind, result, 0}};
+/* A product by itself: rows x [rows][wide(inputs)] into [rows][outputs], both in the kind of the weights. For
+   those in 8 bits x are whole numbers with ``units``, and the result is in float32. */
+num run_product(const Linear *linear, const void *x, num rows, void *result, const float *units,
+                num threads) {
+  Multiplication own = {linear, x, rows, {ROUND, linear->kind == INT8 ? F32 : linear->kind, result, units}};
   return run_together(threads, run_multiplication, &own);
 }

@@ -165,21 +165,28 @@ static inline int_reg int8_dot(int_reg sum, __m256i weights, __m256i x) {
   return sum + (int_reg)_mm256_madd_epi16(weights, x);
 }
 #else
-typedef struct {
-  int_reg first, second;
-} int8_weights;
+typedef VECTOR(int16_t, 16) int8_weights;
 typedef int8_weights int8_inputs;
 static inline int8_weights int8_load(const int8 *line) {
-  int8_weights w;
-  for (int lane = 0; lane < WIDTH; lane++)
-    w.first[lane] = line[2 * lane], w.second[lane] = line[2 * lane + 1];
-  return w;
+  typedef LOOSE(int8, 8, 8) line_reg;
+  return __builtin_convertvector(*(const line_reg *)line, int8_weights);
 }
 static inline int8_inputs int8_spread(const int16_t *x) {
-  return (int8_inputs){x[0] - (int_reg){0}, x[1] - (int_reg){0}};
+  int pair;
+  memcpy(&pair, x, sizeof pair);
+  return (int8_inputs)(pair - (int_reg){0});
 }
 static inline int_reg int8_dot(int_reg sum, int8_weights w, int8_inputs x) {
-  return sum + w.first * x.first + w.second * x.second;
+#if defined __SSE2__
+  return sum + (int_reg)_mm_madd_epi16((__m128i)w, (__m128i)x);
+#elif defined __ARM_NEON && defined __aarch64__
+  int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)w), vget_low_s16((int16x8_t)x));
+  return sum + (int_reg)vpaddq_s32(low, vmull_high_s16((int16x8_t)w, (int16x8_t)x));
+#else
+  bits_reg weights = (bits_reg)w, inputs = (bits_reg)x; /* the lower half of each is its first number */
+  int_reg first = (int_reg)(weights << 16) >> 16, second = (int_reg)weights >> 16;
+  return sum + first * ((int_reg)(inputs << 16) >> 16) + second * ((int_reg)inputs >> 16);
+#endif
 }
 #endif
 
@@ -214,6 +221,11 @@ static inline float widened_one(bf16 x) {
 static inline void narrow(bf16 *to, vec x) {
   bits b = (bits)x, rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16, broken = (bits)(x != x);
   *(halves *)to = __builtin_convertvector((rounded & ~broken) | (broken & 0x7fc0), halves);
+}
+
+/* To the nearest whole numbers of 16 bits: adding 1.5 · 2²³ leaves them in the last bits. */
+static inline void narrow_whole(int16_t *to, vec x) {
+  *(halves *)to = __builtin_convertvector((bits)(x + 12582912.0f), halves);
 }
 
 static inline bf16 narrowed(float x) {

@@ -88,8 +88,8 @@ class Weights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """dtype of the numbers, which keys and values have too."""
-        return self.head.numbers.dtype
+        """dtype of the numbers between products, which keys and values have too."""
+        return self.head.dtype
 
     def products(self) -> Iterator[Panels]:
         """All linear layers."""
@@ -99,12 +99,18 @@ class Weights:
 
 
 def read_weights(
-    model: PreTrainedModel | BareLlama, kinds: Sequence[str], window: int | None, *, release: bool = False
+    model: PreTrainedModel | BareLlama,
+    kinds: Sequence[str],
+    window: int | None,
+    *,
+    int8: bool = False,
+    release: bool = False,
 ) -> Weights:
     """Pack the weights of all linear layers. Raises NotLlamaError before anything is changed.
 
-    ``kinds`` is what each layer attends to, ``window`` that of sliding layers. With ``release`` the original
-    of each weight is freed once it is packed; ``originals`` makes them anew.
+    ``kinds`` is what each layer attends to, ``window`` that of sliding layers. With ``int8`` the weights get
+    8 bits each. With ``release`` the original of each is freed once it is packed; ``originals`` makes them
+    anew.
     """
     config = model.config
     require_plain(model)
@@ -113,13 +119,13 @@ def read_weights(
     embedding = inner.embed_tokens.weight.detach()
     vocabulary, hidden = embedding.shape
     tied = head.weight is inner.embed_tokens.weight
-    packed_head = linear([head])
+    packed_head = linear([head], int8=int8)
     if release:
         _free([head])
     return Weights(
         embedding=None if tied else embedding,
         layers=[
-            _layer(module, window if kind == SLIDING else None, release=release)
+            _layer(module, window if kind == SLIDING else None, int8=int8, release=release)
             for module, kind in zip(inner.layers, kinds, strict=True)
         ],
         last_norm=Norm.of(inner.norm),
@@ -173,20 +179,23 @@ def _parts(module: Any) -> _Parts:
     return _Parts([attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj])
 
 
-def linear(layers: Sequence[Any]) -> Panels:
+def linear(layers: Sequence[Any], *, int8: bool = False) -> Panels:
     """Linear layers on the same input, their outputs one behind the other."""
     weights = [layer.weight.detach() for layer in layers]
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
     return Panels.of(
-        torch.cat(weights) if len(weights) > 1 else weights[0], torch.cat(biases) if biases else None
+        torch.cat(weights) if len(weights) > 1 else weights[0],
+        torch.cat(biases) if biases else None,
+        int8=int8,
     )
 
 
-def gate_and_up(layers: Sequence[nn.Linear]) -> Panels:
+def gate_and_up(layers: Sequence[nn.Linear], *, int8: bool = False) -> Panels:
     """Both layers of a gated MLP, also where they are one already."""
     if len(layers) == 1:
-        return Panels.by_turns(layers[0].weight.detach().chunk(2), [None, None])
-    return Panels.by_turns([layer.weight.detach() for layer in layers], [layer.bias for layer in layers])
+        return Panels.by_turns(layers[0].weight.detach().chunk(2), [None, None], int8=int8)
+    weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
+    return Panels.by_turns(weights, biases, int8=int8)
 
 
 def require_plain(model: PreTrainedModel | BareLlama) -> None:
@@ -225,18 +234,18 @@ def _require_silu(mlp: Any) -> None:
         raise NotLlamaError("its activation is not SiLU")
 
 
-def _layer(module: Any, window: int | None, *, release: bool) -> Layer:
+def _layer(module: Any, window: int | None, *, int8: bool, release: bool) -> Layer:
     attention, parts = module.self_attn, _parts(module)
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     layer = Layer(
         before_attention=Norm.of(module.input_layernorm),
-        qkv=linear(parts.qkv),
+        qkv=linear(parts.qkv, int8=int8),
         query_norm=Norm.of(query_norm) if query_norm is not None else None,
         key_norm=Norm.of(key_norm) if key_norm is not None else None,
-        out=linear([attention.o_proj]),
+        out=linear([attention.o_proj], int8=int8),
         before_mlp=Norm.of(module.post_attention_layernorm),
-        gate_up=gate_and_up(parts.gate_up),
-        down=linear([module.mlp.down_proj]),
+        gate_up=gate_and_up(parts.gate_up, int8=int8),
+        down=linear([module.mlp.down_proj], int8=int8),
         rotates=bool(getattr(attention, "use_rope", True)),
         window=window,
     )

@@ -11,8 +11,9 @@ import logging
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_tokenizer, read_base_config
 from medusa_core.checkpoints.download import Progress
+from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
@@ -27,12 +29,14 @@ from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.llama.weights import FAMILIES
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
+from medusa_core.loading.workspace import packs_in_c
 from medusa_core.model.context import LongerContext, longer_context
 from medusa_core.model.loaded_model import LoadedModel
 from medusa_core.model.quantization import packing_for
@@ -127,7 +131,9 @@ def _load(
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
-    model = _read(sources, config, placement, longer, lambda done: reading("Reading the weights", done))
+    int8 = packs_in_c(config.quantize, placement.dtype, placement.device.type) and _is_plain(sources.base)
+    read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
+    model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
     if config.capture and target.output_device.type != "cuda":
@@ -141,6 +147,7 @@ def _load(
         threads_for=partial(fastest_threads, spare_cores=spare_cores),
         library=native_library(),
         release=True,
+        int8=int8,
     )
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
     drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
@@ -150,6 +157,12 @@ def _load(
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
         info=_describe(sources, target, drafts, own, placement, report.estimate),
     )
+
+
+def _is_plain(base: Path) -> bool:
+    """Whether the weights are plain numbers of a family that the C knows."""
+    said = read_config(base)
+    return said.get("model_type") in FAMILIES and "quantization_config" not in said
 
 
 def _longer(sources: Sources, config: LoadConfig) -> LongerContext | None:

@@ -12,19 +12,22 @@ from typing import Any
 
 import torch
 
+from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import Fetch
+from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
-from medusa_core.loading.workspace import TREE, Way, packed_copies
-from medusa_core.model.quantization import Packing, packing_for
+from medusa_core.loading.workspace import TREE, Way, packed_copies, packs_in_c
+from medusa_core.model.quantization import Packing, own_packing, packing_for
 
 GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
+_PACKING_IN_C = 10  # bytes a number of the layer that is being packed for the C
 _WORTHWHILE = 0.95  # of what is needed for the model itself: a change that leaves more is no advice
 
 
@@ -134,13 +137,14 @@ class _Counted:
     def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
         """The bytes they take with these settings there."""
         each = placement.dtype.itemsize
-        packing = self.shape.packing or packing_for(config.quantize)
+        packing = self.packing(config, placement)
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         drafting = config.heads != NO_HEADS
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
         heads = [draft.weights * each for draft in drafts]
         kind = placement.device.type
-        way = Way.of(self.shape, placement.dtype, kind, packed=packing is not None, captured=config.capture)
+        by_others = packing is not None and not packing.is_own
+        way = Way.of(self.shape, placement.dtype, kind, packed=by_others, captured=config.capture)
         # A model that drafts is held as plain numbers, whatever the base is packed into.
         ways = [
             Way.of(model, placement.dtype, kind, packed=False, captured=config.capture) for model in models
@@ -161,10 +165,29 @@ class _Counted:
             fixed=way.fixed(sum(heads)),
             passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
             + sum(packed_copies(model, placement.dtype) for model in models if kind == "cpu")
-            + (_PACKING * self.shape.largest if packing else 0),
+            + self._packing_bytes(packing, placement.dtype),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
         )
+
+    def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
+        """How the base's weights are packed with these settings there."""
+        own = self.shape.packing is None and self.shape.lean is not None
+        if own and packs_in_c(config.quantize, placement.dtype, placement.device.type):
+            return own_packing(self.shape.width)
+        return self.shape.packing or packing_for(config.quantize)
+
+    def _packing_bytes(self, packing: Packing | None, dtype: torch.dtype) -> int:
+        """What is there for a moment while weights are packed."""
+        if packing is None or not packing.is_own:
+            return _PACKING * self.shape.largest if packing else 0
+        largest = _PACKING_IN_C * max(self.shape.largest, self.shape.vocabulary * self.shape.width)
+        said = read_config(self.folder)
+        saved = str(said.get("dtype") or said.get("torch_dtype"))
+        if plain_llama_config(self.folder) is not None and saved == str(dtype).removeprefix("torch."):
+            return largest  # the weights are pages of their files
+        each = dtype.itemsize
+        return largest + base_bytes(self.shape, each, None) - base_bytes(self.shape, each, packing)
 
 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:
@@ -184,7 +207,7 @@ def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> 
     models = tuple(model_size(size.model) for size in sizes if size.model is not None)
     counted = _Counted(sources.base, shape, sizes, models)
     needs = counted.needs(config, placement)
-    packing = shape.packing or packing_for(config.quantize)
+    packing = counted.packing(config, placement)
     return MemoryEstimate(
         parameters=shape.parameters,
         base=needs.base,

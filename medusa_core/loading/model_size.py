@@ -78,8 +78,11 @@ def base_bytes(shape: ModelSize, bytes_each: int, packing: Packing | None) -> in
     """Bytes of a base whose numbers take ``bytes_each``, those of its linear layers less if packed."""
     if packing is None:
         return shape.parameters * bytes_each
-    # Whoever saves a model packs all of its layers; packed while they load are the plainly linear ones.
+    # Whoever saves a model packs all of its layers; packed while they load are the plainly linear ones, by
+    # the C the LM head too.
     packed = shape.parameters - shape.embeddings if shape.packing else shape.linear
+    if packing.is_own:
+        packed += shape.vocabulary * shape.width
     return round(packed * packing.bytes_each + (shape.parameters - packed) * bytes_each)
 
 

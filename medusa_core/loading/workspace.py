@@ -112,3 +112,10 @@ def packed_copies(shape: ModelSize, dtype: torch.dtype) -> int:
         return 0
     linear = (shape.linear + shape.vocabulary * shape.width) * dtype.itemsize
     return linear if linear <= PACK_LIMIT else 0
+
+
+def packs_in_c(quantize: str, dtype: torch.dtype, device: str) -> bool:
+    """Whether the C packs what ``quantize`` asks for, of a family that it knows; else bitsandbytes does."""
+    return (
+        quantize == "8bit" and device == "cpu" and dtype in DTYPES and isinstance(native_library(), Library)
+    )

@@ -41,6 +41,7 @@ class LoadedModel:
     """A causal LM that transformers has loaded. Raises MedusaError for one that is no causal decoder."""
 
     config: Any  # of the decoder
+    packing: Packing | None  # how the weights are held; None: as plain numbers
     limits_head: bool  # whether the forward takes ``logits_to_keep``
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -54,6 +55,7 @@ class LoadedModel:
         self._modules = modules
         self._originals: Originals | None = None  # what makes weights anew that were let go
         self._parameters = sum(parameter.numel() for parameter in modules.parameters())
+        self.packing = packing_of(modules.config)
         self._lock = RLock()  # runs in several threads may ask at once
 
     @property
@@ -107,11 +109,6 @@ class LoadedModel:
         """V, the rows of the LM head."""
         head = self._modules.get_output_embeddings()
         return getattr(head, "out_features", None) or head.weight.shape[0]  # packed weights hide their shape
-
-    @property
-    def packing(self) -> Packing | None:
-        """How the weights are packed; None for plain numbers."""
-        return packing_of(self._modules.config)
 
     @property
     def parameters(self) -> int:

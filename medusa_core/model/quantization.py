@@ -1,4 +1,4 @@
-"""Bases whose weights are packed into a few bits: packed by bitsandbytes while they load, or saved packed.
+"""Bases whose weights are packed into a few bits: by bitsandbytes or the C while they load, or saved so.
 
 Knows how packed weights are named, asked for and made into numbers again; nothing about files or devices.
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _BITS = {"8bit": 8, "4bit": 4}
 _SCALES = 0.05  # bytes a weight, for the scales of its block
+_OWN = "panels"
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,17 @@ class Packing:
 
     method: str
     bits: int | None
+    scales: float = _SCALES
 
     @property
     def bytes_each(self) -> float:
         """Of a packed weight, with its share of the scales; of a byte where the bits are not known."""
-        return (self.bits or 8) / 8 + _SCALES
+        return (self.bits or 8) / 8 + self.scales
+
+    @property
+    def is_own(self) -> bool:
+        """Whether our forward in C packs them, the LM head among them."""
+        return self.method == _OWN
 
     def words(self) -> str:
         """For a person: ``4-bit``, or the method's name."""
@@ -42,6 +49,11 @@ class Packing:
 def packing_for(quantize: str) -> Packing | None:
     """What ``--quantize`` asks for."""
     return Packing("bitsandbytes", _BITS[quantize]) if quantize in _BITS else None
+
+
+def own_packing(width: int) -> Packing:
+    """That of the forward in C: 8 bits, and a scale for each output of a layer on ``width`` inputs."""
+    return Packing(_OWN, 8, torch.float32.itemsize / width)
 
 
 def packing_of(config: Any) -> Packing | None:

@@ -20,7 +20,7 @@ from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qw
 from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.weights import FAMILIES as TAKEN
-from medusa_core.llama.weights import NotLlamaError, read_weights
+from medusa_core.llama.weights import NotLlamaError, originals, read_weights
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.model.forward import Part, Rows
 from medusa_core.model.target import Target
@@ -54,14 +54,14 @@ MODELS = {
 }  # fmt: skip
 
 
-def forward_of(model, library):
+def forward_of(model, library, *, int8=False):
     """Of a model in memory."""
     target = Target(model)
-    weights = read_weights(model, target.layer_kinds, target.masks.window)
+    weights = read_weights(model, target.layer_kinds, target.masks.window, int8=int8)
     return LlamaForward(weights, target.masks, target.context, library)
 
 
-def built(config, library, dtype=torch.bfloat16):
+def built(config, library, dtype=torch.bfloat16, *, int8=False):
     model = tiny.build_model(config, dtype=dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -69,7 +69,7 @@ def built(config, library, dtype=torch.bfloat16):
                 parameter.normal_(0, 0.3)
             elif "norm" in name:
                 parameter.uniform_(0.5, 1.5)
-    return model, forward_of(model, library)
+    return model, forward_of(model, library, int8=int8)
 
 
 def read(forward, tokens, slots=0, kept=1):
@@ -158,12 +158,50 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
         prompt = [*prompt, *(int(tree.tokens[node]) for node in (0, 2, 5))]
 
 
+def in_8_bits(weight):
+    """What is left of a weight with one scale an output."""
+    scales = weight.float().abs().amax(dim=1, keepdim=True) / 127
+    return ((weight.float() / scales).round() * scales).to(weight.dtype)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_in_8_bits_it_gives_the_logits_of_transformers_on_rounded_weights(name, llama_libraries):
+    """The numbers between products are float32, and a row of them loses what 14 bits do not hold."""
+    model, forward = built(MODELS[name], llama_libraries(""), torch.float32, int8=True)
+    assert {panels.numbers.dtype for panels in forward.weights.products()} == {torch.int8}
+    whole = copy.deepcopy(model)
+    for layer, kind in ((layer, type(layer)) for layer in model.modules()):
+        if kind is torch.nn.Linear:
+            layer.weight.data = in_8_bits(layer.weight)
+    if model.config.tie_word_embeddings:
+        model.model.embed_tokens.weight = model.lm_head.weight
+    tokens = short(50)
+    logits = read(forward, tokens, kept=50)[1]
+    rounded, exact = (one(torch.tensor([tokens]), use_cache=False).logits[0] for one in (model, whole))
+    assert off(logits, rounded) < 1e-3
+    assert off(rounded, exact) > 5e-3  # weights were rounded at all
+    for layers, make in originals(forward.weights, model):
+        for layer, weight in zip(layers, make(), strict=True):
+            torch.testing.assert_close(layer.weight, weight)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+@torch.inference_mode()
+def test_in_8_bits_a_number_that_is_none_stays_one(wrong, some_library):
+    """Whole numbers have no NaN, so a row's unit carries it on."""
+    model, _ = built(MODELS["GQA"], some_library)
+    model.model.norm.weight[3] = wrong
+    assert read(forward_of(model, some_library, int8=True), short(5))[1].isnan().all()
+
+
 @pytest.mark.sample(16)
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
-def test_a_node_has_the_bits_of_its_token_alone(name, dtype, some_library, two_threads):
-    _, forward = built(MODELS[name], some_library, dtype)
+def test_a_node_has_the_bits_of_its_token_alone(name, dtype, int8, some_library, two_threads):
+    _, forward = built(MODELS[name], some_library, dtype, int8=int8)
     for length, size in ((3, 2), (130, 16), (255, 40), (700, 5), (20, 250)):
         parents = random_parents(size, length)
         tree, cache = tree_of(parents), read(forward, short(length))[0]
@@ -193,10 +231,11 @@ def test_the_deepest_tree_that_a_drafter_makes_is_exact_too(isa, llama_libraries
             cache.commit([0])
 
 
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @torch.inference_mode()
-def test_a_text_read_at_once_is_what_it_is_token_by_token(dtype, llama_libraries, two_threads):
-    _, forward = built(MODELS["heads of 64"], llama_libraries(""), dtype)
+def test_a_text_read_at_once_is_what_it_is_token_by_token(dtype, int8, llama_libraries, two_threads):
+    _, forward = built(MODELS["heads of 64"], llama_libraries(""), dtype, int8=int8)
     tokens = text(600)
     features = Features((0, BEFORE_NORM, -1), queries=True)
     rows, cache = Rows.of_text(tokens, CPU, 300, features), forward.new_cache(600)

@@ -20,12 +20,13 @@ SHAPES = [(16, 32), (50, 20), (96, 448), (160, 96), (576, 64), (33, 1216)]  # ou
 DTYPES = [torch.bfloat16, torch.float32]
 
 
-def run(library, panels, x, threads=1):
+def run(library, panels, x, threads=1, units=None):
     """x [rows, inputs] by a layer, in rows with the padding that C wants."""
     rows = torch.zeros(-(-len(x) // 16) * 16, wide(panels.inputs), dtype=x.dtype)
     rows[: len(x), : panels.inputs] = x
-    result = torch.full((len(x), panels.outputs), torch.nan, dtype=x.dtype)
-    library.functions.run_product(panels.structure, rows.data_ptr(), len(x), result.data_ptr(), threads)
+    result = torch.full((len(x), panels.outputs), torch.nan, dtype=x.dtype if units is None else torch.float)
+    addresses = (rows.data_ptr(), len(x), result.data_ptr(), None if units is None else units.data_ptr())
+    library.functions.run_product(panels.structure, *addresses, threads)
     return result
 
 
@@ -61,6 +62,22 @@ def test_outputs_are_those_of_torch_in_double_precision(llama_library, shape, dt
         assert (error <= torch.finfo(dtype).eps * wanted.abs() + 4 * rounding).all()
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_in_8_bits_are_sums_of_whole_numbers_to_the_bit(llama_library, shape):
+    weight, bias = layer(*shape, torch.bfloat16)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(-8191, 8192, (64, shape[1]), generator=generator, dtype=torch.int16)
+    x[:2] = torch.tensor([[8191], [-8191]])  # beside weights of one sign, the largest sums that there are
+    weight[:16] = weight[:16].abs().amax()
+    panels, units = Panels.of(weight, bias, int8=True), torch.rand(64, generator=generator) / 8191
+    levels = (weight.float() / (scales := weight.float().abs().amax(1) / 127)[:, None]).round()
+    sums = x.double() @ levels.double().T
+    wanted = sums.float() * scales * units[:, None] + bias.float()
+    for rows in (1, 2, 3, 7, 24, 25, 64):
+        found = run(llama_library, panels, x[:rows], units=units)
+        torch.testing.assert_close(found, wanted[:rows], rtol=0, atol=0)
+
+
 def test_the_number_of_threads_changes_no_bit(llama_library):
     panels = Panels.of(*layer(576, 96, torch.bfloat16))
     x = torch.randn(21, 96).bfloat16()
@@ -86,6 +103,20 @@ def test_a_forked_process_has_threads_of_its_own(library):
         signal.alarm(30)  # a child that waits for threads it does not have would never end
         os._exit(0 if run(library, panels, x, threads=2).equal(wanted) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@given(outputs=st.integers(1, 70), inputs=st.integers(1, 70), dtype=st.sampled_from(DTYPES))
+def test_8_bits_hold_a_weight_to_half_a_step_of_its_output(outputs, inputs, dtype):
+    weight, _ = layer(outputs, inputs, dtype)
+    weight[outputs // 2] = 0  # an output that says nothing
+    step = weight.float().abs().amax(dim=1, keepdim=True) / 127
+    allowed = 0.5001 * step + torch.finfo(dtype).eps * weight.float().abs()
+    for found in (
+        Panels.of(weight, int8=True).unpacked(),
+        *Panels.by_turns([weight, weight], [None, None], int8=True).both_unpacked(outputs),
+    ):
+        assert found.dtype == dtype
+        assert ((found.float() - weight.float()).abs() <= allowed).all()
 
 
 @given(outputs=st.integers(1, 70), inputs=st.integers(1, 70), dtype=st.sampled_from(DTYPES))

@@ -162,6 +162,13 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     assert half.sentence().startswith("needs about 15.1 GB of memory")
     in_c(True)
     assert estimate_memory(config_of(seven_b, dtype="bfloat16")).total < half.total - GIB
+    packed = estimate_memory(config_of(seven_b, dtype="float32", quantize="8bit"))
+    embedding = linear = 32000 * 4096
+    linear += 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    assert packed.base == round(linear * (1 + 4 / 4096)) + 4 * (6738415616 - linear)
+    assert 4 * embedding < packed.base < 7.5e9
+    # All of it is read before it is packed, where the file has other numbers.
+    assert packed.total > 4 * 6738415616
     free(64)
     assert estimate.base == 6738415616 * 4
     assert estimate_memory(config_of(seven_b)).sentence() == "needs about 27.5 GB of memory, 64.0 GB are free"
@@ -210,8 +217,9 @@ def run(engine, tokens):
     for _ in engine.stream(torch.arange(tokens).remainder(20).tolist(), config):
         pass
 
-small, large, dtype = sys.argv[1:]
-run(load_engine(LoadConfig(small, dtype=dtype, device="cpu")), 8)  # libraries and kernels
+small, large, dtype, quantize = sys.argv[1:]
+kind = {"dtype": dtype, "quantize": quantize, "device": "cpu"}
+run(load_engine(LoadConfig(small, **kind)), 8)  # libraries and kernels
 before = peak = held()
 
 def look():
@@ -222,36 +230,45 @@ def look():
 
 threading.Thread(target=look, daemon=True).start()
 stages = []
-engine = load_engine(LoadConfig(large, dtype=dtype, device="cpu"), stages.append)
+engine = load_engine(LoadConfig(large, **kind), stages.append)
 after = held()
 run(engine, engine.target.context - 40)
 estimate = stages[-1].estimate
 print(json.dumps({
     "after": after - before, "peak": peak - before, "total": estimate.total,
-    "weights": estimate.base + estimate.heads,
+    "weights": estimate.base + estimate.heads, "held": engine.target.weight_bytes, "base": estimate.base,
 }))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
-def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "quantize", "saved"),
+    [
+        ("float32", "none", torch.bfloat16),  # in files of this dtype, weights would be pages of the file
+        pytest.param("bfloat16", "none", torch.float32, marks=pytest.mark.slow),
+        pytest.param("bfloat16", "8bit", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("bfloat16", "8bit", torch.float32, marks=pytest.mark.slow),
+    ],
+)
+def test_a_load_and_a_run_take_what_was_told(engine_folder, tmp_path, dtype, quantize, saved):
     """A model of 80 MB in another process: weights as they were counted, and never more than the total."""
     config = tiny.tiny_config(
         8, vocab_size=4000, hidden_size=512, intermediate_size=1536, num_hidden_layers=4,
         num_attention_heads=8, max_position_embeddings=1024,
     )  # fmt: skip
     model = tiny.build_model(config)
-    # In files of another dtype: otherwise the weights would be pages of the file.
-    model.to(torch.bfloat16 if dtype == "float32" else torch.float32).save_pretrained(tmp_path)
+    model.to(saved).save_pretrained(tmp_path)
     write(tmp_path / "heads", public_state(tiny.random_heads(model, 2)))
     result = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(engine_folder), str(tmp_path), dtype],
+        [sys.executable, "-c", MEASURE, str(engine_folder), str(tmp_path), dtype, quantize],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     took = json.loads(result.stdout.splitlines()[-1])
     if dtype == "float32":  # in bfloat16 there are kernels and, where they are faster, packed copies as well
         assert took["after"] == pytest.approx(took["weights"], rel=0.15)
+    if quantize == "8bit":
+        assert took["held"] == pytest.approx(took["base"], rel=0.01)
     # The allocator keeps some megabytes of the load's probes, more at one time than at another.
     assert 0.9 * took["weights"] < took["peak"] < 1.05 * took["total"]

@@ -1,5 +1,7 @@
 """Bases in 4 and 8 bits, packed while they load or saved so, run by bitsandbytes' CPU kernels.
 
+In 8 bits that is what runs where the C does not: it packs weights by itself (test_8_bits_in_c.py).
+
 4-bit weights are made into numbers again before each product, so every row is read as if it were alone. In 8
 bits, LLM.int8 takes activations beyond 6 out of the integers for all rows of a forward at once: with them a
 row depends a little on its neighbours, without them it does not. Both are shown below.
@@ -21,6 +23,7 @@ from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
+from medusa_core.loading import load, memory
 from medusa_core.loading.load import load_engine
 from medusa_core.model import quantization as quantized
 from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
@@ -30,6 +33,12 @@ bitsandbytes = pytest.importorskip("bitsandbytes")
 PROMPTS = [tiny.random_tokens(6, seed) for seed in range(4)]
 BF16 = {"atol": 2e-3, "rtol": 2**-7}  # as a CPU with bfloat16 units rounds packed weights
 PARENTS, TOKENS = [-1, 0, 0, 1, 2, 3], [3, 5, 7, 9, 11, 2]
+
+
+@pytest.fixture(autouse=True)
+def not_in_c(monkeypatch):
+    monkeypatch.setattr(load, "packs_in_c", lambda *_: False)
+    monkeypatch.setattr(memory, "packs_in_c", lambda *_: False)
 
 
 def quantisable(spread=0.1, **changes):

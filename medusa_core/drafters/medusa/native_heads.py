@@ -24,8 +24,7 @@ class NativeHeads:
         if heads.shares_lm_head:
             panels = [Panels.of(last)] * heads.count
         else:
-            pack = Panels.of if last.dtype == torch.float32 else Panels.in_8_bits
-            panels = [pack(one) for one in last]
+            panels = [Panels.of(one, int8=last.dtype != torch.float32) for one in last]
         self.last_itemsize = panels[0].numbers.itemsize  # bytes a number of an LM head
         self.in_c = Heads(weight, heads.block_bias.detach(), panels, library)
 
