@@ -1,13 +1,15 @@
-"""The page: a header, the model's bar and a table of contents of its tabs. Knows names, not what they do."""
+"""The page: a header, the model's bar and the contents of its five places. Knows names, not what they do."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
 from medusa_core.replay.colours import css_variables
 from ui.components.language_menu import LanguageMenu, language_head
+from ui.components.places import Places
 from ui.components.race_view import race_css
 from ui.records.examples import recordings
 from ui.records.selection import Selection
@@ -37,6 +39,7 @@ FOLD_ON_PHONES = """() => {
   if (fold && window.innerWidth < 700) fold.click();
 }"""
 OLD_SECONDS = 600  # of an uploaded file, which has been read by then
+TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
@@ -56,26 +59,30 @@ def build_page(session: Session) -> Page:
             Selection()
         )  # one visitor's model, and heads and tree made in one tab, used in others
         loaded = model_bar.build(session, selection)
-        with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
-            with gr.Tab("Decode", id="decode"):
+        with gr.Tabs(**TABS, elem_id="places") as tabs:
+            with gr.Tab("Watch", id="watch"):
                 desk = decode.build(session, selection, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
                 learn.build(recorded)
-            with gr.Tab("Side by side", id="side-by-side"):
-                race, second = side_by_side.build(session, selection)
-            with gr.Tab("Methods", id="methods"):
-                methods_tab.build(session, selection)
-            with gr.Tab("Speed", id="speed") as tab:
-                timed = speed.build(session, selection, tab)
-            with gr.Tab("Trees", id="trees") as tab:
-                trees.build(session, selection, tabs, tab)
-            if session.policy.training:
-                with gr.Tab("Train", id="train") as tab:
-                    train.build(session, selection, tabs, tab)
-            with gr.Tab("Hardware", id="hardware") as tab:
-                hardware.build(session, selection, tab)
-            with gr.Tab("Experiments", id="experiments"):
-                experiments.build(session.assets)
+            with gr.Tab("Compare", id="compare"), gr.Tabs(**TABS) as compare:
+                with gr.Tab("Side by side", id="side-by-side"):
+                    race, second = side_by_side.build(session, selection)
+                with gr.Tab("Methods", id="methods"):
+                    methods_tab.build(session, selection)
+            with gr.Tab("Measure", id="measure") as place, gr.Tabs(**TABS):
+                with gr.Tab("Speed", id="speed") as tab:
+                    timed = speed.build(session, selection, [place.select, tab.select])
+                with gr.Tab("Hardware", id="hardware") as tab:
+                    hardware.build(session, selection, [tab.select])
+            places = Places(tabs, compare)
+            with gr.Tab("Lab", id="lab") as place, gr.Tabs(**TABS):
+                with gr.Tab("Trees", id="trees") as tab:
+                    trees.build(session, selection, places, [place.select, tab.select])
+                if session.policy.training:
+                    with gr.Tab("Train", id="train") as tab:
+                        train.build(session, selection, places, [tab.select])
+                with gr.Tab("Experiments", id="experiments"):
+                    experiments.build(session.assets)
         api.build(session)
         menus = [desk.method, race.method, second, timed]
         mark_methods(session, selection, loaded, menus, [desk, race])

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from hostile import HOSTILE, PROMPTS
+from places import turn_to
 from playwright.sync_api import expect
 
 from medusa_core.config import GenerationConfig
@@ -167,7 +168,7 @@ def test_two_visitors_see_their_own_runs(address, open_page):
 
 def test_side_by_side_measures_and_replays(address, open_page, session):
     page = open_page(address, reduced_motion="reduce")
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     write_prompt(page, "race", "a fox went home")
     page.locator("#race-settings button").first.click()
     set_number(page, "#race-settings", "New tokens", 30)

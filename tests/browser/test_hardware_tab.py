@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -12,7 +13,7 @@ SAYS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 @pytest.fixture(scope="module")
 def page(private_address, open_warm_page):
     page = open_warm_page(private_address)
-    page.get_by_role("tab", name="Hardware").click()
+    turn_to(page, "Hardware")
     page.wait_for_selector("#hardware-roofline .main-svg")
     return page
 

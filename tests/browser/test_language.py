@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -26,12 +27,12 @@ def page(chromium, private_address):
 
 
 def tab(page, name):
-    page.get_by_role("tab", name=name, exact=True).click()
+    turn_to(page, name)
 
 
 def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     tabs = page.get_by_role("tab").all_inner_texts()
-    assert tabs == ["解码", "学习", "并排对比", "方法对比", "速度", "树", "训练", "硬件", "实验"]
+    assert tabs == ["观看", "学习", "对比", "测量", "实验室"]
     assert page.evaluate("document.documentElement.lang").startswith("zh")
     assert page.locator("#decode-prompt textarea").get_attribute("placeholder").startswith("写下文本的开头")
     assert page.locator("#decode-settings .setting-heads input").input_value() == "模型自带"
@@ -49,22 +50,23 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     page.wait_for_selector(".learn[lang=zh][data-card=passes]")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".learn[data-card=heads]")
+    tab(page, "对比")
     tab(page, "并排对比")
     page.wait_for_selector(".race-view")
     assert page.locator("#race-run").inner_text() == "对比"
     shown = page.locator("#decode-view .mdv").get_attribute("data-step")
     # The menu: everything changes at once, and the run stays.
     page.select_option(".language-menu", "en")
-    assert page.get_by_role("tab").all_inner_texts()[:3] == ["Decode", "Learn", "Side by side"]
+    assert page.get_by_role("tab").all_inner_texts()[:3] == ["Watch", "Learn", "Compare"]
     assert page.evaluate("document.documentElement.lang") == "en"
-    tab(page, "Decode")
+    tab(page, "Watch")
     assert page.locator("#decode-view .mdv").get_attribute("data-step") == shown
     assert "forward" in page.locator("#decode-view [data-role=phase]").inner_text()
     assert re.search(r"tokens? in \d+ steps?, .* a step", page.locator("#decode-status").inner_text())
     assert page.locator("#decode-settings .setting-heads input").input_value() == "shipped with the model"
     assert page.evaluate("localStorage.getItem('medusa-language')") == "en"
     page.select_option(".language-menu", "")
-    assert page.get_by_role("tab").all_inner_texts()[0] == "解码"
+    assert page.get_by_role("tab").all_inner_texts()[0] == "观看"
     assert page.evaluate("localStorage.getItem('medusa-language')") is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from places import turn_to
 
 from medusa_core.config import LoadConfig
 from ui.session import Session
@@ -97,7 +98,7 @@ def test_both_menus_and_the_second_lanes_name_what_the_model_has_no_weights_for(
         ".setting-second-method",
     ):
         if menu != "#decode-settings .setting-method":
-            page.get_by_role("tab", name="Side by side", exact=True).first.click()
+            turn_to(page, "Side by side")
             fold = "#race-settings" if "race" in menu else "#race-second"
             page.locator(f"{fold} button").first.click()
         page.locator(f"{menu} input").click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import turn_to
 
 from medusa_core.drafters import method_names
 
@@ -17,7 +18,7 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 
 def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, open_page):
     page = open_page(shipped_address)
-    page.get_by_role("tab", name="Methods", exact=True).click()
+    turn_to(page, "Methods")
     page.wait_for_selector("#methods-plot .js-plotly-plot")
     for name, value in (("tokens", "16"), ("rounds", "1")):
         field = page.locator(f"#methods-{name} input[type=number]")
@@ -39,7 +40,7 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
 
 def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(shipped_address, open_page):
     page = open_page(shipped_address)
-    page.get_by_role("tab", name="Methods", exact=True).click()
+    turn_to(page, "Methods")
     page.wait_for_selector("#methods-plot .js-plotly-plot .xtitle:has-text('milliseconds per step')")
     measured = page.locator("#methods-table tbody tr").all_inner_texts()
     recorded = page.locator(WORDS).inner_text()

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from other_model import other_model
+from places import turn_to
 from slow_loading import close_gate
 
 pytestmark = pytest.mark.browser
@@ -123,7 +124,7 @@ def test_a_folder_is_loaded_and_used(new_page, other):
     use(page, other)
     run(page)
     assert "other + 2 Medusa heads" in page.locator("#decode-view").inner_text()
-    page.get_by_role("tab", name="Trees").click()
+    turn_to(page, "Trees")
     says(page, "#trees-words", "Nobody has counted how often these heads are right")
 
 

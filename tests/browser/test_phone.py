@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import places
 import pytest
 
 pytestmark = pytest.mark.browser
@@ -22,7 +23,7 @@ def fits(page) -> bool:
 
 
 def turn_to(page, tab: str, sign: str) -> None:
-    page.get_by_role("tab", name=tab).click()
+    places.turn_to(page, tab)
     page.wait_for_selector(sign, timeout=60_000)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from places import turn_to
 from served import engine_taken
 
 from medusa_core.config import LoadConfig
@@ -52,8 +53,9 @@ def write(page, tab, text="abc"):
 def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open_page):
     page = open_page(public[0])
     page.wait_for_selector("#decode-view .mdv")
+    turn_to(page, "Trees")
     tabs = page.get_by_role("tab").all_inner_texts()
-    assert "Decode" in tabs
+    assert "Watch" in tabs
     assert "Train" not in tabs
     hidden = "#model-name, #model-heads, #model-dtype, #model-quantize, #model-capture, #model-check"
     assert page.locator(hidden).count() == 0
@@ -87,15 +89,15 @@ def test_a_third_run_of_one_page_is_refused_in_words(public, empty_page):
         write(page, "decode")
         page.locator("#decode-run").click()
         says(page, "#decode-status", "Waiting for the engine")
-        page.get_by_role("tab", name="Side by side").click()
+        turn_to(page, "Side by side")
         write(page, "race")
         page.locator("#race-run").click()
         says(page, "#race-status", "Waiting for the engine")
-        page.get_by_role("tab", name="Trees").click()
+        turn_to(page, "Trees")
         page.locator("#trees-run").click()
         says(page, "#trees-status", "Not run: the notice says why.")
         says(page, ".toast-body", "You already have 2 runs: wait for one to end, or stop it.")
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     says(page, "#race-status", "Measured.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +20,7 @@ PROMPT = "a fox <b>went</b> home"
 @pytest.fixture
 def page(shipped_address, open_page):
     page = open_page(shipped_address)
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     page.wait_for_selector(".race-player")
     return page
 
@@ -86,13 +87,13 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
     assert page.locator(".race-table b, .race-table small, .race-table th").evaluate_all(small) >= 12
 
     page.reload()
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     page.wait_for_selector(".race-player.recorded")
     assert entries(page)[0] == shown[0]  # a reload of this tab keeps it
 
     other = open_page(shipped_address)
     other.evaluate(f"window.sessionStorage.setItem('medusa-races-1', {FOREIGN!r})")
     other.reload()
-    other.get_by_role("tab", name="Side by side").click()
+    turn_to(other, "Side by side")
     other.wait_for_selector(".race-player.recorded")
     assert other.locator(".race-gallery").is_hidden()

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from places import turn_to
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.trace.builder import TraceBuilder
@@ -136,7 +137,7 @@ def test_a_prompt_that_is_too_long_ends_the_view_and_is_never_cut(page):
 
 @pytest.mark.slow
 def test_a_tree_used_in_decode_is_named_beside_run(page):
-    page.get_by_role("tab", name="Trees").click()
+    turn_to(page, "Trees")
     page.wait_for_selector("#trees-heatmap .main-svg")
     nodes = re.search(r"(\d+) nodes", page.locator("#trees-words").inner_text())[1]
     page.click("#trees-use-decode")

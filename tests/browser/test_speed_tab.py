@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from places import turn_to
 
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
@@ -35,7 +36,7 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     monkeypatch.setitem(tab.EFFORTS, tab.QUICKLY, Effort(2, 8, 1, 1e9))
     monkeypatch.setitem(tab.EFFORTS, tab.EXACTLY, Effort(2, 32, 999, 1e9))
     page = open_page(shipped_address)
-    page.get_by_role("tab", name="Speed", exact=True).click()
+    turn_to(page, "Speed")
     says(page, "#speed-where", "Recorded, not measured here")
     page.wait_for_selector(BARS)
     assert page.locator(LIMIT).count() == 0  # a recording knows no limits of its machine
@@ -57,8 +58,8 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     says(page, "#speed-command", "--runs 999")  # the first round of many is there
     page.click("#speed-stop")
     says(page, "#speed-status", "Stopped: what is shown was measured until then.")
-    page.get_by_role("tab", name="Methods", exact=True).click()
-    page.get_by_role("tab", name="Speed", exact=True).click()
+    turn_to(page, "Methods")
+    turn_to(page, "Speed")
     page.wait_for_selector(LIMIT, state="attached")  # an upright line has no width
     says(page, "#speed-words", "On this machine a plain step takes")
     page.set_viewport_size(PHONE)

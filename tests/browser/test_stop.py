@@ -6,6 +6,7 @@ import re
 
 import pytest
 import tiny
+from places import turn_to
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import LoadConfig
@@ -139,7 +140,7 @@ def test_a_run_stays_on_screen_when_another_tab_was_looked_at(page):
     ask_for(page, 20)
     page.locator("#decode-run").click()
     status_after(page, "tokens in")
-    page.get_by_role("tab", name="Trees").click()
-    page.get_by_role("tab", name="Decode").click()
+    turn_to(page, "Trees")
+    turn_to(page, "Watch")
     assert page.locator("#decode-view .mdv-node").count() > 1
     assert "finished: length" in page.locator("#decode-view").inner_text()

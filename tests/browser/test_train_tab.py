@@ -8,6 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 from page_runs import run_decode
+from places import turn_to
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
@@ -51,7 +52,7 @@ def warm_page(address, open_warm_page):
 def train_tab(warm_page):
     """One page for all tests, each of which brings its own text and begins its own run."""
     page = warm_page
-    page.get_by_role("tab", name="Train").click()
+    turn_to(page, "Train")
     page.wait_for_selector("#train-top5 .main-svg", timeout=60_000)
     return page
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +24,7 @@ FORGE = "text => { document.querySelector('.tree-edit-host').treeEditor.nodes = 
 @pytest.fixture(scope="module")
 def warm_page(private_address, open_warm_page):
     page = open_warm_page(private_address)
-    page.get_by_role("tab", name="Trees").click()
+    turn_to(page, "Trees")
     page.wait_for_selector(f"{EDITOR} [data-node]")
     page.wait_for_selector("#trees-heatmap .main-svg")
     return page
@@ -32,7 +33,7 @@ def warm_page(private_address, open_warm_page):
 @pytest.fixture
 def editor(warm_page):
     """The tab with a grown tree of eight nodes."""
-    warm_page.get_by_role("tab", name="Trees").click()
+    turn_to(warm_page, "Trees")
     for nodes in (7, 8):
         field = warm_page.locator("#trees-nodes input[type=number]")
         field.fill(str(nodes))
@@ -127,7 +128,7 @@ def test_a_run_has_the_tree_that_was_made(editor):
         "document.querySelector('#decode-view .mdv-host').decodeView.state.trace.config.tree"
     )
     assert [tuple(node) for node in trace] == made
-    editor.get_by_role("tab", name="Trees").click()
+    turn_to(editor, "Trees")
     assert tree_of(editor) == made  # still there
 
 

@@ -8,6 +8,7 @@ import time
 import gradio as gr
 import pytest
 import tiny
+from places import turn_to
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.evaluation import latency
@@ -35,7 +36,7 @@ def address(private_address):
 
 
 def open_trees(page):
-    page.get_by_role("tab", name="Trees").click()
+    turn_to(page, "Trees")
     page.wait_for_selector("#trees-heatmap .main-svg")
     return page
 
@@ -169,7 +170,7 @@ def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(trees_t
     page.click("#decode-run")
     says(page, "#decode-status", "20 tokens in")
     assert page.locator("#decode-view .mdv-node").count() == 5
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     page.locator("#race-settings button").first.click()
     assert page.locator("#race-settings").get_by_label("Tree").input_value().startswith("yours")
     page.click("#race-run")
@@ -181,8 +182,9 @@ def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(trees_t
     )
 
 
-@pytest.mark.slow
-def test_use_in_side_by_side_opens_that_tab(trees_tab):
+def test_use_in_side_by_side_opens_that_part_though_its_place_showed_another(trees_tab):
+    turn_to(trees_tab, "Methods")
+    turn_to(trees_tab, "Trees")
     trees_tab.click("#trees-use-race")
     trees_tab.wait_for_selector("#race-prompt:visible")
 

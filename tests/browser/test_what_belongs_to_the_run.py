@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +56,7 @@ def test_settings_that_do_not_count_with_the_method_say_so(page):
 
 @pytest.mark.slow
 def test_side_by_side_says_it_as_well_once_its_settings_are_unfolded(page):
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     page.locator("#race-settings button").first.click()
     wait_for_note(page, "#race-settings", "epsilon", "only the rule “typical” uses it")
     choose(page, "#race-settings", "method", "N-grams of the text")
@@ -99,7 +100,7 @@ def test_a_recorded_run_takes_the_figures_of_a_run_before_away(page):
 
 @pytest.mark.slow
 def test_a_refused_comparison_marks_the_one_before(page):
-    page.get_by_role("tab", name="Side by side").click()
+    turn_to(page, "Side by side")
     page.locator("#race-prompt textarea").fill("abcabc")
     page.click("#race-run")
     page.wait_for_selector(".race-result")

@@ -76,7 +76,7 @@ def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
         assert "training: off; a run ends after 120 seconds." in lines
         parts = httpx.get(f"http://127.0.0.1:{port}/config").json()["components"]
         tabs = [part["props"]["label"] for part in parts if part["type"] == "tabitem"]
-        assert "Decode" in tabs
+        assert "Watch" in tabs
         assert "Train" not in tabs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gradio as gr
 
 from ui.session import Session
@@ -15,7 +17,7 @@ that holds on a device; the last part measures it on this machine.</p>
 """
 
 
-def build(session: Session, selection: gr.State, tab: gr.Tab) -> None:
+def build(session: Session, selection: gr.State, opened: list[Any]) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`."""
     gr.HTML(INTRO, apply_default_css=False)
     choice = build_choice(selection)
@@ -29,4 +31,4 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> None:
         for place, (title, name, build_part) in enumerate(parts):
             with gr.Tab(title, id=f"hardware-{name}") as part:
                 # Drawn when it is opened, in the theme the browser shows then.
-                build_part(session, choice, [part.select, *([tab.select] if place == 0 else [])])
+                build_part(session, choice, [part.select, *(opened if place == 0 else [])])

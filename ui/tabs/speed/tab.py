@@ -51,7 +51,7 @@ SAVE = """(text) => {
 }""".replace("FILE", json.dumps(FILE))
 
 
-def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
+def build(session: Session, selection: gr.State, opened: list[Any]) -> gr.Dropdown:
     """Lay the tab out and connect it; returns its menu of methods. `selection` holds a `Selection`."""
     stored = stored_results(session.assets)
     with gr.Row(elem_classes="desk"):
@@ -99,7 +99,7 @@ def build(session: Session, selection: gr.State, tab: gr.Tab) -> gr.Dropdown:
     connect_run(session, bar, work, [part, menu, effort, results, selection], [results, command], selection)
     # A new record's change draws it; the charts are no outputs of the stream.
     gr.on(
-        [tab.select, results.change, part.input], draw, [results, part, dark],
+        [*opened, results.change, part.input], draw, [results, part, dark],
         [words, warning, where, bars, table, curves, where_swept],
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import gradio as gr
 
 from medusa_core.text.plural import counted
 from ui.components.events import QUIET
+from ui.components.places import Places
 from ui.components.text_line import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.selection import Selection
@@ -109,8 +110,8 @@ class Form:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns `tabs`."""
+def build(session: Session, selection: gr.State, places: Places, opened: list[Any]) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns the page."""
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             form = _form()
@@ -145,13 +146,13 @@ def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> 
     )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
-        [tab.select, curves.change], all_curves, [curves, dark], plots,
+        [*opened, curves.change], all_curves, [curves, dark], plots,
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
     )  # fmt: skip
     for button, name in zip(use, ("decode", "side-by-side"), strict=True):
         button.click(
-            lambda done, own, name=name: _use(done, own, name),
-            [trained, selection], [selection, tabs], **QUIET,
+            lambda done, own, name=name: _use(done, own, places.turned_to(name)),
+            [trained, selection], [selection, *places.tabs], **QUIET,
         )  # fmt: skip
 
 
@@ -283,9 +284,9 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     )
 
 
-def _use(trained: Trained | None, selection: Selection, tab: str) -> tuple[Any, Any]:
+def _use(trained: Trained | None, selection: Selection, turned: tuple[Any, ...]) -> tuple[Any, ...]:
     if trained is None:
-        return gr.skip(), gr.skip()
+        return gr.skip(), gr.skip(), gr.skip()
     # The visitor may have turned to another model since: the heads take theirs along.
     mine = selection if selection.model == trained.model else selection.with_model(trained.model)
-    return mine.with_engine(trained.engine, trained.label), gr.Tabs(selected=tab)
+    return mine.with_engine(trained.engine, trained.label), *turned

@@ -12,6 +12,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from ui.components.events import QUIET
+from ui.components.places import Places
 from ui.components.text_line import TextLine
 from ui.components.tree_editor import EDITED_TREE, editor_value
 from ui.figures import tree_charts
@@ -38,8 +39,8 @@ SAVE = """(name, text) => {
 }"""
 
 
-def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`; using a tree turns `tabs`."""
+def build(session: Session, selection: gr.State, places: Places, opened: list[Any]) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`; using a tree turns the page."""
     first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -52,11 +53,11 @@ def build(session: Session, selection: gr.State, tabs: gr.Tabs, tab: gr.Tab) -> 
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             panel = build_stage(first)
-    _connect_drawing(panel, tab)
+    _connect_drawing(panel, opened)
     _connect_editing(session, panel, bar.status, selection)
     _connect_measuring(session, panel, bar, again, selection)
     _connect_files(panel, files, bar.status)
-    _connect_use(panel, use, selection, tabs)
+    _connect_use(panel, use, selection, places)
     selection.change(
         lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
     )
@@ -106,10 +107,10 @@ def _measuring() -> tuple[RunBar, gr.Checkbox]:
     return run_buttons("trees", "Measure on this machine"), again
 
 
-def _connect_drawing(panel: TreesPanel, tab: gr.Tab) -> None:
+def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
     quick = {"js": THEME, "queue": False, **QUIET}
     # The charts are drawn when the tab is opened, in the theme the browser shows then.
-    gr.on([tab.select, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
+    gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
     panel.nodes.input(
         _regrow,
         panel.inputs(),
@@ -219,18 +220,18 @@ def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     return new, "Loaded. A move of the slider grows a tree again." if new.shown else "Loaded."
 
 
-def _connect_use(panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, tabs: gr.Tabs) -> None:
-    def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, Any]:
+def _connect_use(panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: Places) -> None:
+    def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
         try:
-            return own.with_tree(shown_tree.taken(stats, nodes, text)), gr.Tabs(selected=target)
+            return own.with_tree(shown_tree.taken(stats, nodes, text)), *places.turned_to(target)
         except MedusaError as error:
             _warn(error)
-            return gr.skip(), gr.skip()
+            return gr.skip(), gr.skip(), gr.skip()
 
     for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
         button.click(
-            partial(use, target), [panel.edited, panel.stats, panel.nodes, selection], [selection, tabs],
-            js=EDITED_TREE, **QUIET,
+            partial(use, target), [panel.edited, panel.stats, panel.nodes, selection],
+            [selection, *places.tabs], js=EDITED_TREE, **QUIET,
         )  # fmt: skip
 
 
