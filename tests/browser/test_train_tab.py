@@ -63,15 +63,22 @@ def unfold_settings(page) -> None:
 
 
 def paste(page, text: str, steps: int) -> None:
+    unfold_settings(page)
     page.get_by_label("pasted text").check()
     page.locator("#train-text textarea").fill(text)
-    unfold_settings(page)
-    field = page.locator("#train-steps input")
-    field.fill(str(steps))
-    field.press("Tab")
-    rate = page.locator("#train-rate input")
-    rate.fill("0.01")
-    rate.press("Tab")
+    fill_number(page, "#train-steps input", str(steps))
+    fill_number(page, "#train-rate input", "0.01")
+
+
+def fill_number(page, field: str, value: str) -> None:
+    """Fill until the page keeps it: a field that gradio is still mounting takes its first value again."""
+    for _ in range(5):
+        page.fill(field, value)
+        page.press(field, "Tab")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if page.input_value(field) == value:
+            return
+    raise AssertionError(f"{field} does not keep {value}")
 
 
 def says(page, where: str, words: str) -> None:
