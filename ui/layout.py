@@ -14,7 +14,7 @@ from ui.records.selection import Selection
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
 from ui.session import Session
-from ui.tabs import api, decode, experiments, learn, side_by_side
+from ui.tabs import api, decode, experiments, figures_bar, learn, side_by_side
 from ui.tabs import methods as methods_tab
 from ui.tabs.hardware import tab as hardware
 from ui.tabs.model_bar import bar as model_bar
@@ -56,19 +56,20 @@ def build_page(session: Session) -> Page:
             Selection()
         )  # one visitor's model, and heads and tree made in one tab, used in others
         loaded = model_bar.build(session, selection)
+        figures = figures_bar.build(session, selection)
         with gr.Tabs(overflow_behavior="wrap") as tabs:  # a menu of tabs would hide some of them on phones
             with gr.Tab("Decode", id="decode"):
-                desk = decode.build(session, selection, recorded)
+                desk = decode.build(session, selection, figures, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
-                learn.build(recorded)
+                learn.build(session, figures, recorded)
             with gr.Tab("Side by side", id="side-by-side"):
-                race, second = side_by_side.build(session, selection)
+                race, second = side_by_side.build(session, selection, figures)
             with gr.Tab("Methods", id="methods"):
-                methods_tab.build(session, selection)
+                methods_tab.build(session, selection, figures)
             with gr.Tab("Speed", id="speed") as tab:
-                timed = speed.build(session, selection, tab)
+                timed = speed.build(session, selection, figures, tab)
             with gr.Tab("Trees", id="trees") as tab:
-                trees.build(session, selection, tabs, tab)
+                trees.build(session, selection, figures, tabs, tab)
             if session.policy.training:
                 with gr.Tab("Train", id="train") as tab:
                     train.build(session, selection, tabs, tab)
