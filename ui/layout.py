@@ -16,7 +16,7 @@ from ui.records.selection import Selection
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
 from ui.session import Session
-from ui.tabs import api, decode, experiments, learn, side_by_side
+from ui.tabs import api, decode, experiments, figures_bar, learn, side_by_side
 from ui.tabs import methods as methods_tab
 from ui.tabs.hardware import tab as hardware
 from ui.tabs.model_bar import bar as model_bar
@@ -59,25 +59,26 @@ def build_page(session: Session) -> Page:
             Selection()
         )  # one visitor's model, and heads and tree made in one tab, used in others
         loaded = model_bar.build(session, selection)
+        figures = figures_bar.build(session, selection)
         with gr.Tabs(**TABS, elem_id="places") as tabs:
             with gr.Tab("Watch", id="watch"):
-                desk = decode.build(session, selection, recorded)
+                desk = decode.build(session, selection, figures, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
-                learn.build(recorded)
+                learn.build(session, figures, recorded)
             with gr.Tab("Compare", id="compare"), gr.Tabs(**TABS) as compare:
                 with gr.Tab("Side by side", id="side-by-side"):
-                    race, second = side_by_side.build(session, selection)
+                    race, second = side_by_side.build(session, selection, figures)
                 with gr.Tab("Methods", id="methods"):
-                    methods_tab.build(session, selection)
+                    methods_tab.build(session, selection, figures)
             with gr.Tab("Measure", id="measure") as place, gr.Tabs(**TABS):
                 with gr.Tab("Speed", id="speed") as tab:
-                    timed = speed.build(session, selection, [place.select, tab.select])
+                    timed = speed.build(session, selection, figures, [place.select, tab.select])
                 with gr.Tab("Hardware", id="hardware") as tab:
                     hardware.build(session, selection, [tab.select])
             places = Places(tabs, compare)
             with gr.Tab("Lab", id="lab") as place, gr.Tabs(**TABS):
                 with gr.Tab("Trees", id="trees") as tab:
-                    trees.build(session, selection, places, [place.select, tab.select])
+                    trees.build(session, selection, figures, places, [place.select, tab.select])
                 if session.policy.training:
                     with gr.Tab("Train", id="train") as tab:
                         train.build(session, selection, places, [tab.select])

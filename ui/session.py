@@ -25,6 +25,7 @@ from ui.records.updates import StopFlag, Update
 from ui.runs.chat import chat_notice
 from ui.runs.work import EngineWork
 from ui.serving.engines import Engines
+from ui.serving.kept_figures import KeptFigures
 from ui.serving.kept_runs import KeptRuns
 from ui.serving.model_loader import SPARE_CORES
 from ui.serving.models import Models
@@ -57,6 +58,7 @@ class Session:
         self.policy = policy or Policy()
         self.channel = PageChannel()
         self.kept_runs = KeptRuns()
+        self.figures = KeptFigures(assets, self.load_config_of, not self.policy.public and gpu is None)
         self._load = load
         self._models = Models(load, self.policy, elsewhere=gpu is not None)
         self._engines = Engines(self._models)

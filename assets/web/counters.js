@@ -36,11 +36,12 @@ function makeCounters() {
       ["tokens", tokens, noun(tokens, "token")], ["steps", index + 1, noun(index + 1, "step")], ["mean", decimal(tokens / (index + 1)), say`tokens / step`],
       ["now", step.emitted.length, say`in this step`],
     ];
-    if (trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), say`tokens / s, whole run`]);
+    const recording = isRecording(scene.state);
+    if (!recording && trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), say`tokens / s, whole run`]);
     const distinct = distinctWholeRun(trace);
     if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct 4-grams, whole run`]);
     numbers.replaceChildren(...countsOf(figures));
-    time.replaceChildren(...timeOf(step));
+    time.replaceChildren(...timeOf(step, recording));
   }
 
   return { card, draw };
@@ -49,17 +50,19 @@ function makeCounters() {
 // Figures with their names, from [role, value, name].
 const countsOf = (figures) => figures.map(([role, value, name]) => html("div", { "data-count": role }, html("b", {}, value), html("span", {}, name)));
 
-function timeOf({ ms }) {
+function timeOf({ ms }, recording) {
   if (!ms) return [];
   const parts = PHASES.map(([name, title, words]) => ({ name, title: say(title), words: say(words), value: ms[name] ?? 0 }));
   const sum = parts.reduce((total, part) => total + part.value, 0);
   const total = Math.max(ms.total ?? 0, sum) || 1;
   const share = (part) => `width:${(100 * part.value) / total}%`;
+  const amount = ({ value }) => (recording ? `${Math.round((100 * value) / total)} %` : decimal(value, value < 10 ? 2 : 1));
+  const took = html("b", {}, decimal(ms.total ?? sum, 1) + " ms");
   return [
-    html("div", { class: "mdv-barhead" }, say`This step took` + " ", html("b", {}, decimal(ms.total ?? sum, 1) + " ms")),
-    html("div", { class: "mdv-stack", role: "img", "aria-label": parts.map((part) => `${part.title} ${decimal(part.value)} ms`).join(", ") },
+    html("div", { class: "mdv-barhead" }, ...(recording ? [say`Parts of this step’s time in this recording`] : [say`This step took` + " ", took])),
+    html("div", { class: "mdv-stack", role: "img", "aria-label": parts.map((part) => `${part.title} ${amount(part)}${recording ? "" : " ms"}`).join(", ") },
       ...parts.map((part) => html("span", { class: "phase-" + part.name, style: share(part), title: part.words }))),
     html("div", { class: "mdv-legend" }, ...parts.map((part) =>
-      html("span", { title: part.words }, html("i", { class: "mdv-dot phase-" + part.name }), `${part.title} ${decimal(part.value, part.value < 10 ? 2 : 1)}`))),
+      html("span", { title: part.words }, html("i", { class: "mdv-dot phase-" + part.name }), `${part.title} ${amount(part)}`))),
   ];
 }

@@ -44,7 +44,7 @@ function makePhasePanel(store) {
     words.setAttribute("aria-live", state.playing ? "off" : "polite");
     const title = say(PHASE_TITLES[phase]);
     words.replaceChildren(html("b", {}, `${phasesOf(scene.step).indexOf(phase) + 1} · ${title}. `), PHASE_WORDS[phase](scene));
-    const time = timeWords(scene.step, phase);
+    const time = timeWords(scene.step, phase, isRecording(scene.state));
     shapes.replaceChildren(...shapesOf(scene, phase).map(([name, shape]) => html("span", {}, name + " ", html("code", {}, shape))),
       time && html("span", { class: "mdv-phasetime" }, html("i", { class: "mdv-dot phase-" + TIMED_BY[phase] }), time));
     picture.replaceChildren(...phasePicture(scene, phase, room.width));

@@ -32,10 +32,14 @@ function timeOfPhase({ ms }, phase) {
   return { clock, own: CLOCK_OWNERS[clock] === phase, owner: say(PHASE_TITLES[CLOCK_OWNERS[clock]]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
 }
 
-function timeWords(step, phase) {
+// A recording's milliseconds are of another day and machine than the speeds of the tabs: its own are shares alone.
+const isRecording = ({ note, failure }) => Boolean(note && !failure);
+
+function timeWords(step, phase, recording) {
   const time = timeOfPhase(step, phase);
   if (!time) return "";
   if (!time.own && phasesOf(step).includes(CLOCK_OWNERS[time.clock])) return say`time counted with “${time.owner}”`;
+  if (recording) return say`${Math.round(100 * time.share)} % of the step in this recording`;
   return say`${decimal(time.ms, time.ms < 10 ? 2 : 1)} ms, ${Math.round(100 * time.share)} % of the step`;
 }
 

@@ -226,6 +226,7 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 }
 
 // Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;
+// "worths", what recorded runs are worth by their names, when the speeds of all tabs have changed;
 // "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away; "goto" {step}. They may be dispatched on the view, inside it, or on the
 // component's element around it (caught on their way down).
 function listenToEvents(host, store, transportNow) {
@@ -237,6 +238,7 @@ function listenToEvents(host, store, transportNow) {
   }, { capture: true, signal: life.signal });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed } }));
+  on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));
   on("anew", () => store.set({ putAway: [store.state.made, store.state.asked] }));
   on("goto", (detail) => store.state.trace && transportNow().jump(Number(detail.step ?? detail)));
 }

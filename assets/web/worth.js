@@ -3,8 +3,9 @@
 
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
-// guess the bits that its token gets alone; "machine", where the times are those of a stored measurement, its
-// machine}; null for a run from a file.
+// guess the bits that its token gets alone; "source" and "speedup" of a recorded
+// run: which measurement the times are of, and what it found; "small", how far the speeds of a
+// small model carry}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 
@@ -16,11 +17,12 @@ function worthOf({ steps, output }, beside) {
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
   // A reader who divides what is shown is to come to the same speedup.
+  if (beside && beside.source) return { mean, stepMs, plainMs, treeMs, overhead, speedup: beside.speedup };
   return { mean, stepMs, plainMs, treeMs, overhead, speedup: overhead && Number(decimal(mean)) / Number(decimal(overhead)) };
 }
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
-  if (overhead && beside.machine) return say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both recorded on ${beside.machine}. Run measures them here.`;
+  if (overhead && beside.source) return say`Over all texts that were measured this method is ${decimal(speedup)} times as fast as plain decoding: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}. The ${decimal(mean)} tokens a step are of this text alone.` + " " + LANGUAGE.tell(beside.source);
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.`;
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;
@@ -62,9 +64,10 @@ function makeWorth() {
     if (card.hidden) return;
     const drafted = drafts(config.method);
     const shown = [["worth-mean", decimal(worth.mean), say`tokens / step`]];
-    if (worth.overhead && drafted) shown.push(["worth-overhead", decimal(worth.overhead) + "×", say`overhead`], ["worth-speedup", "≈ " + decimal(worth.speedup) + "×", say`speedup, estimated`]);
+    if (worth.overhead && drafted) shown.push(["worth-overhead", decimal(worth.overhead) + "×", say`overhead`], state.beside.source ? ["worth-speedup", decimal(worth.speedup) + "×", say`speedup, all texts`] : ["worth-speedup", "≈ " + decimal(worth.speedup) + "×", say`speedup, estimated`]);
     figures.replaceChildren(...countsOf(shown));
-    words.textContent = drafted ? worthWords(worth, state.beside) : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;
+    const small = state.beside && state.beside.small ? " " + LANGUAGE.tell(state.beside.small) : "";
+    words.textContent = drafted ? worthWords(worth, state.beside) + small : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;
     same.hidden = !drafted;
     same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(hypothetical || config, trace.model.dtype, Boolean(state.beside && state.beside.exact)));
   }

@@ -185,7 +185,10 @@ def machine_record(engine: Engine) -> dict:
 def model_record(engine: Engine) -> dict:
     """What was measured."""
     info = engine.info
-    return {name: getattr(info, name) for name in ("name", "dtype", "device", "parameters", "forward")}
+    return {
+        name: getattr(info, name)
+        for name in ("name", "base", "heads", "dtype", "device", "parameters", "forward")
+    }
 
 
 def make_runners(
@@ -236,6 +239,7 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
         "tokens_per_second": round(statistics.median(rates), 2),  # end to end
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
         "tokens_per_step": round(log.tokens_per_step(), 3),
+        "new_tokens": sum(len(m.tokens) for r in log.rounds for m in r),
     }
     if log.has_phases:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,12 @@ def keep(key: Mapping[str, Any], value: Any) -> None:
         os.replace(new.name, file)  # whole or not at all, also with two processes
     except OSError:
         return
+
+
+def forget(key: Mapping[str, Any]) -> None:
+    """Delete what was kept under ``key``, if anything was."""
+    with suppress(OSError):
+        _file_of(key).unlink()
 
 
 def _file_of(key: Mapping[str, Any]) -> Path:

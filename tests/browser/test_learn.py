@@ -11,6 +11,7 @@ import view_trace
 from medusa_core.training.config import Medusa1Config
 from ui.components.learn_view import LearnView, learn_content
 from ui.records.examples import recordings
+from ui.records.figures import stored_page
 from ui.records.lessons import lesson_records, lesson_texts
 
 pytestmark = pytest.mark.browser
@@ -38,7 +39,7 @@ WALK = """() => {
 
 @pytest.fixture(scope="module")
 def address(serve) -> str:
-    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay), FIRST)
+    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay, stored_page()), FIRST)
     with gr.Blocks(analytics_enabled=False) as demo:
         LearnView(content, elem_id="learn-view")
     return serve(demo)
@@ -75,7 +76,7 @@ def test_every_card_takes_its_numbers_from_the_run_on_screen(page, name):
         assert not re.search(r"\{\w+\}|undefined|NaN|\[\[", card["text"] + card["picture"]), card
         assert 2 <= len(set(card["choices"])) == len(card["choices"]) <= 4, card
         assert card["right"].count(True) == 1
-    assert lesson_records(0.8)["against"] in of_card(walked, "learning")["picture"]
+    assert lesson_records(0.8, stored_page())["against"] in of_card(walked, "learning")["picture"]
     answers = {card["id"]: card["choices"][card["right"].index(True)] for card in walked}
     step = trace["steps"][int(re.search(r"step (\d+) of", walked[2]["source"])[1]) - 1]
     tokens = sum(len(each["emitted"]) for each in trace["steps"])

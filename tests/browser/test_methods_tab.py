@@ -27,7 +27,7 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
     page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
     page.click("#methods-run")
     page.wait_for_selector("#methods-status :has-text('Measured.')")
-    page.wait_for_selector("#methods-words :has-text('Measured on embedded')")
+    page.wait_for_selector("#methods-words :has-text('Measured on this machine, today at')")
     rows = page.locator("#methods-table tbody th").all_inner_texts()
     assert set(rows) == set(method_names())
     page.wait_for_selector(NAMES)

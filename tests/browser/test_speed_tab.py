@@ -43,7 +43,7 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     press(page, "step")
     says(page, "#speed-status", "Measured.")
     says(page, "#speed-words", "On this machine a plain step takes")
-    says(page, "#speed-where", "Measured just now: embedded")
+    says(page, "#speed-where", "Measured on this machine, today at")
     page.wait_for_selector(LIMIT, state="attached")  # an upright line has no width
     assert page.locator(BARS).count() == 5  # the phases
     assert page.locator("#speed-table tbody th").all_inner_texts() == ["none", "medusa"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from medusa_core.training.config import Medusa1Config
 from ui.components.learn_view import learn_content, learn_script
+from ui.records.figures import stored_page
 from ui.records.lessons import lesson_records, lesson_texts
 
 TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
@@ -13,7 +14,7 @@ TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, la
 
 def mount_tour(page: Any, trace: dict[str, Any]) -> None:
     """Lay the tour out in an empty page, told with ``trace`` as the page's recorded run."""
-    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay), trace)
+    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay, stored_page()), trace)
     page.evaluate("document.body.innerHTML = '<div class=learn-host></div>'")
     mount = f"const tour = document.querySelector('.learn-host'); tour.learn = mountLearn(tour, {content});"
     page.add_script_tag(content=learn_script() + mount)

@@ -12,6 +12,7 @@ from medusa_core.experiments import store
 from medusa_core.experiments.spec_bench import step_times
 from medusa_core.training.config import Medusa1Config
 from ui.components.learn_view import learn_content
+from ui.records.figures import stored_page
 from ui.records.lessons import FIRST_LANGUAGE, lesson_records, lesson_texts
 
 TEXTS = lesson_texts()
@@ -92,7 +93,7 @@ def test_every_linked_term_is_in_the_glossary(language):
 
 
 def test_measurements_are_those_of_the_shipped_files():
-    records = lesson_records(Medusa1Config().head_decay)
+    records = lesson_records(Medusa1Config().head_decay, stored_page())
     measured = json.loads((ROOT / "assets/model/heads/accuracies.json").read_text("utf-8"))
     table = store.record("table2")
     assert records["accuracies"] == measured["accuracies"]
@@ -110,6 +111,6 @@ def test_no_number_of_a_measurement_is_written_into_a_text():
 
 def test_what_is_sent_holds_no_tag():
     trace = {"steps": [], "output": {"text": "<script>alert(1)</script>"}}
-    content = learn_content(TEXTS, lesson_records(0.8), trace)
+    content = learn_content(TEXTS, lesson_records(0.8, stored_page()), trace)
     assert "<" not in content
     assert json.loads(content)["recording"]["trace"]["output"] == trace["output"]

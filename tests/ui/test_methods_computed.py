@@ -13,10 +13,12 @@ from medusa_core.drafters import Method, drafter_names, method
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 from ui.figures.method_speeds import MethodSpeed
+from ui.records.figures import measured_figures
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.session import Session
-from ui.tabs.methods import COMPUTED, MEASURED, Shown, draw, measured
+from ui.tabs.methods import COMPUTED, MEASURED, Shown, draw, shown_methods
 from ui.tabs.methods_computed import compute
 
 LLAMA, A100 = known_shapes()["llama-7b"], find_device("a100")
@@ -91,11 +93,13 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
     session = Session(load, assets)
     updates = list(session.run(MethodsRequest("abca", 16, 1), StopFlag()))
     (last,) = [update for update in updates if isinstance(update, MethodsUpdate)]
-    found = measured(last.methods, last.where)
-    tree = found.options["medusa"]["tree"]
+    options = {one.name: one.options for one in last.methods}
+    found = shown_methods(measured_figures(last.record, Selection(), options), assets)
+    assert found.figures.options is options
+    tree = options["medusa"]["tree"]
     assert tree.size == next(speed for speed in found.speeds if speed.name == "medusa").nodes
-    step = {one.speed.name: one for one in compute(found.speeds, found.options, LLAMA, A100)}
-    one_head = found.options | {"medusa": {"tree": tree.limited(1)}}
+    step = {one.speed.name: one for one in compute(found.speeds, options, LLAMA, A100)}
+    one_head = options | {"medusa": {"tree": tree.limited(1)}}
     shallow = {one.speed.name: one for one in compute(found.speeds, one_head, LLAMA, A100)}
     depth = max(tree.depths)
     assert depth > 1

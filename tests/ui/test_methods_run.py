@@ -16,11 +16,14 @@ from ui.figures.method_speeds import (
     name_places,
     tokens_against_time,
 )
+from ui.records.examples import ASSETS
+from ui.records.figures import measured_figures, stored_figures
+from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
 from ui.session import Session
-from ui.tabs.methods import conclusion, measured, recorded_methods
+from ui.tabs.methods import conclusion, shown_methods
 
 SPEEDS = [
     MethodSpeed("none", 1.0, 2.5),
@@ -56,8 +59,7 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
             if not method(runs.name).has_weights:  # the shared engine has other heads
                 assert runs.steps == len(steps)
         assert runs.same_text  # float32
-        assert runs.rates() == sorted(runs.rates())
-    shown = measured(last.methods, last.where)
+    shown = shown_methods(measured_figures(last.record, Selection(), {}), ASSETS)
     plain = next(row for row in shown.rows if row["method"] == "none")
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
 
@@ -144,13 +146,15 @@ def test_names_of_close_points_take_different_places():
 
 
 def test_without_a_record_the_stage_says_what_to_do(tmp_path):
-    shown = recorded_methods(tmp_path)
+    shown = shown_methods(stored_figures(tmp_path), tmp_path)
     assert shown.words.startswith("Nothing measured yet")
     assert not shown.speeds
     assert tokens_against_time(shown.speeds).data == ()
 
 
 def test_rates_are_of_the_steps():
-    runs = MethodRuns("none", tokens=10, steps=5, nodes=1, step_ms=(4.0, 2.0, 8.0), same_text=True)
-    assert runs.rates() == [250.0, 500.0, 1000.0]
+    runs = MethodRuns(
+        "none", tokens=10, steps=5, nodes=1, step_ms=(4.0, 2.0, 8.0), same_text=True, phase_ms={}
+    )
+    assert runs.rates() == [500.0, 1000.0, 250.0]
     assert runs.median_ms == 4.0

@@ -9,6 +9,7 @@ import pytest
 from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
+from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate
 from ui.serving.policy import Policy
@@ -54,7 +55,7 @@ def test_a_step_is_measured_round_by_round(session):
     assert updates[-1].status == "Measured."
     assert set(last.record["methods"]) == {"none", "medusa"}
     assert last.flags == ("--methods", "none,medusa", "--max-new-tokens", "8", "--runs", "2")
-    results = Results().with_record(last)
+    results = Results().with_record(last, Selection())
     assert results.sentence().startswith("On this machine a plain step takes")
     assert all(step.limit_ms > 0 for step in results.step_times())
     assert json.loads(json.dumps(last.record)) == last.record
@@ -82,7 +83,7 @@ def test_a_sweep_over_nodes_that_is_stopped(session):
     assert [point["value"] for point in last.record["points"]] == [1, 2, 4, 8, 16, 32, 64]
     assert last.flags[-2:] == ("--sweep", "nodes")
     assert updates[-1].status.startswith("Stopped")
-    assert len(Results().with_record(last).points(NODES)) == 7
+    assert len(Results().with_record(last, Selection()).points(NODES)) == 7
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from medusa_core.config import LoadConfig
 from medusa_core.experiments import store
 from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
+from ui.records.figures import stored_figures
+from ui.records.selection import Selection
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
-from ui.tabs.speed.results import Results, stored_results
+from ui.tabs.speed.results import Results
 from ui.tabs.speed.words import busy_words, command_line, table_rows, what_limits, where_words
 
 MACHINE = {
@@ -141,29 +143,33 @@ def test_a_sweep_has_a_curve_a_method_with_its_spread_and_limit(dark):
 
 
 def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_and_date(tmp_path):
-    stored = stored_results(ASSETS)
+    stored = Results(stored_figures(ASSETS))
     assert [step.name for step in stored.step_times()] == ["none", "medusa"]
     assert all(step.limit_ms is None for step in stored.step_times())
     assert "Recorded, not measured here" in stored.where()
     assert "thread" in stored.where()
     assert stored.sentence() == "Press Measure to learn what limits a step on this machine."
-    nothing = stored_results(tmp_path)
-    assert (nothing.step_times(), nothing.table(), nothing.points(NODES), nothing.where()) == ((), (), (), "")
+    nothing = Results(stored_figures(tmp_path))
+    assert (nothing.step_times(), nothing.table(), nothing.points(NODES), nothing.where()) == ([], [], [], "")
     store.keep(headline(), tmp_path / store.FOLDER)
-    swept = stored_results(tmp_path)
+    swept = Results(stored_figures(tmp_path))
     assert [(point.name, point.value) for point in swept.points(NODES)] == [("none", 1), ("medusa", 64)]
     assert "Recorded, not measured here" in swept.where_swept(NODES)
 
 
 def test_what_is_measured_takes_the_place_of_what_is_stored():
-    record = {"machine": MACHINE, "model": {"name": "m", "dtype": "d"}, "methods": {"none": PLAIN}}
-    measured = stored_results(ASSETS).with_record(SpeedUpdate(part=STEP, record=record))
+    model = {"name": "m", "base": "m", "heads": None, "dtype": "d", "device": "cpu", "parameters": 1}
+    machine = MACHINE | {"torch": "2", "python": "3"}
+    plain = PLAIN | {"new_tokens": 9, "tree_nodes": 1}
+    settings = {"prompts": 1, "runs": 1, "max_new_tokens": 9}
+    record = {"machine": machine, "model": model, "settings": settings, "methods": {"none": plain}}
+    measured = Results(stored_figures(ASSETS)).with_record(SpeedUpdate(part=STEP, record=record), Selection())
     (step,) = measured.step_times()
     assert (step.ms, step.limit_ms) == (4.0, 1.0)
     assert step.phases[-1] == pytest.approx(4.0 - 3.7 - 0.1 - 0.05 - 0.02)
-    assert "Measured just now" in measured.where()
-    assert "Recorded" in measured.where_swept(NODES)  # not yet measured
-    assert Results().points(NODES) == ()
+    assert "Measured on this machine, today at" in measured.where()
+    assert measured.where_swept(NODES) in measured.where()  # one source for all
+    assert Results().points(NODES) == []
 
 
 @pytest.mark.parametrize(

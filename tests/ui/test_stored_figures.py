@@ -11,17 +11,17 @@ from tiny_experiments import headline
 from medusa_core.config import LoadConfig
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
-from medusa_core.experiments.spec_bench import STEP
 from ui.records.examples import ASSETS, recordings
+from ui.records.figures import stored_page
 from ui.records.lessons import lesson_records
 from ui.records.selection import Selection
 from ui.records.worth import recorded_worth
 from ui.session import Session
-from ui.tabs.methods import recorded_methods
-from ui.tabs.speed.results import stored_results
+from ui.tabs.methods import shown_methods
+from ui.tabs.speed.results import Results
 from ui.tabs.trees.head_stats import stats_of
 
-STEPS = {1: 0.5, 64: 0.5}  # of the record that ``headline`` makes
+STEPS = {1: 0.5, 12: 0.5, 64: 0.5}  # of the record that ``headline`` makes
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def measured(tmp_path):
 
 
 def test_learn_and_trees_take_the_step_times_of_the_headline(measured, monkeypatch):
-    records = lesson_records(0.8, measured)
+    records = lesson_records(0.8, stored_page(measured), measured)
     assert {row["nodes"]: row["step_ms"] for row in records["latency"]} == STEPS
     assert (records["trainings"], records["against"]) == ([], "")  # not measured there
     session = Session(LoadConfig(device="cpu"), measured)
@@ -55,7 +55,7 @@ def test_learn_and_trees_take_the_step_times_of_the_headline(measured, monkeypat
 def test_methods_say_why_the_order_is_not_the_published_one():
     record = store.record("spec-bench")
     reason = reason_against_paper(record)
-    words = str(recorded_methods(ASSETS).words)
+    words = str(shown_methods(stored_page().stored, ASSETS).words)
     assert reason in words
     assert bool(reason) == ("Against Spec-Bench" in words)
 
@@ -68,23 +68,20 @@ def test_every_reason_is_translated():
     assert [reason for reason in reasons if reason not in texts] == []
 
 
-def test_a_recorded_run_states_the_times_that_learn_states(measured):
-    times = {row["nodes"]: row["step_ms"] for row in lesson_records(0.8, measured)["latency"]}
+def test_a_recorded_run_states_the_speedup_and_the_times_of_the_methods_tab():
+    rows = {row["method"]: row for row in shown_methods(stored_page().stored, ASSETS).rows}
     for recording in recordings():
-        worth = recorded_worth(recording.trace, measured)
-        if recording.trace["config"]["drafter"]["name"] != "medusa":
-            assert worth is None  # not in this store
-            continue
-        assert worth["timed_ms"] == [times[1], pytest.approx(times[64])]
-        assert "Intel Xeon" in worth["machine"]
+        worth = recorded_worth(recording.trace, stored_page())
+        own = rows[recording.trace["config"]["drafter"]["name"]]
+        assert [f"{ms:.2f}" for ms in worth["timed_ms"]] == [rows["none"]["ms a step"], own["ms a step"]]
+        assert f"{worth['speedup']:.2f}" == own["speedup"]
+        assert "Intel(R) Xeon(R)" in worth["source"]["english"]
 
 
 def test_methods_speed_learn_and_trees_state_one_plain_step():
-    plain = lesson_records(0.8)["latency"][0]["step_ms"]
-    record = store.record(store.HEADLINE)
-    if not any(row.series == STEP for row in record.rows):
-        pytest.skip("steps by nodes are not measured yet")
-    assert next(one for one in recorded_methods(ASSETS).speeds if one.name == "none").step_ms == plain
-    assert next(step for step in stored_results(ASSETS).step_times() if step.name == "none").step_ms == plain
+    stored = stored_page().stored
+    plain = lesson_records(0.8, stored_page())["latency"][0]["step_ms"]
+    assert next(one for one in shown_methods(stored, ASSETS).speeds if one.name == "none").step_ms == plain
+    assert next(step for step in Results(stored).step_times() if step.name == "none").ms == plain
     stats = stats_of(Session(LoadConfig(device="cpu"), ASSETS), Selection())
     assert stats.latency[0].step_ms == plain

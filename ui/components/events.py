@@ -33,9 +33,14 @@ def tell_view(
 
     ``fixed`` are values that count for the run in place of what the page's controls hold.
     """
-    script = TELL_VIEW.replace("NAMES", json.dumps(list(settings))).replace("FIXED", json.dumps(fixed))
-    script = script.replace("EVENT", json.dumps(event)).replace("VIEW", json.dumps(view))
+    script = tell_script(view, event, list(settings), fixed)
     gr.on(triggers, None, list(settings.values()), None, js=script)
+
+
+def tell_script(view: str, event: str, names: Sequence[str], fixed: Mapping[str, Any] | None = None) -> str:
+    """What does that in the browser, for an event that follows another one."""
+    script = TELL_VIEW.replace("NAMES", json.dumps(names)).replace("FIXED", json.dumps(fixed))
+    return script.replace("EVENT", json.dumps(event)).replace("VIEW", json.dumps(view))
 
 
 def page_under_way() -> gr.Blocks:

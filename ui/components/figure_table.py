@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import gradio as gr
 
+from ui.components.text_line import TextLine
+from ui.records.origin import SMALL_MODEL
+
 TEMPLATE = "${value}"  # constant, since gradio evaluates templates as code
 STYLE = """
 .figure-table { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
@@ -52,3 +55,8 @@ def html_part(value: str, elem_id: str) -> gr.HTML:
     return gr.HTML(
         value, html_template=TEMPLATE, css_template=STYLE, apply_default_css=False, elem_id=elem_id
     )
+
+
+def small_model_note() -> None:
+    """How far the speeds of the embedded model carry, on a tab whose figures name their source elsewhere."""
+    TextLine(SMALL_MODEL, elem_classes="badge")

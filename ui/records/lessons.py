@@ -10,6 +10,9 @@ from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import step_times
 from ui.records.examples import ASSETS
+from ui.records.figures import PageFigures
+from ui.records.origin import source_words
+from ui.records.words import as_data
 
 FIRST_LANGUAGE = "en"
 TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "commit")
@@ -23,14 +26,13 @@ def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:
     return {file.stem: _read(file) for file in files}
 
 
-def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
+def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
     """Accuracies and times of the embedded model's heads, and what three trainings did (paper, table 2).
 
     `head_decay` is λ of the training recipes: head k's loss counts λ^k.
     """
     model = _read(assets / "model" / "config.json")
     measured = _read(assets / "model" / "heads" / "accuracies.json")
-    expected = store.record(store.HEADLINE, folder=assets / store.FOLDER)
     table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
         {"label": row.label, "loss": row.quality.mean, "speedup": row.speedup.median}
@@ -41,14 +43,22 @@ def lesson_records(head_decay: float, assets: Path = ASSETS) -> dict[str, Any]:
         "base": measured["base"],
         "hidden": model["hidden_size"],
         "accuracies": measured["accuracies"],
-        "latency": [
-            {name: row[name] for name in TIMES}
-            for row in (expected and step_times(expected.rows)) or measured["latency"]
-        ],
+        "latency": [{name: row[name] for name in TIMES} for row in measured["latency"]],
+        **lesson_times(page, measured["base"]),
         "trainings": trainings,
         "against": reason_against_paper(table, assets / store.FOLDER) if table else "",
         "head_decay": head_decay,
     }
+
+
+def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
+    """The times of steps that all tabs show, and where they were measured."""
+    for figures in page.of_base(base):
+        times = step_times(figures.record.rows)
+        if len(times) > 1:
+            latency = [{name: row[name] for name in TIMES} for row in times]
+            return {"latency": latency, "source": as_data(source_words(figures))}
+    return {}
 
 
 def _read(file: Path) -> Any:

@@ -1,38 +1,29 @@
-"""What a recorded run was worth, by the stored times of steps that all tabs state."""
+"""What a recorded run's method is worth, by the speeds that all tabs state."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.errors import MedusaError
-from medusa_core.experiments import store
-from medusa_core.experiments.spec_bench import of_all_kinds, step_times
-from medusa_core.trees.budget import PLAIN, parse_latency
-from medusa_core.trees.budget import step_times as times_of
+from medusa_core.experiments.spec_bench import of_all_kinds
+from ui.records.figures import PageFigures
+from ui.records.lanes import PLAIN_METHOD
+from ui.records.origin import source_words
+from ui.records.words import as_data
 
 
-def recorded_worth(trace: dict[str, Any], assets: Path) -> dict[str, Any] | None:
-    """Milliseconds of a plain step and of one of this run, and their machine; None where none are stored.
+def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] | None:
+    """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
-    A tree of Medusa's takes the stored time of its number of nodes, a step of another drafter that of the
-    settings its weights bring.
+    None where its method was not measured.
     """
-    try:
-        record = store.record(store.HEADLINE, folder=assets / store.FOLDER)
-    except MedusaError:
-        return None
-    if record is None:
-        return None
     name = trace["config"]["drafter"]["name"]
-    latency = parse_latency({"latency": step_times(record.rows)})
-    steps = {row.series: row.step_ms for row in of_all_kinds(record.rows)}
-    if name == MEDUSA and latency:
-        nodes = max(len(step["nodes"]) for step in trace["steps"])
-        timed = times_of(latency, [PLAIN, nodes])
-    elif name in steps and name != MEDUSA:
-        timed = [steps["none"], steps[name]]
-    else:
-        return None
-    return {"timed_ms": timed, "machine": store.title_of(record.machine)}
+    for figures in page.of_base(trace["model"]["base"]):
+        rows = {row.series: row for row in of_all_kinds(figures.record.rows)}
+        plain, own = rows.get(PLAIN_METHOD), rows.get(name)
+        if plain is not None and own is not None and own.speedup is not None:
+            return {
+                "timed_ms": [plain.step_ms, own.step_ms],
+                "speedup": own.speedup.median,
+                "source": as_data(source_words(figures)),
+            }
+    return None

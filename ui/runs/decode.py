@@ -16,9 +16,10 @@ from ui.components.decode_view import (
     message_end,
     message_steps,
 )
+from ui.records.origin import small_words
 from ui.records.settings import LONGEST_RUN, RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
-from ui.records.words import Words, amount, sentences
+from ui.records.words import Words, amount, as_data, sentences
 from ui.runs.ready import SettingsRequest, ready
 from ui.serving.engines import Engines
 
@@ -111,7 +112,8 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     """
     from medusa_core.evaluation.step_times import timed_steps  # noqa: PLC0415 - imports torch
 
-    return {"timed_ms": timed_steps(engine, config), "exact": engine.target.forward.exact}
+    small = as_data(small_words(engine.info.base))
+    return {"timed_ms": timed_steps(engine, config), "exact": engine.target.forward.exact, "small": small}
 
 
 def step_words(step: Step) -> Words:

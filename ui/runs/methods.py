@@ -6,7 +6,7 @@ Greedy, so that all of them write the same text and only their ways to it are co
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -40,6 +40,7 @@ class MethodRuns:
     steps: int
     nodes: int  # of the largest tree, the root included
     step_ms: tuple[float, ...]  # mean of each run
+    phase_ms: Mapping[str, float]  # means over all runs
     same_text: bool  # as plain decoding's
     options: Mapping[str, Any] = field(default_factory=dict)  # settings and tree of its drafters
 
@@ -54,8 +55,23 @@ class MethodRuns:
         return statistics.median(self.step_ms)
 
     def rates(self) -> list[float]:
-        """Tokens per second of each run, the slowest first."""
-        return sorted(1000 * self.tokens_per_step / milliseconds for milliseconds in self.step_ms)
+        """Tokens per second of each run."""
+        return [1000 * self.tokens_per_step / milliseconds for milliseconds in self.step_ms]
+
+    def figures(self, plain: MethodRuns) -> dict[str, Any]:
+        """As they stand in a record of ``bench``; ``plain`` is plain decoding in the same rounds."""
+        ratios = [own / other for own, other in zip(self.rates(), plain.rates(), strict=True)]
+        return {
+            **_with_range("tokens_per_second", self.rates()),
+            "tokens_per_step": self.tokens_per_step,
+            "new_tokens": self.tokens * len(self.step_ms),
+            "tree_nodes": self.nodes,
+            "step_ms": self.median_ms,
+            "phase_ms": dict(self.phase_ms),
+            **_with_range("speedup", ratios),
+            "overhead": self.median_ms / plain.median_ms,
+            "identical_outputs": f"{int(self.same_text)} of 1",
+        }
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ class MethodsUpdate(Update):
     """After each complete round: all methods as they are known so far."""
 
     methods: tuple[MethodRuns, ...] = ()
-    where: str = ""  # model and device
+    record: Mapping[str, Any] = field(default_factory=dict)  # as ``bench`` writes it
     note: str = ""  # what all runs had in common beside the prompt
 
 
@@ -107,7 +123,6 @@ class MethodsRequest(Request):
         if plain.penalises:
             words = amount(plain.penalty_window, "token")
             note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
-        where = f"{engine.info.name} · {engine.info.dtype} · {engine.info.device}"
         options = {name: options_in_use(engine.drafts, config) for name, config in configs.items()}
         runs: dict[str, list[RunSummary]] = {name: [] for name in configs}
         order = [list(configs)[place] for place in run_order(len(configs), self.repetitions)]
@@ -119,9 +134,10 @@ class MethodsRequest(Request):
                 yield Update(status=_stopped(place > len(configs)))
                 return
             if place % len(configs) == 0:
+                found = _found(runs, options)
                 yield MethodsUpdate(
-                    status=_measured(place == len(order)), methods=_found(runs, options), where=where,
-                    note=note,
+                    status=_measured(place == len(order)), methods=found,
+                    record=_record(engine, found, plain.max_new_tokens), note=note,
                 )  # fmt: skip
 
     def _settings(self, name: str) -> RunSettings:
@@ -164,11 +180,33 @@ def _found(
             steps=of_method[0].steps,
             nodes=of_method[0].nodes,
             step_ms=tuple(1000 * run.seconds / run.steps for run in of_method),
+            phase_ms={
+                phase: sum(run.phase_ms[phase] for run in of_method) / steps
+                for phase in of_method[0].phase_ms
+                if phase != "total"
+            },
             same_text=of_method[0].token_ids == text,
             options=options[name],
         )
         for name, of_method in runs.items()
+        for steps in [sum(run.steps for run in of_method)]
     )
+
+
+def _record(engine: Engine, methods: Sequence[MethodRuns], most_tokens: int) -> dict[str, Any]:
+    from medusa_core.evaluation.bench import machine_record, model_record  # noqa: PLC0415 - transformers
+
+    plain = methods[0]
+    return {
+        "machine": machine_record(engine),
+        "model": model_record(engine),
+        "settings": {"prompts": 1, "runs": len(plain.step_ms), "max_new_tokens": most_tokens},
+        "methods": {one.name: one.figures(plain) for one in methods},
+    }
+
+
+def _with_range(key: str, values: Sequence[float]) -> dict[str, Any]:
+    return {key: statistics.median(values), f"{key}_range": [min(values), max(values)]}
 
 
 def _measured(whole: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -16,9 +15,10 @@ from medusa_core.drafters.medusa import DEFAULT
 from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import Controls, build_controls, has_tree
 from ui.components.decode_view import DecodeView, message_rest, message_trace
-from ui.components.events import QUIET, page_under_way, tell_view
+from ui.components.events import QUIET, page_under_way, tell_script, tell_view
 from ui.components.text_line import TextLine
 from ui.records.examples import Recording
+from ui.records.figures import PageFigures
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
@@ -50,8 +50,11 @@ RESTORED = """() => {
 }"""
 
 
-def build(session: Session, selection: gr.State, recorded: list[Recording]) -> Controls:
-    """Lay the tab out and connect it; returns its controls. `selection` holds a `Selection`."""
+def build(session: Session, selection: gr.State, figures: gr.State, recorded: list[Recording]) -> Controls:
+    """Lay the tab out and connect it; returns its controls.
+
+    `selection` holds a `Selection`, `figures` the `PageFigures`.
+    """
     start = recorded[0].settings if recorded else {}
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -66,7 +69,9 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> C
                     session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
                 )
         with gr.Column(elem_classes="stage"):
-            view = DecodeView(_message(recorded[0], session.assets) if recorded else None, elem_id=VIEW)
+            view = DecodeView(
+                _message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW
+            )
             charts = ChartPanel.build()
 
     for one in (bar, chat.bar):
@@ -117,7 +122,7 @@ def build(session: Session, selection: gr.State, recorded: list[Recording]) -> C
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
-        _connect_picker(recorded, session.assets, picker, settings, view, charts, [bar.status, bar.badge])
+        _connect_picker(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
     return controls
 
 
@@ -145,7 +150,7 @@ def _picker(recorded: list[Recording]) -> gr.Dropdown:
 
 def _connect_picker(
     recorded: list[Recording],
-    assets: Path,
+    figures: gr.State,
     picker: gr.Dropdown,
     settings: dict[str, Any],
     view: DecodeView,
@@ -159,17 +164,30 @@ def _connect_picker(
     by_name = {recording.name: recording for recording in recorded}
     parts = {name: part for name, part in settings.items() if name in recorded[0].settings}
 
-    def show(name: str, dark: bool) -> tuple[Any, ...]:
+    def show(name: str, dark: bool, page: PageFigures) -> tuple[Any, ...]:
         recording = by_name[name]
         values = (recording.settings[part] for part in parts)
         empty = [""] * len(lines)
-        return _message(recording, assets), *values, *charts.updates(recording.trace, dark), *empty
+        return _message(recording, page), *values, *charts.updates(recording.trace, dark), *empty
 
-    picker.input(show, [picker, charts.dark], [view, *parts.values(), *charts.plots, *lines], **QUIET)
-
-
-def _message(recording: Recording, assets: Path) -> str:
-    return message_trace(
-        0, f"recorded-{recording.name}", recording.trace, "recorded run", recording.settings,
-        recorded_worth(recording.trace, assets),
+    # What a recorded run says of its speed follows the figures of all tabs.
+    worths = gr.JSON(visible=False)
+    known = figures.change(
+        lambda page: {_run(one): recorded_worth(one.trace, page) for one in recorded},
+        figures, worths, **QUIET,
     )  # fmt: skip
+    known.then(None, worths, None, js=tell_script(VIEW, "worths", ["worths"]))
+    picker.input(
+        show, [picker, charts.dark, figures], [view, *parts.values(), *charts.plots, *lines], **QUIET
+    )
+
+
+def _message(recording: Recording, page: PageFigures) -> str:
+    return message_trace(
+        0, _run(recording), recording.trace, "recorded run", recording.settings,
+        recorded_worth(recording.trace, page),
+    )  # fmt: skip
+
+
+def _run(recording: Recording) -> str:
+    return f"recorded-{recording.name}"

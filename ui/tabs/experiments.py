@@ -26,7 +26,7 @@ from medusa_core.experiments.tables import row_cells
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
-from ui.components.figure_table import grid, html_part, wrap
+from ui.components.figure_table import grid, html_part, small_model_note, wrap
 from ui.figures.experiments import charts
 
 COMPARE = "So compare the direction and the order, not the numbers one by one."
@@ -107,6 +107,7 @@ def build(assets: Path) -> None:
         [(SECTIONS[name].label if name in SECTIONS else name, name) for name in names],
         value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
     )  # fmt: skip
+    small_model_note()
     dark = gr.Checkbox(visible=False)
     first = load_section(assets, names[0])
     text = html_part(first.introduction, "experiment-text")

@@ -7,9 +7,12 @@ import json
 import gradio as gr
 
 from medusa_core.training.config import Medusa1Config
+from ui.components.events import QUIET
 from ui.components.learn_view import LearnView, learn_content
 from ui.records.examples import Recording
+from ui.records.figures import PageFigures
 from ui.records.lessons import lesson_records, lesson_texts
+from ui.session import Session
 
 TAB = "learn-tab"
 # The tab is mounted when it is first opened; its first card then takes the focus, so that keys work at once.
@@ -31,11 +34,15 @@ def link() -> None:
     )
 
 
-def build(recorded: list[Recording]) -> None:
+def build(session: Session, figures: gr.State, recorded: list[Recording]) -> None:
     """Lay the tab out over the first recorded run. Where there is none, it says so."""
     if not recorded:
         gr.HTML("<p class='note'>There is no recorded run that the tour could be told with.</p>")
         return
-    records = lesson_records(Medusa1Config().head_decay)
-    content = learn_content(lesson_texts(), records, recorded[0].trace)
-    LearnView(content, elem_id="learn-view")
+    trace = recorded[0].trace
+
+    def content(page: PageFigures) -> str:
+        return learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay, page), trace)
+
+    view = LearnView(content(session.figures.begin()), elem_id="learn-view")
+    figures.change(content, figures, view, **QUIET)

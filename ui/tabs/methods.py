@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,14 @@ from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
-from ui.records.origin import origin_words
+from ui.records.figures import Figures, measured_figures
+from ui.records.origin import source_words
 from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
-from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
+from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.session import Session
 from ui.tabs.hardware.choice import THEME, menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
@@ -49,18 +50,18 @@ takes.</p>
 class Shown:
     """What the stage says and draws: the sentence above the picture, and the rows of the table below it.
 
-    ``options`` are settings and tree of each method's drafters; None: those that the embedded model brings.
+    ``figures`` are what it was made from.
     """
 
     words: str
     speeds: Sequence[MethodSpeed] = ()
     rows: Sequence[dict[str, str]] = ()
-    options: Mapping[str, Mapping[str, Any]] | None = None
+    figures: Figures | None = None
 
 
-def build(session: Session, selection: gr.State) -> None:
-    """Lay the tab out and connect it. `selection` holds the visitor's `Selection`."""
-    recorded = recorded_methods(session.assets)
+def build(session: Session, selection: gr.State, figures: gr.State) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`."""
+    recorded = shown_methods(session.figures.begin().shown, session.assets)
     dark = gr.Checkbox(visible=False)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -104,17 +105,15 @@ def build(session: Session, selection: gr.State) -> None:
         for update in session.run(request, flag):
             found: Any = gr.skip()
             if isinstance(update, MethodsUpdate):
-                found = measured(update.methods, update.where, update.note)
+                options = {one.name: one.options for one in update.methods}
+                measured = measured_figures(update.record, chosen, options)
+                found = shown_methods(measured, session.assets, update.note)
             yield *shown(update), found
 
-    connect_run(
-        session,
-        bar,
-        work,
-        [bar.prompt, tokens, rounds, penalty, window, selection],
-        [now],
-        selection,
-    )
+    asked = [bar.prompt, tokens, rounds, penalty, window, selection]
+    run = connect_run(session, bar, work, asked, [now], selection)
+    run.then(lambda found, page: session.figures.adopt(page, found.figures), [now, figures], figures, **QUIET)
+    figures.change(lambda page: shown_methods(page.shown, session.assets), figures, now, **QUIET)
     # The picture comes after the first paint, in the theme the browser shows.
     painted = page_under_way().load(None, None, dark, js=DARK_THEME)
     inputs, outputs = [now, times, model, device, dark], [words, plot, table, elsewhere]
@@ -133,7 +132,7 @@ def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple
         return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
     shape, on = known_shapes()[model], find_device(device)
     try:
-        methods = compute(found.speeds, found.options, shape, on)
+        methods = compute(found.speeds, found.figures.options if found.figures else None, shape, on)
     except MedusaError as error:
         return str(error), gr.skip(), gr.skip(), menus
     speeds = [one.speed for one in methods]
@@ -141,40 +140,26 @@ def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple
     return said, tokens_against_time(speeds, dark, computed=True), markup(methods), menus
 
 
-def measured(methods: Sequence[MethodRuns], where: str, note: str = "") -> Shown:
-    """What was measured just now."""
-    speeds = [MethodSpeed(one.name, one.tokens_per_step, one.median_ms, one.nodes) for one in methods]
-    plain = next(one for one in methods if one.name == PLAIN)
-    rows = [
-        _row(speed, one.nodes, one.rates(), plain.median_ms, _median(one) / _median(plain))
-        | {"same text": "yes" if one.same_text else "no", "who drafts": method(one.name).title}
-        for speed, one in zip(speeds, methods, strict=True)
-    ]
-    words = sentences(conclusion(speeds), note, Words("Measured on {0}.", where))
-    return Shown(words, speeds, rows, {one.name: one.options for one in methods})
-
-
-def recorded_methods(assets: Path) -> Shown:
-    """The stored comparison, where there is one: over all kinds of text."""
-    try:
-        record = store.record(store.HEADLINE, folder=assets / store.FOLDER)
-    except MedusaError:
-        record = None
-    if record is None:
+def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Shown:
+    """The methods of a record, stored or measured here: over all kinds of text."""
+    if figures is None:
         return Shown(
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
     speeds, rows = [], []
-    of_all = [row for row in of_all_kinds(record.rows) if row.phase_ms]  # transformers’ own have none
+    of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # generate has none
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)
         speedup = row.speedup.median if row.speedup else None
         rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
         cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
+        if figures.at:
+            cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
         rows.append(cells | {"who drafts": method(row.series).title})
-    against = reason_against_paper(record, assets / store.FOLDER)
-    return Shown(sentences(conclusion(speeds), against, origin_words(record)), speeds, rows)
+    against = reason_against_paper(figures.record, assets / store.FOLDER)
+    words = sentences(conclusion(speeds), note, against, source_words(figures))
+    return Shown(words, speeds, rows, figures)
 
 
 def conclusion(speeds: Sequence[MethodSpeed]) -> str:
@@ -213,11 +198,6 @@ def _row(
         "tokens/s": f"{middle:.0f}" if low == high else f"{middle:.0f} ({low:.0f} to {high:.0f})",
         "speedup": "" if speedup is None else f"{speedup:.2f}",
     }
-
-
-def _median(runs: MethodRuns) -> float:
-    rates = runs.rates()
-    return rates[len(rates) // 2]
 
 
 def _markup(rows: Sequence[dict[str, str]]) -> str:

@@ -8,13 +8,20 @@ from typing import Any
 
 import gradio as gr
 
+from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.controls import Controls, build_controls
-from ui.components.events import page_under_way, tell_view
+from ui.components.events import QUIET, page_under_way, tell_view
 from ui.components.lane_controls import LaneControls
 from ui.components.race_view import RaceView, recorded_message, status_message
+from ui.components.text_line import TextLine
 from ui.records.examples import recorded_race
+from ui.records.figures import PageFigures
+from ui.records.lanes import PLAIN_METHOD
+from ui.records.origin import source_words
 from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.serving.runner import problem_of
 from ui.session import Session
@@ -29,10 +36,10 @@ neither lane is plain decoding, it is timed as a third one, for speedup and over
 """
 
 
-def build(session: Session, selection: gr.State) -> tuple[Controls, gr.Dropdown]:
+def build(session: Session, selection: gr.State, figures: gr.State) -> tuple[Controls, gr.Dropdown]:
     """Lay the tab out and connect it; returns its controls, and the second lane's menu of methods.
 
-    `selection` holds a `Selection`.
+    `selection` holds a `Selection`, `figures` the `PageFigures`.
     """
     trees, rules = session.tree_choices(), session.rule_names()
     with gr.Row(elem_classes="desk"):
@@ -49,6 +56,9 @@ def build(session: Session, selection: gr.State) -> tuple[Controls, gr.Dropdown]
         bar.connect_examples(controls.penalty, controls.penalty_window)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
+            headline = TextLine(
+                headline_words(session.figures.begin()), elem_id="race-headline", elem_classes="status"
+            )
             view = RaceView(_first_message(session), elem_id=VIEW)
 
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -62,12 +72,30 @@ def build(session: Session, selection: gr.State) -> tuple[Controls, gr.Dropdown]
         for update in session.run(request, flag):
             yield (*shown(update), _message(update))
 
+    figures.change(headline_words, figures, headline, **QUIET)
     settings = {**controls.by_name(), **lane.by_name()}
     loaded = page_under_way().load  # what the controls begin with counts as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.inputs()]
     connect_run(session, bar, work, inputs, [view], selection)
     return controls, lane.method
+
+
+def headline_words(page: PageFigures) -> str:
+    """What Medusa comes to by the figures that all tabs show, beside which one prompt's race stands."""
+    if page.shown is None:
+        return ""
+    rows = {row.series: row for row in of_all_kinds(page.shown.record.rows)}
+    plain, own = rows.get(PLAIN_METHOD), rows.get(MEDUSA)
+    if plain is None or own is None or own.speedup is None:
+        return source_words(page.shown)
+    said = Words(
+        "By the figures of all tabs Medusa is {0} times as fast as plain decoding: {1} tokens a step, and "
+        "{2} ms a step, not {3}. A race is about one prompt alone.",
+        f"{own.speedup.median:.2f}", f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
+        f"{plain.step_ms:.2f}",
+    )  # fmt: skip
+    return sentences(said, source_words(page.shown))
 
 
 def _first_message(session: Session) -> str:

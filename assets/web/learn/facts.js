@@ -53,7 +53,7 @@ function factsOfTimes(trace, step, records) {
   });
   return {
     plain_ms: decimal(plain.step_ms), tree_ms: decimal(own.step_ms), measured_nodes: own.nodes, overhead: decimal(overhead),
-    speedup: ratio(mean, overhead), ...told("best", best), ...told("big", big),
+    sized: records.base === trace.model.base && rows.length > 2, speedup: ratio(mean, overhead), ...told("best", best), ...told("big", big),
   };
 }
 

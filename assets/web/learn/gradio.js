@@ -2,3 +2,4 @@
 
 const learnHost = element.querySelector(".learn-host");
 learnHost.learn = mountLearn(learnHost, JSON.parse(props.value));
+watch("value", () => learnHost.learn.renew && learnHost.learn.renew(JSON.parse(props.value).records));

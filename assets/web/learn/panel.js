@@ -158,7 +158,14 @@ function mountLearn(host, content) {
     openInDecode(state.shown.run.trace, state.shown.facts.index);
   }
 
-  return { root, state, takeRun, takeRecording };
+  // The speeds of all tabs have changed: this machine was measured, or the reader went back to the recorded ones.
+  function renew(newer) {
+    Object.assign(records, newer);
+    for (const run of new Set([recorded, state.run])) run.teller = makeTeller(run.trace, records);
+    draw();
+  }
+
+  return { root, state, takeRun, takeRecording, renew };
 }
 
 const canTellAll = (run, texts) => !unfitReason(run.trace) && Object.values(texts)[0].cards.every((card) => !run.teller.tell(card).missing);

@@ -98,13 +98,15 @@ function speedPicture({ facts, records, say }) {
   };
   const size = (kind) => ({ row: rowOf(facts[kind + "_nodes"]), mean: rowOf(facts[kind + "_nodes"]).tokens_per_step, hidden: true,
     told: { mean: facts[kind + "_mean"], overhead: facts[kind + "_overhead"], speedup: facts[kind + "_speedup"] } });
+  const sizes = facts.best_nodes === facts.big_nodes ? [] : ["best", "big"]; // of a record without a curve over sizes
   return [
     html("p", { class: "learn-caption" }, say("blocks")),
     line(say("plain"), { row: plain, mean: 1 }),
     line(say("this_run", { nodes: facts.nodes }), { row: rowOf(facts.measured_nodes), mean: facts.mean_value, told: facts }),
-    html("h4", { class: "learn-secret" }, say("sizes")),
-    ...["best", "big"].map((kind) => line(say("tree", { nodes: facts[kind + "_nodes"] }), size(kind))),
+    sizes.length > 1 && html("h4", { class: "learn-secret" }, say("sizes")),
+    ...sizes.map((kind) => line(say("tree", { nodes: facts[kind + "_nodes"] }), size(kind))),
     bit("learn-key", ...PHASES_OF_STEP.map((phase) => html("span", {}, html("i", { class: "phase-" + phase }), phase))),
+    records.source && html("p", { class: "learn-caption", "data-role": "source" }, LANGUAGE.tell(records.source)),
   ];
 }
 

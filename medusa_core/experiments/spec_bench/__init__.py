@@ -36,16 +36,21 @@ class Settings:
 
 
 def step_times(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The times of a step by nodes as ``latency`` lists them."""
+    """The times of a step by nodes as ``latency`` lists them.
+
+    Plain decoding and Medusa's own tree have the times of their rows over all kinds of text, which are stated
+    beside them.
+    """
+    by_nodes = {row.tree_nodes: row for row in rows if row.series == STEP}
+    by_nodes |= {row.tree_nodes: row for row in of_all_kinds(rows) if row.series in ("none", "medusa")}
     return [
         {
-            "nodes": row.tree_nodes,
+            "nodes": nodes,
             "step_ms": row.step_ms,
             "tokens_per_step": row.tokens_per_step.mean,
             **row.phase_ms,
         }
-        for row in rows
-        if row.series == STEP
+        for nodes, row in sorted(by_nodes.items(), key=lambda item: item[0] or 1)
     ]
 
 

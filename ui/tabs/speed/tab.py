@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -21,7 +22,7 @@ from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
 from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, shown
-from ui.tabs.speed.results import Results, stored_results
+from ui.tabs.speed.results import Results
 from ui.tabs.speed.words import CAPTION, command_line
 
 INTRO = """
@@ -51,9 +52,12 @@ SAVE = """(text) => {
 }""".replace("FILE", json.dumps(FILE))
 
 
-def build(session: Session, selection: gr.State, opened: list[Any]) -> gr.Dropdown:
-    """Lay the tab out and connect it; returns its menu of methods. `selection` holds a `Selection`."""
-    stored = stored_results(session.assets)
+def build(session: Session, selection: gr.State, figures: gr.State, opened: list[Any]) -> gr.Dropdown:
+    """Lay the tab out and connect it; returns its menu of methods.
+
+    `selection` holds a `Selection`, `figures` the `PageFigures`.
+    """
+    stored = Results(session.figures.begin().shown)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             offered = [entry for entry in PARTS if entry[1] != DTYPE or session.policy.free_choice]
@@ -92,11 +96,18 @@ def build(session: Session, selection: gr.State, opened: list[Any]) -> gr.Dropdo
         for update in session.run(request, flag):
             drawn: tuple[Any, ...] = (gr.skip(), gr.skip())
             if isinstance(update, SpeedUpdate):
-                known = known.with_record(update)
+                known = known.with_record(update, chosen)
                 drawn = (known, _command(session, update, chosen, public=public))
             yield (*shown(update), *drawn)
 
-    connect_run(session, bar, work, [part, menu, effort, results, selection], [results, command], selection)
+    inputs = [part, menu, effort, results, selection]
+    run = connect_run(session, bar, work, inputs, [results, command], selection)
+    run.then(
+        lambda found, page: session.figures.adopt(page, found.figures), [results, figures], figures, **QUIET
+    )
+    figures.change(
+        lambda page, known: replace(known, figures=page.shown), [figures, results], results, **QUIET
+    )
     # A new record's change draws it; the charts are no outputs of the stream.
     gr.on(
         [*opened, results.change, part.input], draw, [results, part, dark],
@@ -110,7 +121,7 @@ def build(session: Session, selection: gr.State, opened: list[Any]) -> gr.Dropdo
 
 def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     """All that stands beside the controls. Of the curves those that are chosen, else those last measured."""
-    swept = [name for name in results.records if name != STEP]
+    swept = list(results.sweeps)
     sweep = part if part != STEP else swept[-1] if swept else NODES
     return (
         results.sentence(),
@@ -137,7 +148,7 @@ def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public
 
 def _packed(results: Results, part: str) -> tuple[Any, Any]:
     """The record as `bench --json` writes it, and what to say where there is none."""
-    record = results.records.get(part)
+    record = results.record(part)
     if record is None:
         return "", NOTHING_TO_SAVE
     return json.dumps(record, ensure_ascii=False), gr.skip()

@@ -113,9 +113,15 @@ def where_words(record: Mapping[str, Any]) -> Words:
         "Measured just now: {0} in {1} on {2}.", model["name"], dtype,
         joined(", ", [machine["processor"], amount(machine["threads"], "thread")]),
     )  # fmt: skip
+    return sentences(said, other_load_words(machine), *map(str, record.get("notes", ())))
+
+
+def other_load_words(machine: Mapping[str, Any]) -> str:
+    """What other programs did meanwhile, where it was little; `busy_words` says the rest."""
+    if is_busy(machine):
+        return ""
     others, cores = f"{machine['other_cores_busy']:.1f}", machine["cores"]
-    load = "" if is_busy(machine) else Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
-    return sentences(said, load, *map(str, record.get("notes", ())))
+    return Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
 
 
 def busy_words(machine: Mapping[str, Any]) -> str:

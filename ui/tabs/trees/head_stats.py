@@ -17,7 +17,6 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import store
 from medusa_core.experiments.spec_bench import step_times
 from medusa_core.text.plural import counted
 from medusa_core.trees.baselines import best_cartesian_trees, random_choices
@@ -31,12 +30,12 @@ from medusa_core.trees.search import (
 )
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth, Speed, Timed
+from ui.records.figures import Figures, PageFigures, key_of
 from ui.records.selection import Selection
 from ui.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.experiments.record import ExperimentRecord
 
 MOST_NODES = 64  # of the slider and the charts, the root included
 MOST_BYTES = 200_000  # of a file that a visitor loads
@@ -61,6 +60,7 @@ class HeadStats:
     source: str
     latency: tuple[LatencyPoint, ...] = ()
     machine: str = ""
+    figures: Figures | None = None  # where the step times are those that all tabs show
     shown: tuple[Choice, ...] | None = None  # in place of a grown tree until the slider moves
     kind: str = GROWN
     # Which tree the page's editor has begun with: it keeps what was edited until another one comes.
@@ -85,12 +85,16 @@ class HeadStats:
 # ---- where a record comes from ---------------------------------------------------------------------------
 
 
-def stats_of(session: Session, selection: Selection) -> HeadStats:
-    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
+def stats_of(session: Session, selection: Selection, page: PageFigures | None = None) -> HeadStats:
+    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone.
+
+    ``page`` has the speeds that all tabs show, where they are not the stored ones.
+    """
+    own = page.measured.get(key_of(selection)) if page else None
     if selection.engine:
         source = f"counted for your heads “{selection.label}”"
-        return _engine_stats(session.own_engine(selection), source, selection)
-    return shipped_stats(session, selection)
+        return with_times(_engine_stats(session.own_engine(selection), source, selection), own)
+    return with_times(shipped_stats(session, selection), own)
 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
@@ -107,20 +111,20 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
         stats = read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
         if not file.is_relative_to(session.assets / "model"):
             return stats
-        return with_stored_times(stats, store.record(store.HEADLINE, folder=session.assets / store.FOLDER))
+        return with_times(stats, session.figures.begin().stored)
     except (MedusaError, OSError, UnicodeDecodeError) as error:
         log.warning("the accuracies beside the heads cannot be used: %s", error)
         return assumed
 
 
-def with_stored_times(stats: HeadStats, record: ExperimentRecord | None) -> HeadStats:
-    """The step times that all of the project states, where they were measured, in place of the file's own."""
-    times = step_times(record.rows) if record else []
-    if record is None or not times:
+def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
+    """The step times that all tabs show, where they were measured, in place of the file's own."""
+    times = step_times(figures.record.rows) if figures else []
+    if figures is None or len(times) < 2:
         return stats
-    machine = record.machine.model_dump() | {"dtype": record.model.dtype}
+    machine = figures.record.machine.model_dump() | {"dtype": figures.record.model.dtype}
     latency = tuple(parse_latency({"latency": times}))
-    return replace(stats, latency=latency, machine=machine_line(machine))
+    return replace(stats, latency=latency, machine=machine_line(machine), figures=figures)
 
 
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
@@ -164,6 +168,7 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
         source=_source(record, source),
         latency=tuple(parse_latency(record)),
         machine=machine_line(record.get("machine")),
+        figures=None,
     )
 
 

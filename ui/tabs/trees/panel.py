@@ -9,6 +9,7 @@ import gradio as gr
 
 from ui.components.text_line import TextLine
 from ui.components.tree_editor import TreeEditor, editor_value
+from ui.records.origin import source_words
 from ui.records.settings import BY_BUDGET
 from ui.records.words import Words, sentences
 from ui.tabs.trees import head_stats, shown_tree
@@ -118,4 +119,5 @@ def source_line(stats: HeadStats) -> str:
     source = Words("Accuracies: {0}.", stats.source)
     if not (stats.latency and stats.machine):
         return source
-    return sentences(source, Words("Step times: {0}.", stats.machine))
+    times = source_words(stats.figures) if stats.figures else Words("Step times: {0}.", stats.machine)
+    return sentences(source, times)

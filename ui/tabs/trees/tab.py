@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ui.components.places import Places
 from ui.components.text_line import TextLine
 from ui.components.tree_editor import EDITED_TREE, editor_value
 from ui.figures import tree_charts
+from ui.records.figures import PageFigures
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag
@@ -39,8 +41,13 @@ SAVE = """(name, text) => {
 }"""
 
 
-def build(session: Session, selection: gr.State, places: Places, opened: list[Any]) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`; using a tree turns the page."""
+def build(
+    session: Session, selection: gr.State, figures: gr.State, places: Places, opened: list[Any]
+) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
+
+    Using a tree turns the page.
+    """
     first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -61,6 +68,7 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
     selection.change(
         lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
     )
+    figures.change(partial(_retime, session), [figures, selection, panel.stats], panel.stats, **QUIET)
 
 
 def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -243,6 +251,17 @@ def _follow(session: Session, selection: Selection, stats: HeadStats) -> Any:
         return head_stats.stats_of(session, selection)
     except MedusaError:
         return gr.skip()
+
+
+def _retime(session: Session, page: PageFigures, selection: Selection, stats: HeadStats) -> Any:
+    """The step times that all tabs show now; the tree and the accuracies on screen stay."""
+    try:
+        new = head_stats.stats_of(session, selection, page)
+    except MedusaError:
+        return gr.skip()
+    if not stats.belongs_to(selection):
+        return new
+    return replace(stats, latency=new.latency, machine=new.machine, figures=new.figures)
 
 
 def _warn(error: MedusaError) -> None:

@@ -75,7 +75,7 @@ def _measure(
         yield Measured(Update(status="Stopped before every size had its turn: the step times stay."), stats)
         return
     points, complete = found.latency, found.rounds
-    stats = replace(stats, latency=tuple(points), machine=machine_line(measured_on(engine)))
+    stats = replace(stats, latency=tuple(points), machine=machine_line(measured_on(engine)), figures=None)
     best = best_size(stats)
     rounds = f"{complete} of {EFFORT.rounds} rounds" if complete < EFFORT.rounds else f"{complete} rounds"
     words = f"Measured in {rounds} on {stats.machine}."

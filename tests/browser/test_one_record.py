@@ -1,0 +1,123 @@
+"""All tabs show one record of speed, stored or measured on this machine, and name it alike."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from medusa_core.config import LoadConfig
+from medusa_core.evaluation import step_limits
+from medusa_core.hardware.this_machine import Machine
+from ui.runs.speed import Effort
+from ui.serving.policy import Policy
+from ui.session import Session
+from ui.tabs.speed import tab
+
+pytestmark = pytest.mark.browser
+
+MACHINE = Machine("a machine", 1, ((2**30, 1e11),), (("bfloat16", 1e12), ("float32", 1e12)), 1e9, 0.0)
+RECORDED, MEASURED = "Recorded, not measured here: embedded", "Measured on this machine, today at"
+
+
+@pytest.fixture
+def quick(monkeypatch, tmp_path):
+    """A measurement of few tokens may be kept, in a folder of its own."""
+    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
+    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
+    monkeypatch.setitem(tab.EFFORTS, tab.QUICKLY, Effort(2, 8, 1, 1e9))
+    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path))
+
+
+def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:
+    """By tab the ms of a plain step and of Medusa's, the speedup where it is said, and the source's name."""
+    found = {}
+    # Decode: the recorded run.
+    page.get_by_role("tab", name="Decode", exact=True).click()
+    page.wait_for_selector(f"#decode-view [data-role=worth]:has-text('{source}')")
+    words = page.inner_text("#decode-view [data-role=worth]")
+    speedup, own, plain = re.search(
+        r"is ([\d.]+) times .* takes ([\d.]+) ms, not ([\d.]+)\. ", words
+    ).groups()
+    found["Decode"] = (plain, own, speedup, named(words))
+    for name in ("Methods", "Speed"):
+        page.get_by_role("tab", name=name, exact=True).click()
+        where = {"Methods": "#methods-words", "Speed": "#speed-where"}[name]
+        page.wait_for_selector(f"{where} :has-text('{source}')")
+        cells = {row[0]: row for row in table(page, f"#{name.lower()}-table")}
+        columns = page.locator(f"#{name.lower()}-table thead th").all_inner_texts()
+        at, gain = columns.index("ms a step"), columns.index("speedup")
+        faster = cells["medusa"][gain].split(" ")[0]
+        found[name] = (cells["none"][at], cells["medusa"][at], faster, named(page.inner_text(where)))
+    page.get_by_role("tab", name="Side by side", exact=True).click()
+    page.wait_for_selector(f"#race-headline :has-text('{source}')")
+    words = page.inner_text("#race-headline")
+    speedup, own, plain = re.search(
+        r"is ([\d.]+) times .* ([\d.]+) ms a step, not ([\d.]+)\. ", words
+    ).groups()
+    found["Side by side"] = (plain, own, speedup, named(words))
+    return found
+
+
+def table(page, selector: str) -> list[list[str]]:
+    return [row.split("\t") for row in page.locator(f"{selector} tbody tr").all_inner_texts()]
+
+
+def named(words: str) -> str:
+    return re.search(rf"({RECORDED}|{MEASURED})(.*?) (?=A model of)", words)[0]
+
+
+def learn_says(page, source: str) -> str:
+    """The plain step's ms and the source on the card that tells of speed."""
+    page.get_by_role("tab", name="Learn", exact=True).click()
+    page.locator(".learn-dots button").nth(8).click()
+    page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
+    words = page.inner_text(".learn-card")
+    return re.search(r"([\d.]+) ms with one token", words)[1]
+
+
+def measure(page) -> None:
+    page.get_by_role("tab", name="Speed", exact=True).click()
+    page.click("#speed-run")
+    page.wait_for_selector("#speed-status :has-text('Measured.')")
+    page.wait_for_selector("#figures-bar", state="visible")
+
+
+def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
+    quick, monkeypatch, serve_session, open_page
+):
+    monkeypatch.setenv("MEDUSA_MEASURE", "1")
+    page = open_page(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))
+    before = figures_of(page, RECORDED)
+    assert len(set(before.values())) == 1, before
+    assert learn_says(page, RECORDED) == before["Speed"][0]
+    assert not page.locator("#figures-bar").is_visible()
+
+    measure(page)
+    after = figures_of(page, MEASURED)
+    assert len(set(after.values())) == 1, after
+    assert after["Speed"] != before["Speed"]
+    assert learn_says(page, MEASURED) == after["Speed"][0]
+    page.get_by_role("tab", name="Trees", exact=True).click()
+    page.wait_for_selector(f"#trees-source :has-text('{MEASURED}')")
+
+    page.goto(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))  # the app was started again
+    page.wait_for_selector("#figures-bar", state="visible")
+    assert figures_of(page, MEASURED) == after
+    page.click("#figures-back")
+    page.wait_for_selector("#figures-bar", state="hidden")
+    assert figures_of(page, RECORDED) == before
+    page.reload()
+    assert figures_of(page, RECORDED) == before
+
+
+def test_on_a_public_page_a_measurement_is_its_visitor_s_alone(quick, monkeypatch, serve_session, open_page):
+    monkeypatch.setenv("MEDUSA_MEASURE", "1")
+    address = serve_session(Session(LoadConfig(dtype="float32", device="cpu"), policy=Policy(public=True)))
+    page = open_page(address)
+    measure(page)
+    page.get_by_role("tab", name="Methods", exact=True).click()
+    page.wait_for_selector(f"#methods-words :has-text('{MEASURED}')")
+    other = open_page(address)
+    figures_of(other, RECORDED)
+    assert not other.locator("#figures-bar").is_visible()

@@ -1,0 +1,174 @@
+"""The speeds that all tabs of a page show: one record a model, stored with the project or measured here."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from medusa_core.config import ENGINE_VERSION, LoadConfig
+from medusa_core.errors import MedusaError
+from medusa_core.experiments import store
+from medusa_core.experiments.record import (
+    SCHEMA_VERSION,
+    ExperimentRecord,
+    MachineRecord,
+    Mean,
+    ModelRecord,
+    Row,
+    Spread,
+    as_json,
+    paper_facts,
+)
+from medusa_core.experiments.spec_bench import ALL, TITLE
+from ui.records.examples import ASSETS
+from ui.records.selection import Selection
+
+Key = tuple[str, LoadConfig | None]  # an engine of the visitor's own and the model, as in `Selection`
+
+
+def key_of(selection: Selection) -> Key:
+    """Which model the visitor has chosen."""
+    return selection.engine, selection.model
+
+
+@dataclass(frozen=True, eq=False)  # by identity, since gradio hashes what a state holds
+class Figures:
+    """One record with its source. ``at`` is when it was measured on this machine, empty for a stored one.
+
+    ``bench`` is the record of the Speed tab's measurement, which also says what limits a step; ``options``
+    are settings and tree of each method's drafters, where they are not those of the embedded model.
+    """
+
+    record: ExperimentRecord
+    at: str = ""  # ISO 8601 to the minute
+    bench: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] | None = None
+    key: Key = ("", None)
+
+    def as_data(self) -> dict[str, Any]:
+        """What is kept of a measurement, as JSON holds it."""
+        return {"record": as_json(self.record), "at": self.at, "bench": self.bench}
+
+    @classmethod
+    def from_data(cls, kept: Any, key: Key) -> Figures | None:
+        """The same again; None for what is no measurement."""
+        try:
+            record = ExperimentRecord.model_validate(kept["record"])
+            return cls(record, str(kept["at"]), dict(kept["bench"]), key=key)
+        except (ValidationError, KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, eq=False)
+class PageFigures:
+    """What one page knows: the stored record, and what was measured by the model that it belongs to."""
+
+    stored: Figures | None = None
+    measured: Mapping[Key, Figures] = field(default_factory=dict)
+    key: Key = ("", None)  # the model that the visitor has chosen
+
+    @property
+    def own(self) -> Figures | None:
+        """What was measured with the chosen model."""
+        return self.measured.get(self.key)
+
+    @property
+    def shown(self) -> Figures | None:
+        """What the tabs show."""
+        return self.own or self.stored
+
+    def of_base(self, base: str) -> Iterator[Figures]:
+        """The figures of a model without heads of the visitor's own: those measured here come first."""
+        for (engine, _), figures in self.measured.items():
+            if not engine and figures.record.model.base == base:
+                yield figures
+        if self.stored is not None:
+            yield self.stored
+
+    def choosing(self, key: Key) -> PageFigures:
+        """Another model."""
+        return replace(self, key=key)
+
+    def having(self, figures: Figures) -> PageFigures:
+        """With a new measurement in place of the one before it."""
+        return replace(self, measured={**self.measured, figures.key: figures})
+
+    def without_own(self) -> PageFigures:
+        """As before anything was measured with the chosen model."""
+        return replace(self, measured={key: one for key, one in self.measured.items() if key != self.key})
+
+
+def stored_figures(assets: Path) -> Figures | None:
+    """The record that the project ships; a line tells of a broken one."""
+    try:
+        record = store.record(store.HEADLINE, folder=assets / store.FOLDER)
+    except MedusaError as error:
+        logging.getLogger(__name__).warning("warning: the stored speeds are left out: %s", error)
+        return None
+    return None if record is None else Figures(record)
+
+
+def stored_page(assets: Path = ASSETS) -> PageFigures:
+    """What a page knows before this machine was measured."""
+    return PageFigures(stored_figures(assets))
+
+
+def measured_figures(
+    bench: Mapping[str, Any],
+    selection: Selection,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    command: str = "",
+) -> Figures:
+    """What was just measured on this machine, from a record as ``bench --json`` prints it."""
+    now = datetime.datetime.now()
+    settings = bench["settings"]
+    record = ExperimentRecord(
+        schema_version=SCHEMA_VERSION,
+        name=store.HEADLINE,
+        title=TITLE,
+        command=command,
+        date=now.date().isoformat(),
+        machine=MachineRecord(**_known(MachineRecord, bench["machine"])),
+        model=ModelRecord(**_known(ModelRecord, bench["model"])),
+        settings={name: settings[name] for name in ("runs", "max_new_tokens")},
+        quality=None,
+        rows=[_row(name, one, settings["prompts"]) for name, one in bench["methods"].items()],
+        paper=paper_facts(store.HEADLINE),
+        notes=[],
+        engine=ENGINE_VERSION,
+    )
+    whole = bench if options is None else {}
+    return Figures(record, now.isoformat(" ", "minutes"), whole, options, key_of(selection))
+
+
+def _row(name: str, figures: Mapping[str, Any], prompts: int) -> Row:
+    same = figures.get("identical_outputs")
+    return Row(
+        series=name,
+        label=ALL,
+        prompts=prompts,
+        new_tokens=figures["new_tokens"],
+        tree_nodes=figures["tree_nodes"],
+        tokens_per_step=Mean(mean=figures["tokens_per_step"], standard_error=None),
+        tokens_per_second=_spread(figures, "tokens_per_second"),
+        step_ms=figures["step_ms"],
+        phase_ms=figures["phase_ms"],
+        overhead=figures["overhead"],
+        speedup=_spread(figures, "speedup"),
+        same_texts=int(same.split()[0]) if same else None,
+    )
+
+
+def _spread(figures: Mapping[str, Any], key: str) -> Spread:
+    low, high = figures[f"{key}_range"]
+    return Spread(median=figures[key], low=low, high=high)
+
+
+def _known(kind: type[MachineRecord] | type[ModelRecord], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in kind.model_fields}
