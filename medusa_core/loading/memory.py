@@ -19,7 +19,7 @@ from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
-from medusa_core.loading.workspace import TREE, Way, packed_copies
+from medusa_core.loading.workspace import TREE, Way
 from medusa_core.model.quantization import Packing, packing_for
 
 GIB = 2**30
@@ -147,7 +147,7 @@ class _Counted:
         ]
         trained = self.shape.context or USUAL_CONTEXT
         rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
-        windowed = way.lean is not None and config.context > trained and config.extend == "window"
+        windowed = way.native is not None and config.context > trained and config.extend == "window"
         held = (
             min(rows, way.window_rows(trained)) if windowed else rows
         )  # of the base: transformers keeps all
@@ -158,9 +158,8 @@ class _Counted:
             + sum(one.cache_bytes(model, rows) for one, model in zip(ways, models, strict=True))
             + rows * sum(draft.cache_per_row for draft in drafts) * each,
             lost=way.margin,
-            fixed=way.fixed(sum(heads)),
+            fixed=way.fixed,
             passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
-            + sum(packed_copies(model, placement.dtype) for model in models if kind == "cpu")
             + (_PACKING * self.shape.largest if packing else 0),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),

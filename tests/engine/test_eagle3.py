@@ -14,6 +14,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import make_drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.target import Target
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
@@ -65,18 +66,22 @@ def test_every_tree_is_the_slow_version_s(engine, kind):
         text += step.emitted
 
 
-def test_both_forwards_give_the_same_run(eagle):
-    """transformers' own forward hands out the hidden states of inner layers as the lean one does."""
-    assert eagle.target.lean is not None
-    plain = replace(eagle, target=Target(eagle.target.model))
-    runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, plain)]
-    lean, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
-    assert lean == slow
+def in_c(eagle, library):
+    target = Target(eagle.target.model)
+    assert choose_forward(target, library=library).native
+    return replace(eagle, target=target)
 
 
-@pytest.mark.parametrize("name", ["lean", "transformers"])
-def test_the_target_hands_out_the_states_of_all_rows(eagle, name):
-    target = eagle.target if name == "lean" else Target(eagle.target.model)
+def test_both_forwards_give_the_same_run(eagle, library):
+    """transformers' own forward hands out the hidden states of inner layers as the one in C does."""
+    runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
+    fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
+    assert fast == slow
+
+
+@pytest.mark.parametrize("name", ["c", "transformers"])
+def test_the_target_hands_out_the_states_of_all_rows(eagle, name, library):
+    target = in_c(eagle, library).target if name == "c" else eagle.target
     wanted = make_drafter(target, eagle.drafts, GenerationConfig(method="eagle3")).features
     cache = target.new_cache(32)
     _, features = target.prefill(tiny.PROMPT, cache, wanted)

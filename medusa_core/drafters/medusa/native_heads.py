@@ -12,9 +12,9 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.llama.heads import Heads
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
+from medusa_core.llama.weights import COPY_LIMIT
 
 MOST_ROWS = 4  # from where the stacked module in torch is no slower
-COPY_LIMIT = 512 * 2**20  # bytes of LM heads of which panels are made
 
 
 class NativeHeads:
