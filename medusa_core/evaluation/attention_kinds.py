@@ -12,11 +12,10 @@ from time import perf_counter
 
 import torch
 
-from medusa_core.checkpoints.plain_llama import PlainLlamaConfig
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.shapes import attention_kind
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.model.lean_model import BareLlama, LeanModel
+from medusa_core.loading.native_library import native_library
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 
@@ -68,21 +67,18 @@ def measure_kinds(
 
 def random_target(kv_heads: int, context: int) -> Target:
     """A model of four layers with drawn weights. Raises MedusaError for heads that cannot be shared."""
+    from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: PLC0415 - its modules take a second
+
     if kv_heads < 1 or HEADS % kv_heads:
         raise MedusaError(f"{kv_heads} key-value heads do not divide {HEADS} query heads: use 1, 2, 4 or 8")
     width = HEADS * HEAD_SIZE
-    config = PlainLlamaConfig(
+    config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=kv_heads, head_dim=HEAD_SIZE,
-        max_position_embeddings=context, rms_norm_eps=1e-6, rope_theta=10_000.0, tie_word_embeddings=True,
-        attention_bias=False, mlp_bias=False, eos_token_id=None,
+        max_position_embeddings=context, tie_word_embeddings=True,
     )  # fmt: skip
-    draw = torch.Generator().manual_seed(kv_heads)
-    tensors = {name: 0.02 * torch.randn(shape, generator=draw) for name, shape in config.shapes().items()}
-    target = Target(LeanModel(BareLlama(config, tensors), _not_built))
-    choose_forward(target, pack=False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(kv_heads)
+        target = Target(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+    choose_forward(target, library=native_library())
     return target
-
-
-def _not_built(bare: BareLlama):
-    raise MedusaError("a model that is only timed has no forward of transformers: use its lean one")

@@ -50,11 +50,9 @@ def find_shape(name: str) -> ModelShape:
 def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
     """What a model of that shape, its heads and the cache of one run take."""
     each = placement.dtype.itemsize
-    # The lean forward of a CPU keeps keys and values in float32.
-    kept = torch.float32.itemsize if placement.device.type == "cpu" else each
     base = shape.parameters * each
     heads = HEADS * shape.hidden * (shape.hidden + 1 + shape.vocabulary) * each
-    cache = CONTEXT * round(kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, kept))
+    cache = CONTEXT * round(kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, each))
     return MemoryEstimate(
         parameters=shape.parameters,
         base=base,

@@ -17,18 +17,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from medusa_core.llama.families import FAMILIES
 from medusa_core.llama.panels import Panels, padded
-from medusa_core.model.lean_model import BareLlama
+from medusa_core.model.bare_llama import BareLlama
 from medusa_core.model.masks import SLIDING
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Families whose layers differ from Llama's by a bias, a norm on queries and keys, a rotary setting, a window.
-FAMILIES = frozenset({
-    "cwm", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3"
-})  # fmt: skip
 DTYPES = torch.bfloat16, torch.float32
+COPY_LIMIT = 512 * 2**20  # bytes of a drafter's weights of which panels are made beside them
 
 
 class NotLlamaError(Exception):
@@ -83,8 +81,6 @@ class Weights:
     inner: int
     scale: float
     of_embedding: Norm | None = None  # EAGLE-3's: qkv reads the normed embedding before the normed x
-
-    packed = False  # by oneDNN
 
     @property
     def dtype(self) -> torch.dtype:

@@ -29,9 +29,10 @@ from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.llama.weights import FAMILIES
+from medusa_core.llama.families import FAMILIES
+from medusa_core.llama.library import Library
+from medusa_core.loading.bare_llama import read_bare_llama
 from medusa_core.loading.devices import Placement, place, spread
-from medusa_core.loading.lean_model import read_lean_model
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.own_drafters import needed
@@ -188,10 +189,10 @@ def _read(
     """The base with the adapter of its heads; a plain one without transformers, which is slow to import."""
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
     adapted = sources.heads if sources.heads is not None and has_adapter(sources.heads) else None
-    if packing_for(config.quantize) is None and longer is None:
-        lean = read_lean_model(sources.base, adapted, placement, progress)
-        if lean is not None:
-            return lean
+    if packing_for(config.quantize) is None and longer is None and isinstance(native_library(), Library):
+        bare = read_bare_llama(sources.base, adapted, placement, progress)
+        if bare is not None:
+            return bare
     from medusa_core.loading.weights import read_model  # noqa: PLC0415 - transformers' models take a second
 
     code = config.trust_remote_code

@@ -21,7 +21,7 @@ from medusa_core.drafters import DraftSize, draft_size
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.own_drafters import needed
-from medusa_core.loading.workspace import TREE, Way, packed_copies, packs_in_c
+from medusa_core.loading.workspace import TREE, Way, packs_in_c
 from medusa_core.model.quantization import Packing, own_packing, packing_for
 
 GIB = 2**30
@@ -151,7 +151,7 @@ class _Counted:
         ]
         trained = self.shape.context or USUAL_CONTEXT
         rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
-        windowed = way.lean is not None and config.context > trained and config.extend == "window"
+        windowed = way.native is not None and config.context > trained and config.extend == "window"
         held = (
             min(rows, way.window_rows(trained)) if windowed else rows
         )  # of the base: transformers keeps all
@@ -162,9 +162,8 @@ class _Counted:
             + sum(one.cache_bytes(model, rows) for one, model in zip(ways, models, strict=True))
             + rows * sum(draft.cache_per_row for draft in drafts) * each,
             lost=way.margin,
-            fixed=way.fixed(sum(heads)),
+            fixed=way.fixed,
             passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
-            + sum(packed_copies(model, placement.dtype) for model in models if kind == "cpu")
             + self._packing_bytes(packing, placement.dtype),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
@@ -172,7 +171,7 @@ class _Counted:
 
     def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
         """How the base's weights are packed with these settings there."""
-        own = self.shape.packing is None and self.shape.lean is not None
+        own = self.shape.packing is None and self.shape.llama is not None
         if own and packs_in_c(config.quantize, placement.dtype, placement.device.type):
             return own_packing(self.shape.width)
         return self.shape.packing or packing_for(config.quantize)

@@ -20,7 +20,7 @@ from medusa_core.checkpoints.base import empty_base, reading_base
 from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.plain_llama import PlainLlamaConfig, plain_llama_config
 from medusa_core.errors import MedusaError
-from medusa_core.model.lean_cache import LEAN
+from medusa_core.llama.families import FAMILIES
 from medusa_core.model.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LeanSize:
-    """What a forward of our own keeps of a row in each layer."""
+class LlamaSize:
+    """What the forward in C keeps of a row in each layer."""
 
     heads: int
     head_size: int
 
     @classmethod
-    def of(cls, config: Any) -> LeanSize | None:
+    def of(cls, config: Any) -> LlamaSize | None:
         """By a decoder's config."""
-        if config.model_type not in LEAN:
+        if config.model_type not in FAMILIES:
             return None
         queries, heads = config.num_attention_heads, config.num_key_value_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // queries
@@ -60,7 +60,7 @@ class ModelSize:
     key_value_width: int
     context: int | None
     packing: Packing | None  # of a checkpoint that was saved quantized
-    lean: LeanSize | None  # None in families that the lean forward does not take
+    llama: LlamaSize | None  # None in families that the C does not take
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:
@@ -120,7 +120,7 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
         key_value_width=key_value_width,
         context=getattr(text, "max_position_embeddings", None),
         packing=packing_of(model.config),
-        lean=LeanSize.of(model.config),
+        llama=LlamaSize.of(model.config),
     )
 
 
@@ -144,7 +144,7 @@ def _size_of(config: PlainLlamaConfig) -> ModelSize:
         key_value_width=config.num_key_value_heads * config.head_dim,
         context=config.max_position_embeddings,
         packing=None,
-        lean=LeanSize.of(config),
+        llama=LlamaSize.of(config),
     )
 
 

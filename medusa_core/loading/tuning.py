@@ -14,11 +14,15 @@ from time import perf_counter
 from typing import TypeVar
 
 import torch
+from torch.nn import functional as F
 
-from medusa_core.llama.choose_forward import OwnForward
+from medusa_core.llama.forward import LlamaForward
+from medusa_core.llama.library import Library
+from medusa_core.llama.model import product
+from medusa_core.llama.panels import Panels
+from medusa_core.loading.native_library import native_library
 from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
 from medusa_core.model.forward import Rows
-from medusa_core.model.products import Linear, PackedLinear, packing_that_wins
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _CPU = torch.device("cpu")
@@ -49,14 +53,14 @@ def bfloat16_gain() -> float | None:
     return gain
 
 
-def fastest_threads(lean: OwnForward, spare_cores: int = 0) -> int | None:
+def fastest_threads(forward: LlamaForward, spare_cores: int = 0) -> int | None:
     """How many threads make this forward fastest, few for a small model on many cores; None: torch's own.
 
     A number that the user has set in OMP_NUM_THREADS stays. ``spare_cores`` are left to others where the
     model is small: its threads meet after each of many short products, so one that has to wait for its core
     holds up all. A large model waits for memory, and needs every thread.
     """
-    usual, weights = torch.get_num_threads(), lean.weights
+    usual, weights = torch.get_num_threads(), forward.weights
     shapes = [list(product.shape) for product in weights.products()]
     size = sum(map(math.prod, shapes)) * weights.dtype.itemsize
     if usual == 1 or THREADS_VARIABLE in os.environ or size > _TIMED_BYTES:
@@ -65,8 +69,7 @@ def fastest_threads(lean: OwnForward, spare_cores: int = 0) -> int | None:
     fewer = most if most < usual else None
     if most == 1 or not may_measure():
         return fewer
-    key = machine_key() | {"kind": "threads", "of": most, "shapes": shapes, "packed": weights.packed}
-    key["forward"] = type(lean).__name__
+    key = machine_key() | {"kind": "threads", "of": most, "shapes": shapes}
     key["dtype"] = str(weights.dtype)
     known = recall(key)
     if isinstance(known, int) and 1 <= known <= most:
@@ -74,7 +77,7 @@ def fastest_threads(lean: OwnForward, spare_cores: int = 0) -> int | None:
     counts = [most]
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
-    times = _fastest({count: _forward(lean, count) for count in counts})
+    times = _fastest({count: _forward(forward, count) for count in counts})
     torch.set_num_threads(usual)
     if times is None:
         return fewer
@@ -85,28 +88,30 @@ def fastest_threads(lean: OwnForward, spare_cores: int = 0) -> int | None:
     return chosen if chosen < usual else None
 
 
-def _forward(lean: OwnForward, threads: int) -> Callable[[], object]:
+def _forward(forward: LlamaForward, threads: int) -> Callable[[], object]:
     """A plain step's row and a tree's on so many threads."""
-    vocabulary = lean.weights.head.shape[0]
+    vocabulary = forward.weights.head.shape[0]
     inputs = [Rows.of_text([token % vocabulary for token in range(rows)], _CPU) for rows in _ROWS]
 
     def run() -> None:
         torch.set_num_threads(threads)
         with torch.inference_mode():
             for rows in inputs:
-                lean(rows, lean.new_cache(max(_ROWS)))
+                forward(rows, forward.new_cache(max(_ROWS)))
 
     return run
 
 
 def _product(dtype: torch.dtype) -> Callable[[], object]:
-    """Products of one row and of a tree's rows, with packed weights where that wins."""
+    """Products of one row and of a tree's rows, in C where that runs."""
     generator = torch.Generator().manual_seed(0)
-    linear = Linear(torch.randn(_SHAPE, generator=generator).to(dtype))
-    operators = packing_that_wins(linear)
-    product = linear if operators is None else PackedLinear(linear, operators)
+    weight = torch.randn(_SHAPE, generator=generator).to(dtype)
+    library = native_library()
     inputs = [torch.randn(rows, _SHAPE[1], generator=generator).to(dtype) for rows in _ROWS]
-    return lambda: [product(x) for x in inputs]
+    if not isinstance(library, Library):
+        return lambda: [F.linear(x, weight) for x in inputs]
+    panels = Panels.of(weight)
+    return lambda: [product(panels, x, library) for x in inputs]
 
 
 def _fastest(calls: Mapping[Candidate, Callable[[], object]]) -> dict[Candidate, float] | None:

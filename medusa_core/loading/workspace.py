@@ -12,31 +12,24 @@ import torch
 from medusa_core.llama import cache as llama_cache
 from medusa_core.llama.library import Library
 from medusa_core.llama.weights import DTYPES
-from medusa_core.loading.model_size import LeanSize, ModelSize
+from medusa_core.loading.model_size import LlamaSize, ModelSize
 from medusa_core.loading.native_library import native_library
-from medusa_core.model import lean_cache
-from medusa_core.model.exact_attention import MOST_ROWS
-from medusa_core.model.products import PACK_LIMIT
+from medusa_core.model.forward import MOST_ROWS
 from medusa_core.model.static_cache import buffer_rows
 from medusa_core.model.static_forward import SIZES
 from medusa_core.model.target import PREFILL_CHUNK
 
 TREE = 64  # rows of a tree behind the text
 _LIBRARIES = 30 * 2**20  # that a load and a first run bring into memory
-_BLAS = 25 * 2**20  # buffers of its products in float32
-# What oneDNN keeps of bfloat16 products: kernels that it generates, some 15 MB for each shape of a weight.
-# A layer has four, whatever the model's size, and drafters have more.
-_KERNELS, _KERNELS_OF_HEADS = 60 * 2**20, 100 * 2**20
 _FRAGMENTS = 0.01  # of weights and cache
 _ELSEWHERE = 0.1  # the same with buffers of kernels, for forwards that were not measured
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a model runs: by a lean forward, perhaps in C, or by transformers' own."""
+    """How a model runs: in C, or by transformers' forward."""
 
-    lean: LeanSize | None
-    library: Library | None
+    native: LlamaSize | None  # in C
     dtype: torch.dtype
     device: str  # its kind
     captured: bool  # steps are recorded over buffers that stay
@@ -44,10 +37,10 @@ class Way:
     @classmethod
     def of(cls, shape: ModelSize, dtype: torch.dtype, device: str, *, packed: bool, captured: bool) -> Way:
         """That of plain weights, or ``packed`` ones, in ``dtype``."""
-        lean = shape.lean if device == "cpu" and not packed else None
-        library = native_library() if lean and dtype in DTYPES else None
-        library = library if isinstance(library, Library) else None
-        return cls(lean, library, dtype, device, captured and device == "cuda")
+        native = shape.llama if device == "cpu" and not packed and dtype in DTYPES else None
+        if native is not None and not isinstance(native_library(), Library):
+            native = None
+        return cls(native, dtype, device, captured and device == "cuda")
 
     @property
     def on_cpu(self) -> bool:
@@ -57,61 +50,41 @@ class Way:
     @property
     def margin(self) -> float:
         """The part of weights and cache that is lost between them."""
-        return _FRAGMENTS if self.lean else _ELSEWHERE
+        return _FRAGMENTS if self.native else _ELSEWHERE
 
     def cache_bytes(self, shape: ModelSize, rows: int) -> int:
         """Keys and values of so many rows."""
         if self.captured:
             rows = buffer_rows(rows + SIZES[-1])
-        if self.lean is None:
+        if self.native is None:
             return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows
-        heads = shape.layers * self.lean.heads
-        if self.library is not None:
-            return heads * llama_cache.row_bytes(self.lean.head_size, self.dtype) * rows
-        return heads * lean_cache.row_bytes(self.lean.head_size) * rows
+        heads = shape.layers * self.native.heads
+        return heads * llama_cache.row_bytes(self.native.head_size, self.dtype) * rows
 
     def window_rows(self, window: int) -> int:
-        """Rows of the cache where every layer sees a window."""
-        return (lean_cache if self.library is None else llama_cache).window_slots(window)
+        """Rows of the cache in C where every layer sees a window."""
+        return llama_cache.window_slots(window)
 
-    def fixed(self, heads: int) -> int:
-        """Bytes that are the same whatever the model's size, with its ``heads``."""
-        if not self.on_cpu:
-            return 0
-        if self.lean is None or self.library is not None:
-            return _LIBRARIES
-        if self.dtype == torch.bfloat16:
-            return _LIBRARIES + _KERNELS + (_KERNELS_OF_HEADS if heads else 0)
-        return _LIBRARIES + _BLAS
+    @property
+    def fixed(self) -> int:
+        """Bytes that are the same whatever the model's size."""
+        return _LIBRARIES if self.on_cpu else 0
 
     def workspace(self, shape: ModelSize, heads: int, largest: int) -> int:
         """What else there is beside weights and cache, with ``heads`` and the ``largest`` of them."""
         kept = self._activations(shape)
-        if self.lean is None:
+        if self.native is None:
             # Heads are read and stacked on the CPU before they go where they stay.
             return kept + (heads if self.on_cpu else 0)
-        if self.library is not None:
-            kept += heads  # panels of them, and what they are made by
-        elif self.dtype == torch.bfloat16:
-            kept += packed_copies(shape, self.dtype) + (heads if heads <= PACK_LIMIT else 0)
-        return max(largest, kept)
+        return max(largest, kept + heads)  # panels of them, and what they are made by
 
     def _activations(self, shape: ModelSize) -> int:
         """Bytes that reading a part of the prompt keeps, and some logits."""
         logits = 2 * TREE * shape.vocabulary * torch.float32.itemsize
-        if self.lean is None:  # all hidden states, and one layer's inside
+        if self.native is None:  # all hidden states, and one layer's inside
             states = PREFILL_CHUNK * ((shape.layers + 1) * shape.width + 3 * shape.intermediate)
             return states * self.dtype.itemsize + logits
-        rows = MOST_ROWS if self.library is not None else PREFILL_CHUNK
-        return rows * (6 * shape.width + 3 * shape.intermediate) * torch.float32.itemsize + logits
-
-
-def packed_copies(shape: ModelSize, dtype: torch.dtype) -> int:
-    """Bytes of a model's linear layers where the lean forward packs copies of them for oneDNN, else 0."""
-    if dtype != torch.bfloat16 or shape.lean is None:
-        return 0
-    linear = (shape.linear + shape.vocabulary * shape.width) * dtype.itemsize
-    return linear if linear <= PACK_LIMIT else 0
+        return MOST_ROWS * (6 * shape.width + 3 * shape.intermediate) * torch.float32.itemsize + logits
 
 
 def packs_in_c(quantize: str, dtype: torch.dtype, device: str) -> bool:

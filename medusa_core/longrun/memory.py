@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama.workspace import forward_workspace
 from medusa_core.loading.devices import free_memory
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.model.lean_weights import return_freed_memory
+from medusa_core.model.freed_memory import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
 _COPIES = 3  # of a step's logits that a rule makes

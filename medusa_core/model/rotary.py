@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class Rotations(NamedTuple):
@@ -14,14 +13,6 @@ class Rotations(NamedTuple):
 
     cos: torch.Tensor
     sin: torch.Tensor
-
-    def at(self, positions: torch.Tensor) -> Rotations:
-        """Those of ``positions`` [N]."""
-        return Rotations(self.cos.index_select(0, positions), self.sin.index_select(0, positions))
-
-    def of_one(self, position: int) -> Rotations:
-        """Those of one position, without a copy."""
-        return Rotations(self.cos.narrow(0, position, 1), self.sin.narrow(0, position, 1))
 
 
 def rotations(rotary: nn.Module, rows: int, device: torch.device) -> Rotations:
@@ -47,21 +38,3 @@ def rotated(x: torch.Tensor, by: Rotations) -> torch.Tensor:
     exchanged = turned.view(*x.shape[:-1], 2, width // 2).flip(-2).reshape(turned.shape)
     result = torch.addcmul(turned * by.cos, exchanged, by.sin)
     return result if turned is x else torch.cat([result, x[..., width:]], dim=-1)
-
-
-class Turns:
-    """The same as a product with a matrix for each row, which for a few rows takes half of the time."""
-
-    def __init__(self, size: int, width: int, device: torch.device) -> None:
-        """Heads of ``size`` numbers, of which the first ``width`` are turned."""
-        self._kept = torch.eye(size, device=device)
-        self._exchanged = torch.zeros(size, size, device=device)
-        self._exchanged[:width, :width] = self._kept[:width, :width].roll(width // 2, dims=0)
-        self._rest = size - width
-
-    def by(self, rotations: Rotations) -> torch.Tensor:
-        """Matrices [N, D, D] for N rows: x [N, heads, D] is turned by ``torch.bmm(x, matrices)``."""
-        cos, sin = rotations
-        if self._rest:
-            cos, sin = F.pad(cos, (0, self._rest), value=1.0), F.pad(sin, (0, self._rest))
-        return torch.addcmul(self._kept * cos, self._exchanged, sin)

@@ -1,7 +1,7 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
 The tree goes through the model's own forward with a 4-D mask for each kind of layer and explicit positions,
-or through the lean forward of the same weights where ``choose_forward`` allows it. Nothing in the model is
+or through the forward in C of the same weights where ``choose_forward`` allows it. Nothing in the model is
 patched and nothing is stored on it, so runs on one model cannot meet. What a model must be for that is read
 off its config and its forward, and tried out when it loads where no test has run its family. Knows nothing
 about heads, rules or text. Medusa paper §2.1.2.
@@ -62,7 +62,7 @@ class Target:
             self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
             context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
-        self.lean: Forward | None = None  # one of our own
+        self.native: Forward | None = None  # in C
         self.captured: Forward | None = None  # transformers' own as recordings
         self.forward = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
@@ -130,7 +130,7 @@ class Target:
     @property
     def own_forward(self) -> Forward | None:
         """What runs in the place of transformers' forward as it is."""
-        return self.lean or self.captured
+        return self.native or self.captured
 
     def on_its_threads(self) -> AbstractContextManager[Callable[[], None]]:
         """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
@@ -256,8 +256,8 @@ class Target:
     def _forward_all(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         for part in parts:
             part.cache.require(len(part.rows.tokens))
-        if self.lean is not None:
-            return [side_by_side(*outputs) for outputs in self.lean.together(parts)]
+        if self.native is not None:
+            return [side_by_side(*outputs) for outputs in self.native.together(parts)]
         if not self.reads_together:
             return [self._forward(part.rows, part.cache) for part in parts]
         return self._forward_together(parts)

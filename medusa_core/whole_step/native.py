@@ -36,11 +36,11 @@ class NativeStep:
     @classmethod
     def of(cls, target: Target, drafter: Drafter) -> NativeStep | None:
         """None where the forward is none in C, or the drafter guesses in another way."""
-        lean = target.lean
-        if not isinstance(lean, LlamaForward) or not isinstance(drafter, NativeDrafter):
+        forward = target.native
+        if not isinstance(forward, LlamaForward) or not isinstance(drafter, NativeDrafter):
             return None
         guessing = drafter.guessing
-        return cls(lean, drafter, guessing) if guessing else None
+        return cls(forward, drafter, guessing) if guessing else None
 
     def follow(self, features: torch.Tensor) -> None:
         """``features`` [1, d] are now those of the last accepted token."""

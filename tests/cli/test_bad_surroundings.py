@@ -260,7 +260,7 @@ def test_memory_that_runs_out_in_a_run(command, shop, monkeypatch, fails):
 @pytest.mark.parametrize("fails", [_host, _gpu, _python])
 def test_memory_that_runs_out_while_loading_or_elsewhere(command, shop, monkeypatch, fails):
     with monkeypatch.context() as patch:
-        patch.setattr("medusa_core.loading.lean_model.BareLlama", fails)
+        patch.setattr("medusa_core.loading.bare_llama.BareLlama", fails)
         row = BadText("", "the memory ran out while loading", "use --|smaller model")
         refused(command(["generate", "abc", "--model", shop.engine, *CPU]), row)
     monkeypatch.setattr("medusa_core.training.medusa1.HeadLosses.forward", fails)

@@ -61,7 +61,7 @@ def record(names, scale=1.0, **changes):
             "name": "a model",
             "dtype": "bfloat16",
             "device": "cpu",
-            "forward": "lean forward, packed weights, exact",
+            "forward": "forward in C, exact",
         },
         "settings": {"prompts": 34, "runs": 3, "temperature": 0.0},
         "methods": {name: figures(name, scale) for name in names},

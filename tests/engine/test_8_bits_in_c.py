@@ -45,7 +45,7 @@ def text(engine, prompt, tokens, **settings):
 def logits(engine, tokens):
     """Of all tokens, by the forward in C."""
     rows = Rows.of_text(tokens, torch.device("cpu"), len(tokens))
-    return engine.target.lean(rows, engine.target.new_cache(len(tokens)))[0].float()
+    return engine.target.native(rows, engine.target.new_cache(len(tokens)))[0].float()
 
 
 @pytest.mark.parametrize("tree", ["default", "cartesian-4x2x2"])

@@ -13,9 +13,10 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import shipped_prompts
-from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.llama.forward import LlamaForward
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.lean import LeanForward
+from medusa_core.model.forward import MOST_ROWS
 
 PROMPTS = [tiny.random_tokens(length, seed=length) for length in (4, 9, 1, 14, 6, 4)]
 ROWS = [
@@ -69,11 +70,15 @@ def test_every_family_decodes_a_batch(name):
     assert decoded(engine, prompts, config, 3)[0] == alone(engine, prompts, config)
 
 
-def test_the_forward_is_shared(engine, monkeypatch):
+def test_the_forward_in_c_is_shared(model, library, monkeypatch):
     """As many forwards as the longest text has steps, and one for the prompts."""
     rows = []
-    real = LeanForward._run
-    monkeypatch.setattr(LeanForward, "_run", lambda self, parts: rows.append(len(parts)) or real(self, parts))
+    engine = tiny.build_engine(model, None)
+    assert choose_forward(engine.target, library=library).native
+    real = LlamaForward.together
+    monkeypatch.setattr(
+        LlamaForward, "together", lambda self, parts: rows.append(len(parts)) or real(self, parts)
+    )
     decoded(engine, PROMPTS[:3], GenerationConfig.of(method="none", max_new_tokens=5), 3)
     assert rows == [3] * 6
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import eagle3_files
@@ -13,11 +12,9 @@ from eagle3_slow import SlowDraft
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import make_drafter
-from medusa_core.drafters.eagle3.network import TorchNetwork
-from medusa_core.drafters.eagle3.packed import packed_by
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
-from medusa_core.model.products import Operators
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.target import Target
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
@@ -69,18 +66,22 @@ def test_every_tree_is_the_slow_version_s(engine, kind):
         text += step.emitted
 
 
-def test_both_forwards_give_the_same_run(eagle):
-    """transformers' own forward hands out the hidden states of inner layers as the lean one does."""
-    assert eagle.target.lean is not None
-    plain = replace(eagle, target=Target(eagle.target.model))
-    runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, plain)]
-    lean, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
-    assert lean == slow
+def in_c(eagle, library):
+    target = Target(eagle.target.model)
+    assert choose_forward(target, library=library).native
+    return replace(eagle, target=target)
 
 
-@pytest.mark.parametrize("name", ["lean", "transformers"])
-def test_the_target_hands_out_the_states_of_all_rows(eagle, name):
-    target = eagle.target if name == "lean" else Target(eagle.target.model)
+def test_both_forwards_give_the_same_run(eagle, library):
+    """transformers' own forward hands out the hidden states of inner layers as the one in C does."""
+    runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
+    fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
+    assert fast == slow
+
+
+@pytest.mark.parametrize("name", ["c", "transformers"])
+def test_the_target_hands_out_the_states_of_all_rows(eagle, name, library):
+    target = in_c(eagle, library).target if name == "c" else eagle.target
     wanted = make_drafter(target, eagle.drafts, GenerationConfig(method="eagle3")).features
     cache = target.new_cache(32)
     _, features = target.prefill(tiny.PROMPT, cache, wanted)
@@ -158,24 +159,3 @@ def test_a_node_says_which_level_and_which_guess_it_is(eagle):
         fed = "its own output" if parent else "three hidden states of the model"
         of = f"node {parent}" if parent else "the root"
         assert origin.note == f"EAGLE-3, level {depth}, fed {fed}: child {len(siblings) + 1} of {of}"
-
-
-def test_packed_weights_say_the_same(model):
-    """In bfloat16 on a CPU that packs, drafters run on packed copies; the model itself stays as it is."""
-    half = copy.deepcopy(model).to(torch.bfloat16)
-    engine = eagle3_files.with_draft(tiny.build_engine(half, None))
-    draft = engine.drafts["eagle3"]
-    if (operators := Operators.find()) is None:
-        pytest.skip("this torch cannot pack weights")
-    packed = packed_by(draft.model, operators)
-    assert not any(isinstance(part, torch.nn.Linear) for part in packed.modules())
-    assert len(list(draft.tensors())) == len(draft.model.shape.tensors())
-    generator = torch.Generator().manual_seed(0)
-    features, outputs = (torch.randn(5, width, generator=generator).bfloat16() for width in (96, 32))
-    with torch.inference_mode():
-        torch.testing.assert_close(packed.fc(features), draft.model.fc(features))
-        torch.testing.assert_close(packed.logits(outputs), draft.model.logits(outputs))
-    draft.__dict__["network"] = TorchNetwork(packed, draft.embedding)
-    steps = tiny.run(engine, **SMALL, max_new_tokens=12)
-    assert len(tiny.emitted(steps)) == 12
-    assert any(len(step.verdict.path) > 1 for step in steps)

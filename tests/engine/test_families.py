@@ -14,11 +14,8 @@ import torch
 from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 
 from medusa_core.errors import MedusaError
-from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.model import lean
 from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.lean_cache import LEAN
 from medusa_core.model.loaded_model import PROVEN
 from medusa_core.model.target import Target
 
@@ -28,8 +25,6 @@ SLIDING = [name for name in FAMILIES if families.slides(name)]
 PARENTS = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 # The halves round alike in all families: one of each kind of attention, of positions and of experts.
 HALVES = {"llama", "qwen2-moe", "gemma2", "gemma3", "phi", "deepseek-v3", "gpt-oss", "gpt2"}
-LEAN_FORWARDS = ("lean", "lean, long rows")
-LEAN_NAMES = [name for name, family in FAMILIES.items() if family.model_type in LEAN]
 # The second kernel of a family by default where the family stands for a kind of attention.
 PAIRS = [
     pytest.param(
@@ -37,7 +32,7 @@ PAIRS = [
     )
     for name, family in FAMILIES.items()
     for kernel in family.kernels
-] + [(name, forward) for name in LEAN_NAMES for forward in LEAN_FORWARDS]
+]
 # A decoder inside a model that also reads pictures is the same code as where it stands alone.
 FIRST_OF_DECODER = set({family.text_type(): name for name, family in reversed(FAMILIES.items())}.values())
 
@@ -73,12 +68,8 @@ def test_the_tree_is_deeper_than_the_window_and_crosses_its_edge():
 def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, chunk, monkeypatch):
     """Twice in a row: the second tree reads rows that the first commit moved."""
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
-    if kernel == "lean, long rows":  # the way of a long prompt, for every forward
-        monkeypatch.setattr(lean, "MOST_ROWS", 0)
-    model = family_model(name, "sdpa" if kernel in LEAN_FORWARDS else kernel)
+    model = family_model(name, kernel)
     target = Target(model)
-    if kernel in LEAN_FORWARDS:
-        assert choose_forward(target).lean, target.forward.why
     head = model.get_output_embeddings()
     cache = target.new_cache(CONTEXT)
     read = tiny.random_tokens(prompt_length, seed=1)

@@ -16,6 +16,8 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
+from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.model.target import Target
 from medusa_core.trees.tree import Topology, load_tree
 
 KINDS = {"mlp": False, "prefix-mlp": True}
@@ -33,13 +35,14 @@ def hydra_engine(request, engine):
     return replace(engine, drafts={"hydra": hydra_draft(engine.target.model, prefix=KINDS[request.param])})
 
 
-@pytest.fixture(params=["lean", "transformers"])
-def either_forward(request, hydra_engine, monkeypatch):
+@pytest.fixture(params=["c", "transformers"])
+def either_forward(request, hydra_engine, library):
     """The same engine with each forward of the target."""
     if request.param == "transformers":
-        monkeypatch.setattr(hydra_engine.target, "lean", None)
-    assert (hydra_engine.target.lean is None) == (request.param == "transformers")
-    return hydra_engine
+        return hydra_engine
+    target = Target(hydra_engine.target.model)
+    assert choose_forward(target, library=library).native
+    return replace(hydra_engine, target=target)
 
 
 def hydra_run(engine, prompt=PROMPT, **settings):

@@ -15,11 +15,12 @@ from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
 from native_case import CONTEXT, VOCABULARY, off, text
+from slow_llama import slow_forward
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
 from medusa_core.errors import MedusaError
+from medusa_core.llama.families import FAMILIES as TAKEN
 from medusa_core.llama.forward import LlamaForward
-from medusa_core.llama.weights import FAMILIES as TAKEN
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.model.forward import Part, Rows
@@ -123,6 +124,21 @@ def test_it_gives_the_logits_and_states_of_transformers(name, dtype, llama_libra
     else:  # rounding less often than transformers does
         assert statistics.mean(mine) <= statistics.mean(theirs)
         assert max(mine) < 1.5 * max(theirs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_it_gives_what_the_forward_written_row_by_row_gives(name, library):
+    """A tree over a text that is longer than a window."""
+    model, forward = built(MODELS[name], library, torch.float32)
+    target, prompt, parents = Target(model), short(45), random_parents(12, 2)
+    tree, last = tree_of(parents), len(prompt) - 1
+    logits, (hidden,) = forward(Rows.of_tree(tree, CPU, Features((-1,))), read(forward, prompt)[0])
+    above = [*range(-1, last), last, *(parent + len(prompt) for parent in parents[1:])]
+    kinds, window = target.layer_kinds, target.masks.window
+    found = slow_forward(model, kinds, window, [*prompt, *tree.tokens.tolist()], above)
+    torch.testing.assert_close(logits, found[0][len(prompt) :], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(hidden, found[1][len(prompt) :], atol=1e-4, rtol=1e-4)
 
 
 def all_of(model, tokens, layers):

@@ -24,9 +24,9 @@ from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.loading import lean_model, load, memory
+from medusa_core.loading import bare_llama, load, memory
 from medusa_core.loading.load import load_engine
-from medusa_core.model.lean_model import BareLlama
+from medusa_core.model.bare_llama import BareLlama
 
 GIB = 2**30
 
@@ -59,7 +59,7 @@ def hub(tmp_path, monkeypatch, engine_folder):
 def reader(request, monkeypatch):
     """What reads the weights: the tiny model is one that our own reader takes."""
     if request.param == "transformers":
-        monkeypatch.setattr(load, "read_lean_model", lambda *_: None)
+        monkeypatch.setattr(load, "read_bare_llama", lambda *_: None)
 
 
 # --- stages ------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_memory_that_runs_out_is_said_with_what_would_help(engine_folder, monkey
     def read(*_, **__):
         return torch.empty(2**50)
 
-    monkeypatch.setattr(lean_model, "BareLlama", read)
+    monkeypatch.setattr(bare_llama, "BareLlama", read)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
     with pytest.raises(
         MedusaError, match=r"ran out while loading, though the model needs .*: use --"

@@ -21,11 +21,11 @@ from medusa_core.decoding import check_prompt
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.llama import cache as cache_in_c
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
-from medusa_core.model import lean_cache
 from medusa_core.model.capture_model import capture_model
 from medusa_core.model.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.model.features import LAST_HIDDEN
@@ -56,12 +56,11 @@ def small_config(kind, **changes):
     return kind(**{name: settings[name] for name in names} | {"head_dim": 8} | changes)
 
 
-def target_of(model, longer=None, *, lean=True):
-    """The target with the lean forward, or with transformers' own."""
+def target_of(model, longer=None, library=None):
+    """The target with the forward in C, or with transformers' own."""
     target = Target(model, longer)
-    if lean:
-        choose_forward(target)
-        assert target.lean is not None
+    if library is not None:
+        assert choose_forward(target, library=library).native
     return target
 
 
@@ -79,7 +78,7 @@ def test_yarn_is_that_of_transformers_in_both_forwards(family, tmp_path):
     model = tiny.build_model(small_config(FAMILIES[family]))
     model.save_pretrained(tmp_path)
     engine = load_engine(LoadConfig(str(tmp_path), dtype="float32", device="cpu", context=256))
-    assert (engine.target.context, engine.target.lean is not None) == (256, True)
+    assert engine.target.context == 256
     assert "256 by YaRN" in engine.info.extended
     # As a user of transformers would ask for it.
     rope = dict(model.config.rope_parameters)
@@ -90,9 +89,9 @@ def test_yarn_is_that_of_transformers_in_both_forwards(family, tmp_path):
     stretched.load_state_dict(model.state_dict())
     path = [*TEXT, 4, 8, 9]
     alone = stretched(input_ids=torch.tensor([path])).logits[0, -1]
-    lean, own = read(engine.target), read(target_of(engine.target.model, lean=False))
-    torch.testing.assert_close(lean, own, atol=2e-4, rtol=1e-3)
-    torch.testing.assert_close(lean[4], alone, atol=2e-4, rtol=1e-3)
+    fast, own = read(engine.target), read(target_of(engine.target.model))
+    torch.testing.assert_close(fast, own, atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(fast[4], alone, atol=2e-4, rtol=1e-3)
     # The rotations are other ones: without them the model says something else.
     assert (read(target_of(model, LongerContext(256, TRAINED, YARN)))[4] - alone).abs().max() > 1e-2
 
@@ -111,20 +110,21 @@ def pair():
 WINDOWED = LongerContext(4096, TRAINED, WINDOW)
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_a_window_is_that_of_a_mistral(pair, lean):
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_window_is_that_of_a_mistral(pair, in_c, library):
+    chosen = library if in_c else None
     llama, mistral = pair
-    found = read(target_of(llama, WINDOWED, lean=lean))
+    found = read(target_of(llama, WINDOWED, chosen))
     alone = mistral(input_ids=torch.tensor([[*TEXT, 4, 8, 9]])).logits[0, -1]
     torch.testing.assert_close(found[4], alone, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found, read(target_of(mistral)), atol=1e-4, rtol=1e-3)
-    whole, _ = target_of(llama, WINDOWED, lean=lean).read([*TEXT, 4, 8, 9])  # without a cache
+    whole, _ = target_of(llama, WINDOWED, chosen).read([*TEXT, 4, 8, 9])  # without a cache
     torch.testing.assert_close(whole[-1], alone, atol=1e-4, rtol=1e-3)
 
 
 def test_the_captured_forward_has_the_same_window(pair):
     """On a CPU, without a recording: it keeps all rows and masks those outside."""
-    target = target_of(pair[0], WINDOWED, lean=False)
+    target = target_of(pair[0], WINDOWED)
     found = read(target)
     capture_model(target, not_recorded)
     assert target.captured is not None
@@ -132,26 +132,26 @@ def test_the_captured_forward_has_the_same_window(pair):
     assert target.cache_bytes(300) == target.new_cache(300).nbytes
 
 
-def engine_of(model, longer, *, lean=True):
+def engine_of(model, longer, library=None):
     heads = tiny.fitted_heads(model)
     engine = tiny.build_engine(model, heads)
     return Engine(
-        target_of(model, longer, lean=lean), {"medusa": MedusaDraft(heads)}, engine.tokenizer, engine.info
+        target_of(model, longer, library), {"medusa": MedusaDraft(heads)}, engine.tokenizer, engine.info
     )
 
 
-def test_far_beyond_the_window_medusa_gives_plain_text_out_of_a_bounded_cache(pair, monkeypatch):
-    monkeypatch.setattr(lean_cache, "_STRIDE", 200)
-    monkeypatch.setattr(lean_cache, "_BACK", 64)
+def test_far_beyond_the_window_medusa_gives_plain_text_out_of_a_bounded_cache(pair, library, monkeypatch):
+    monkeypatch.setattr(cache_in_c, "_STRIDE", 200)
+    monkeypatch.setattr(cache_in_c, "_BACK", 64)
     llama, mistral = pair
-    engine = engine_of(llama, WINDOWED)
+    engine = engine_of(llama, WINDOWED, library)
     plain = tiny.emitted(tiny.run(engine, method="none", max_new_tokens=900, ignore_eos=True))
     drafted = tiny.run(engine, max_new_tokens=900, ignore_eos=True)
     assert tiny.emitted(drafted) == plain
     assert len(drafted) < 860
-    kept = engine_of(mistral, None, lean=False)  # transformers' forward, whose cache keeps all rows
+    kept = engine_of(mistral, None)  # transformers' forward, whose cache keeps all rows
     assert tiny.emitted(tiny.run(kept, max_new_tokens=300, ignore_eos=True)) == plain[:300]
-    most = lean_cache.window_slots(TRAINED)
+    most = cache_in_c.window_slots(TRAINED)
     cache = engine.target.new_cache(4000)
     assert cache.rows == most < 1000
     with torch.inference_mode():
@@ -161,10 +161,10 @@ def test_far_beyond_the_window_medusa_gives_plain_text_out_of_a_bounded_cache(pa
     assert cache.first > 2000
 
 
-def test_tokenswift_drafts_over_a_cache_that_dropped_rows(pair, monkeypatch):
-    monkeypatch.setattr(lean_cache, "_STRIDE", 100)
-    monkeypatch.setattr(lean_cache, "_BACK", 64)
-    engine = with_tokenswift(engine_of(pair[0], WINDOWED))
+def test_tokenswift_drafts_over_a_cache_that_dropped_rows(pair, library, monkeypatch):
+    monkeypatch.setattr(cache_in_c, "_STRIDE", 100)
+    monkeypatch.setattr(cache_in_c, "_BACK", 64)
+    engine = with_tokenswift(engine_of(pair[0], WINDOWED, library))
     settings = {"max_new_tokens": 800, "ignore_eos": True}
     plain = tiny.emitted(tiny.run(engine, method="none", **settings))
     steps = tiny.run(engine, method="tokenswift", draft_budget=32, draft_sinks=4, **settings)
@@ -172,8 +172,8 @@ def test_tokenswift_drafts_over_a_cache_that_dropped_rows(pair, monkeypatch):
     assert len(steps) < 800
 
 
-def test_a_cache_that_dropped_rows_goes_back_a_little_or_begins_anew(pair):
-    target = target_of(pair[0], WINDOWED)
+def test_a_cache_that_dropped_rows_goes_back_a_little_or_begins_anew(pair, library):
+    target = target_of(pair[0], WINDOWED, library)
     text = tiny.random_tokens(2600, seed=1)
     cache = target.new_cache(4096)
     with torch.inference_mode():

@@ -150,7 +150,7 @@ def test_any_tree_leaves_the_rows_that_a_verdict_and_a_commit_leave(models, libr
         wanted = matched(tree, tokens.tolist(), logits.argmax(-1).tolist())
         one.commit(wanted.path)
 
-        steps = target.lean.greedy_steps(other, tree, Guessing([0] * tree.size))
+        steps = target.native.greedy_steps(other, tree, Guessing([0] * tree.size))
         steps.begin(tokens, torch.zeros(tree.size))
         found = steps.run()
         assert found.tokens.equal(tokens)

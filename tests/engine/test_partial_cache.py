@@ -21,7 +21,6 @@ BUDGET, SINKS = 12, 3
 @pytest.fixture(scope="module")
 def target():
     target = Target(tiny.build_model(tiny.tiny_config(kv_heads=2)))
-    choose_forward(target)
     return target
 
 
@@ -67,10 +66,11 @@ def held(partial, full, layer=0):
     ]
 
 
-@pytest.mark.parametrize("forward", ["lean", "transformers"])
-def test_new_rows_replace_the_least_important_until_they_no_longer_fit(target, forward, monkeypatch):
-    if forward == "transformers":
-        monkeypatch.setattr(target, "lean", None)
+@pytest.mark.parametrize("forward", ["c", "transformers"])
+def test_new_rows_replace_the_least_important_until_they_no_longer_fit(target, forward, library):
+    if forward == "c":
+        target = Target(target.model)
+        assert choose_forward(target, library=library).native
     text = tiny.random_tokens(60, seed=3)
     full = target.new_cache(80)
     partial = PartialCache(target, BUDGET, SINKS)

@@ -19,8 +19,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.loading import load, model_size
 from medusa_core.loading.load import load_engine
+from medusa_core.model.bare_llama import BareModel
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.lean_model import LeanModel
 from medusa_core.model.loaded_model import LoadedModel
 
 SHAPES = {
@@ -51,14 +51,14 @@ def loaded(folder, monkeypatch=None, *, dtype="float32", heads="none"):
     if monkeypatch is None:
         return load_engine(LoadConfig(str(folder), str(heads), dtype, "cpu"))
     with monkeypatch.context() as patch:
-        patch.setattr(load, "read_lean_model", lambda *_: None)
+        patch.setattr(load, "read_bare_llama", lambda *_: None)
         return loaded(folder, dtype=dtype, heads=heads)
 
 
 def results(engine):
-    """Logits and hidden states of a prompt and of a tree, through the lean forward."""
+    """Logits and hidden states of a prompt and of a tree, through the forward in C."""
     target = engine.target
-    assert target.lean is not None, target.forward.why
+    assert target.native is not None, target.forward.why
     cache = target.new_cache(64)
     tree = tiny.token_tree([-1, 0, 0, 1, 2, 2, 5], tiny.random_tokens(7, 3))
     with torch.inference_mode():
@@ -66,7 +66,7 @@ def results(engine):
 
 
 def require_same(direct, reference):
-    assert type(direct.target.held) is LeanModel
+    assert type(direct.target.held) is BareModel
     assert type(reference.target.held) is LoadedModel
     assert direct.info == reference.info
     assert direct.end_tokens() == reference.end_tokens() != frozenset()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import tiny
 import torch
@@ -11,6 +13,8 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_settings, make_drafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
+from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.model.target import Target
 from medusa_core.trees.tree import load_tree
 
 BUDGET, SINKS = 32, 24  # few rows to choose, so that they are chosen anew every few steps
@@ -24,13 +28,14 @@ def swift():
     return with_tokenswift(tiny.build_engine(tiny.frequent_zero_model(kv_heads=2), None))
 
 
-@pytest.fixture(params=["lean", "transformers"])
-def any_forward(request, swift, monkeypatch):
+@pytest.fixture(params=["c", "transformers"])
+def any_forward(request, swift, library):
     """The same engine with each forward of the target."""
-    target = swift.target
     if request.param == "transformers":
-        monkeypatch.setattr(target, "lean", None)
-    return swift
+        return swift
+    target = Target(swift.target.model)
+    assert choose_forward(target, library=library).native
+    return replace(swift, target=target)
 
 
 def swift_run(engine, prompt=PROMPT, **settings):
@@ -171,7 +176,6 @@ def test_what_cannot_be_drafted_is_named(swift):
     with pytest.raises(MedusaError, match="lower --draft-sinks or raise --draft-budget"):
         swift_run(swift, draft_sinks=BUDGET)
     eager = tiny.build_engine(tiny.build_model(tiny.tiny_config(), attention="eager"), None)
-    eager.target.lean = None
     with pytest.raises(MedusaError, match="queries of llama cannot be read"):
         swift_run(with_tokenswift(eager))
 

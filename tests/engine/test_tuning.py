@@ -10,6 +10,7 @@ import torch
 
 from medusa_core.config import GenerationConfig
 from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.llama.library import NoLibraryError
 from medusa_core.loading import devices, tuning
 from medusa_core.loading.devices import place
 from medusa_core.model.target import Target
@@ -59,7 +60,10 @@ def test_what_takes_too_long_is_given_up(clock):
     assert sum(clock) < 2 * tuning._SECONDS
 
 
-def test_real_products_are_timed_and_kept(measuring):
+@pytest.mark.parametrize("in_c", [True, False])
+def test_real_products_are_timed_and_kept(measuring, monkeypatch, library, in_c):
+    found = library if in_c else NoLibraryError("none")
+    monkeypatch.setattr(tuning, "native_library", lambda: found)
     for _ in range(20):
         gain = tuning.bfloat16_gain()
         if gain is not None:
@@ -94,72 +98,69 @@ def test_what_the_owner_forbids_is_not_measured(monkeypatch, measuring):
     assert not list(measuring.iterdir())
 
 
-def lean_target():
-    """A tiny target on the lean forward."""
+@pytest.fixture
+def target(library):
+    """A tiny target on the forward in C."""
     target = Target(tiny.build_model(tiny.tiny_config()))
-    choose_forward(target)
+    assert choose_forward(target, library=library).native
     return target
 
 
-def test_threads_are_chosen_kept_and_used(monkeypatch, measuring):
+def test_threads_are_chosen_kept_and_used(monkeypatch, measuring, target):
     torch.set_num_threads(4)
-    target = lean_target()
     for winner, expected in ((1, 1), (2, 2), (4, None)):
         for file in measuring.iterdir():
             file.unlink()
         monkeypatch.setattr(
             tuning, "_fastest", lambda calls, best=winner: {n: 1.0 if n == best else 2.0 for n in calls}
         )
-        assert tuning.fastest_threads(target.lean) == expected
+        assert tuning.fastest_threads(target.native) == expected
         monkeypatch.setattr(tuning, "_fastest", None)  # what is kept is read, not measured anew
-        assert tuning.fastest_threads(target.lean) == expected
+        assert tuning.fastest_threads(target.native) == expected
         assert torch.get_num_threads() == 4
 
 
-def test_about_as_fast_takes_more_threads_and_a_busy_machine_takes_torchs(monkeypatch, measuring):
+def test_about_as_fast_takes_more_threads_and_a_busy_machine_takes_torchs(monkeypatch, measuring, target):
     torch.set_num_threads(4)
-    target = lean_target()
     monkeypatch.setattr(tuning, "_fastest", lambda calls: None)
-    assert tuning.fastest_threads(target.lean) is None
+    assert tuning.fastest_threads(target.native) is None
     assert not list(measuring.iterdir())
     monkeypatch.setattr(tuning, "_fastest", lambda calls: {4: 2.0, 2: 1.05, 1: 1.0})
-    assert tuning.fastest_threads(target.lean) == 2
+    assert tuning.fastest_threads(target.native) == 2
 
 
 @pytest.mark.parametrize(("cores", "left"), [(2, 1), (4, 3)])
-def test_a_small_model_leaves_a_core_that_a_command_takes(monkeypatch, measuring, cores, left):
+def test_a_small_model_leaves_a_core_that_a_command_takes(monkeypatch, measuring, target, cores, left):
     torch.set_num_threads(cores)
-    target = lean_target()
     monkeypatch.setattr(tuning, "_fastest", lambda calls: {n: 1.0 / n for n in calls})
-    assert tuning.fastest_threads(target.lean, spare_cores=1) == left
-    assert tuning.fastest_threads(target.lean) is None
+    assert tuning.fastest_threads(target.native, spare_cores=1) == left
+    assert tuning.fastest_threads(target.native) is None
     monkeypatch.setattr(tuning, "_fastest", lambda calls: None)  # too busy to measure
     for file in measuring.iterdir():
         file.unlink()
-    assert tuning.fastest_threads(target.lean, spare_cores=1) == left
+    assert tuning.fastest_threads(target.native, spare_cores=1) == left
     monkeypatch.setattr(tuning, "_TIMED_BYTES", 0)  # any model is a large one
-    assert tuning.fastest_threads(target.lean, spare_cores=1) is None
+    assert tuning.fastest_threads(target.native, spare_cores=1) is None
 
 
-def test_real_forwards_are_timed_on_each_number_of_threads():
+def test_real_forwards_are_timed_on_each_number_of_threads(target):
     torch.set_num_threads(2)
-    lean = lean_target().lean
     for count in (2, 1):
-        tuning._forward(lean, count)()
+        tuning._forward(target.native, count)()
         assert torch.get_num_threads() == count
 
 
-def test_threads_that_the_user_set_stay(monkeypatch):
+def test_threads_that_the_user_set_stay(monkeypatch, target):
     torch.set_num_threads(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setattr(tuning, "_fastest", None)
-    assert tuning.fastest_threads(lean_target().lean) is None
+    assert tuning.fastest_threads(target.native) is None
 
 
-def test_the_choice_is_made_before_exactness_is_tried_and_is_said():
+def test_the_choice_is_said(library):
     torch.set_num_threads(2)
     target = Target(tiny.build_model(tiny.tiny_config()))
-    choose_forward(target, threads_for=lambda lean: 1)
+    choose_forward(target, threads_for=lambda forward: 1, library=library)
     assert target.threads == 1
     assert target.forward.words().endswith("1 thread")
     assert torch.get_num_threads() == 2

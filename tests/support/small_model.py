@@ -9,7 +9,6 @@ from transformers import PreTrainedModel
 
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.engine import Engine
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.target import Target
 
 
@@ -27,9 +26,7 @@ def first_layers(model: PreTrainedModel, layers: int = 1, **changes) -> PreTrain
 
 def drafting(model: PreTrainedModel) -> ModelDraft:
     """The model as loading would make a draft of it."""
-    target = Target(model)
-    choose_forward(target)
-    return ModelDraft(target)
+    return ModelDraft(Target(model))
 
 
 def with_draft_model(engine: Engine, model: PreTrainedModel | None = None) -> Engine:

@@ -27,7 +27,6 @@ from medusa_core.decoding import Step
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -127,9 +126,8 @@ def tiny_tokenizer(end_token: int | None = None) -> PreTrainedTokenizerFast:
 
 
 def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer: bool = True) -> Engine:
-    """An engine around weights in memory, with the forward that loading would choose."""
+    """An engine around weights in memory, with transformers' forward."""
     target = Target(model)
-    choose_forward(target)
     info = EngineInfo(
         name="tiny",
         base="tiny",

@@ -301,7 +301,7 @@ def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load
     held = {"dtype": "float16", "device": "mps", "quantize": "4bit", "capture": True}
     mine = taken(public, LoadConfig(str(other), **held, trust_remote_code=True))
     assert mine.model == replace(load, model=str(other))
-    assert "cpu · float32 · lean forward" in public.badge(mine)
+    assert "cpu · float32 · forward in C" in public.badge(mine)
 
 
 def test_trust_and_device_are_the_owners_everywhere(session, other):

@@ -17,8 +17,8 @@ import torch
 from medusa_core.drafters.draft_model import NAME, Settings
 from medusa_core.drafters.draft_model.growth import Growth
 from medusa_core.llama.workspace import forward_workspace
-from medusa_core.model.exact_attention import MOST_ROWS
 from medusa_core.model.features import NO_FEATURES
+from medusa_core.model.forward import MOST_ROWS
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import depths_of

@@ -19,7 +19,6 @@ from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
-from medusa_core.drafters.eagle3.packed import packed_model
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers
 from medusa_core.errors import MedusaError
 
@@ -51,13 +50,13 @@ class Eagle3Draft:
 
     @cached_property
     def network(self) -> Network:
-        """The draft model as drafters run it, laid out for the CPU at the first run where that is faster."""
+        """The draft model as drafters run it; C packs its weights at the first run."""
         if self.library is not None:
             try:
                 return NativeNetwork(self.model, self.embedding, self.library)
             except NotLlamaError:
                 pass  # torch computes more kinds of model
-        return TorchNetwork(packed_model(self.model), self.embedding)
+        return TorchNetwork(self.model, self.embedding)
 
     @property
     def label(self) -> str:

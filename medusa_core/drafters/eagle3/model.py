@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.model.lean_model import PlainRotary
+from medusa_core.model.bare_llama import PlainRotary
 from medusa_core.model.rotary import Rotations, rotated, rotations
 
 # Rotated queries [T, H, D] and keys [T, G, D], and values [T, G, D] → what each row reads, [T, H · D].

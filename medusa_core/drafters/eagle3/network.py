@@ -16,10 +16,18 @@ from medusa_core.llama.cache import LlamaCache, row_bytes
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Attending, Llama, Results, product
 from medusa_core.llama.panels import padded, wide
-from medusa_core.llama.weights import DTYPES, Layer, Norm, NotLlamaError, Weights, gate_and_up, linear
-from medusa_core.model.exact_attention import MOST_ROWS
+from medusa_core.llama.weights import (
+    COPY_LIMIT,
+    DTYPES,
+    Layer,
+    Norm,
+    NotLlamaError,
+    Weights,
+    gate_and_up,
+    linear,
+)
+from medusa_core.model.forward import MOST_ROWS
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.model.products import PACK_LIMIT
 from medusa_core.model.rotary import Rotations
 
 
@@ -109,7 +117,7 @@ class NativeNetwork:
         shape, layer = model.shape, model.midlayer
         if embedding.dtype not in DTYPES or embedding.device.type != "cpu":
             raise NotLlamaError(f"its weights are in {embedding.dtype} on {embedding.device}")
-        if sum(tensor.nbytes for tensor in model.parameters()) > PACK_LIMIT:
+        if sum(tensor.nbytes for tensor in model.parameters()) > COPY_LIMIT:
             raise NotLlamaError("its copies would be too large")
         if shape.norm_before_residual or shape.norm_output:
             raise NotLlamaError("it norms elsewhere than the public layer")

@@ -18,8 +18,7 @@ from medusa_core.drafters import Reading
 from medusa_core.drafters._head_trees import AUTO, TreeSettings, budget_tree, named_tree
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import NativeHeads
-from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads, packed_heads
+from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
@@ -43,11 +42,11 @@ class MedusaDraft:
     library: Library | None = None  # that computes heads in C
 
     @cached_property
-    def packed(self) -> PackedHeads | NativeHeads | None:
-        """The heads laid out for the CPU, made at the first run; None where that is no faster."""
+    def native(self) -> NativeHeads | None:
+        """The heads in C, packed at the first run; None where torch computes them."""
         if self.library is not None and NativeHeads.takes(self.heads):
             return NativeHeads(self.heads, self.library)
-        return packed_heads(self.heads)
+        return None
 
     @property
     def label(self) -> str:
@@ -76,7 +75,7 @@ class MedusaDraft:
         blocks, last = self.heads.block_weight[0].numel(), self.heads.lm_weight.shape[-2:].numel()
         tables = 1 if self.heads.shares_lm_head else depth
         held = self.heads.block_weight.itemsize
-        each = self.packed.last_itemsize if self.packed is not None and runs <= MOST_ROWS else held
+        each = self.native.last_itemsize if self.native is not None and runs <= MOST_ROWS else held
         return Reading(depth * blocks * held + tables * last * each, 2 * runs * depth * (blocks + last))
 
     @property

@@ -15,8 +15,7 @@ from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import NativeHeads
-from medusa_core.drafters.medusa.packed import MOST_ROWS, PackedHeads
+from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.llama.greedy import Guessing
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
@@ -37,19 +36,19 @@ class MedusaDrafter:
         heads: MedusaHeads,
         tree: Topology,
         device: torch.device,
-        packed: PackedHeads | NativeHeads | None = None,
+        native: NativeHeads | None = None,
     ) -> None:
-        """``packed`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
+        """``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
         tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
         self.largest_tree = tree.size
-        self._heads, self._packed = heads, packed
+        self._heads, self._native = heads, native
         self._guessed = GuessTree(tree, lambda depth, rank: Origin(NAME, depth, rank), device)
         self._hidden: torch.Tensor  # of the last accepted token
 
     @classmethod
     def build(cls, target: Target, draft: MedusaDraft, settings: TreeSettings) -> MedusaDrafter:
         """Raises MedusaError when the tree asks for more than the heads offer."""
-        return cls(draft.heads, draft.tree(settings.tree), target.device, draft.packed)
+        return cls(draft.heads, draft.tree(settings.tree), target.device, draft.native)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the prompt's last token; ``features`` is [T, d]."""
@@ -82,17 +81,15 @@ class MedusaDrafter:
     @property
     def guessing(self) -> Guessing | None:
         """As ``NativeDrafter``."""
-        if not isinstance(self._packed, NativeHeads):
+        if self._native is None:
             return None
         tree = self._guessed
-        return Guessing(tree.places, self._packed.in_c, max(1, tree.depth), tree.ranks)
+        return Guessing(tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
 
     def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
-        packed = self._packed if len(hidden) <= MOST_ROWS else None
-        if isinstance(packed, NativeHeads):
-            return packed.best(hidden, asked, self._guessed.ranks)
-        heads = packed or self._heads
-        return Guesses.of(heads(hidden, asked).float(), self._guessed.ranks)
+        if self._native is not None and len(hidden) <= MOST_ROWS:
+            return self._native.best(hidden, asked, self._guessed.ranks)
+        return Guesses.of(self._heads(hidden, asked).float(), self._guessed.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the last accepted node; ``features`` is [1, d]."""

@@ -12,7 +12,9 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.llama.heads import Heads
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
-from medusa_core.model.products import PACK_LIMIT
+from medusa_core.llama.weights import COPY_LIMIT
+
+MOST_ROWS = 4  # from where the stacked module in torch is no slower
 
 
 class NativeHeads:
@@ -36,7 +38,7 @@ class NativeHeads:
             type(heads) is MedusaHeads
             and last.dtype in (torch.bfloat16, torch.float32)
             and last.device.type == "cpu"
-            and last.nbytes <= PACK_LIMIT
+            and last.nbytes <= COPY_LIMIT
         )
 
     def best(self, hidden: torch.Tensor, first: int, count: int) -> Guesses:

@@ -1,7 +1,7 @@
 """A Llama that is held without transformers, whose models take longer to import than a small one to read.
 
 ``BareLlama`` has the modules, the names and the attributes of transformers' Llama, so that what reads,
-adapts or packs weights treats both alike, and no forward: that is the lean one. transformers' own model of
+adapts or packs weights treats both alike, and no forward: that is the one in C. transformers' own model of
 the same weights is built when somebody asks for it.
 
 V vocabulary · d hidden size · D head size
@@ -124,7 +124,7 @@ class PlainRotary(nn.Module):
         return both.cos().to(x.dtype), both.sin().to(x.dtype)
 
 
-class LeanModel(LoadedModel):
+class BareModel(LoadedModel):
     """A bare model for a ``Target``, which gives transformers' own to those who need it."""
 
     limits_head = True  # as transformers' Llama does

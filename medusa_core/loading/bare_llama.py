@@ -1,4 +1,4 @@
-"""A plain Llama out of its files for the lean forward, without importing transformers' models.
+"""A plain Llama out of its files for the forward in C, without importing transformers' models.
 
 Only for a CPU and plain numbers; every other load goes through ``weights``.
 """
@@ -17,8 +17,7 @@ from medusa_core.checkpoints.base import reading_base
 from medusa_core.checkpoints.lora import untie
 from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
 from medusa_core.loading.devices import Placement
-from medusa_core.model.lean_model import BareLlama, LeanModel
-from medusa_core.model.lean_weights import JOINED
+from medusa_core.model.bare_llama import BareLlama, BareModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from medusa_core.loading.weights import Share
 
 
-def read_lean_model(
+def read_bare_llama(
     folder: Path, adapter: Path | None, placement: Placement, progress: Share
-) -> LeanModel | None:
+) -> BareModel | None:
     """The model in ``folder`` with the adapter merged; None for what transformers is to read, or to refuse.
 
     Raises MedusaError.
@@ -55,7 +54,7 @@ def read_lean_model(
             parameter.data = held[name].data
         return model
 
-    return LeanModel(bare, build, folder)
+    return BareModel(bare, build, folder)
 
 
 def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> dict[str, torch.Tensor]:
@@ -67,7 +66,7 @@ def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> 
     groups: dict[tuple[Path, str, bool], list[str]] = {}
     for name, file in files.items():
         layer, _, part = name.rpartition(".layers.")[2].partition(".")
-        groups.setdefault((file, layer, part.rpartition(".")[0].endswith(JOINED)), []).append(name)
+        groups.setdefault((file, layer, part.endswith("_proj.weight")), []).append(name)
     found: dict[str, torch.Tensor] = {}
     for (file, _, _), names in groups.items():
         with safe_open(file, framework="pt") as opened:
