@@ -1,4 +1,4 @@
-"""Drafters in C beside their modules in torch: Medusa's heads and EAGLE-3's layer."""
+"""Drafters in C beside their modules in torch: the heads of Medusa and Hydra, and EAGLE-3's layer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import copy
 from dataclasses import replace
 
 import pytest
+import tiny
 import torch
 from native_case import CONTEXT, VOCABULARY, off, text
 
+from medusa_core.drafters._native_linear import NativeLinear, in_c
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
+from medusa_core.drafters.hydra.heads import HydraHeads
+from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.llama.weights import NotLlamaError
@@ -96,3 +100,30 @@ def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
     for mine, theirs in zip(*found, strict=True):
         assert mine.shape == theirs.shape
         assert off(theirs, mine) < (1e-4 if dtype == torch.float32 else 0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@torch.inference_mode()
+def test_hydra_heads_say_what_their_modules_say(dtype, library):
+    torch.manual_seed(0)
+    base = tiny.tiny_config(2, vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, head_dim=16)
+    heads = HydraHeads.fresh(torch.randn(VOCABULARY, 64), 3, layers=3, prefix=base)
+    for parameter in heads.parameters():
+        parameter.data = (torch.randn_like(parameter) / parameter.shape[-1] ** 0.5).to(dtype)
+    fast = in_c(heads, library)
+    linear = [layer for layer in fast.modules() if isinstance(layer, torch.nn.Linear)]
+    assert {type(layer) for layer in linear} == {NativeLinear}
+    assert {id(one) for one in fast.parameters()} == {id(one) for one in heads.parameters()}
+    found = []
+    for each in (heads, fast):
+        cache = PrefixCache(40)
+        rows = torch.randn(20, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
+        each.prefix.read(rows, cache)
+        state = each.prefix.last(rows[-1], cache)
+        paths = [torch.cat([state, *[row.roll(head) for row in rows[: head + 1]]])[None] for head in range(3)]
+        found.append(
+            [cache.rows(), state, *(each(head, path.expand(4, -1)) for head, path in enumerate(paths))]
+        )
+    for mine, theirs in zip(*found, strict=True):
+        assert off(mine, theirs) < (1e-5 if dtype == torch.float32 else 0.03)
+    assert in_c(copy.deepcopy(heads).half(), library).head(0).linear.__class__ is torch.nn.Linear

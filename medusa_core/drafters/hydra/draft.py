@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import beside_heads, tree_beside
 from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.drafters._head_trees import TreeSettings, budget_tree, named_tree
+from medusa_core.drafters._native_linear import in_c
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, State, from_public, is_unused, kind_of
@@ -22,6 +24,7 @@ from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
+    from medusa_core.llama.library import Library
     from medusa_core.model.target import Target
 
 _OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
@@ -36,6 +39,12 @@ class HydraDraft:
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
+    library: Library | None = None  # that computes heads in C
+
+    @cached_property
+    def fast(self) -> HydraHeads:
+        """The heads as drafters run them, laid out for C at the first run."""
+        return in_c(self.heads, self.library)
 
     @property
     def label(self) -> str:
@@ -99,6 +108,7 @@ def load(folder: Path, target: Target) -> HydraDraft:
         load_tree(str(tree)) if tree else None,
         read_accuracies(accuracies, heads.count) if accuracies else None,
         notes,
+        target.library,
     )
 
 

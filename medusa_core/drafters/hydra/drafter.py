@@ -67,7 +67,7 @@ class HydraDrafter:
     @classmethod
     def build(cls, target: Target, draft: HydraDraft, settings: TreeSettings) -> HydraDrafter:
         """Raises MedusaError when the tree asks for more than the heads offer."""
-        return cls(draft.heads, draft.tree(settings.tree), target)
+        return cls(draft.fast, draft.tree(settings.tree), target)
 
     @property
     def cache_bytes(self) -> int:
