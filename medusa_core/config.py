@@ -122,7 +122,7 @@ class LoadConfig:
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
     quantize: str = setting(
         "none",
-        "hold the base's weights in 8 or 4 bits: 8 on a CPU in C, else by bitsandbytes; heads stay as they are",
+        "hold the base's weights in 8 or 4 bits: 8 on a CPU in C, else by bitsandbytes; not of heads",
         choices=("none", "8bit", "4bit"),
     )
     context: int = setting(
