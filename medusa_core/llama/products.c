@@ -53,8 +53,9 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 6, 4)                                                                                             \
-  DO(KIND, 6, 2) DO(KIND, 6, 1) DO(KIND, 4, 4) DO(KIND, 4, 2) DO(KIND, 4, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)   \
-      DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 6, 2) DO(KIND, 6, 1) DO(KIND, 5, 4) DO(KIND, 5, 2) DO(KIND, 5, 1) DO(KIND, 4, 4) DO(KIND, 4, 2)   \
+      DO(KIND, 4, 1) DO(KIND, 3, 8) DO(KIND, 3, 2) DO(KIND, 3, 1) DO(KIND, 2, 8) DO(KIND, 2, 2)              \
+          DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 6, 1) DO(KIND, 4, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
