@@ -33,11 +33,6 @@ HEADER = f"""
   the model checks a whole tree of guesses in one pass and keeps the longest part it agrees with.</p>
 </header>
 """
-# On a phone the settings would stand between the prompt and its result.
-FOLD_ON_PHONES = """() => {
-  const fold = document.querySelector("#decode-settings button");
-  if (fold && window.innerWidth < 700) fold.click();
-}"""
 OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -87,7 +82,6 @@ def build_page(session: Session) -> Page:
         api.build(session)
         menus = [desk.method, race.method, second, timed]
         mark_methods(session, selection, loaded, menus, [desk, race])
-        page.load(None, None, None, js=FOLD_ON_PHONES)
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
 
@@ -100,4 +94,5 @@ def page_head() -> str:
 def page_css() -> str:
     """The page's style sheets, for `launch(css=...)`."""
     colours = css_variables(":root") + css_variables(".dark", dark=True)
-    return colours + (ASSETS / "style.css").read_text(encoding="utf-8") + race_css()
+    own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "stage.css"))
+    return colours + own + race_css()

@@ -28,7 +28,7 @@ desk.addEventListener("input", (event) => {
   range.value = Math.max(Number(range.min), Math.round(value / unit) * unit); // before gradio reads it
 }, true);
 decodeHost.addEventListener("begin", () => trigger("play"));
-const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE);
+const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE, { whole: true });
 
 // What the menu "Share" has of the server and of the page's address (server: ui/tabs/share.py).
 const LINK = "#run=";

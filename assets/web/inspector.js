@@ -6,7 +6,7 @@ function makeInspector(store) {
   const sentence = html("p", { class: "mdv-sentence", "data-role": "why", role: "status", "aria-live": "polite" });
   const evidence = html("div", { class: "mdv-evidence" });
   const body = html("div", { class: "mdv-why" }, head, sentence, evidence);
-  const card = html("section", { class: "mdv-card mdv-area-why", "aria-label": say`Why` },
+  const card = html("section", { class: "mdv-card mdv-area-why", tabindex: "0", "aria-label": say`Why` },
     cardHead(say`Why?`, say`choose a node: point at it, tap it, or ↑ ↓ and Enter`), body);
   linkNodes(store, body);
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from places import turn_to
+from places import turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
@@ -56,10 +56,12 @@ def decode_states(page: Any) -> Iterator[str]:
     view = page.locator("#decode-view")
     view.locator(".mdv-node").first.wait_for()
     yield "a run"
+    unfold(page)
+    yield "what is folded"
     for phase in ("propose", "mask", "keep"):
         view.locator(f".mdv-phase[data-phase={phase}]").click()
         yield f"phase {phase}"
-    view.locator(".mdv-wholestep").click()
+    view.locator(".mdv-phase[aria-pressed=true]").click()
     view.locator(".mdv-share summary").click()
     yield "the menu Share"
     page.keyboard.press("Escape")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from hostile import HOSTILE, PROMPTS
-from places import turn_to
+from places import turn_to, unfold
 from playwright.sync_api import expect
 
 from medusa_core.config import GenerationConfig
@@ -32,6 +32,7 @@ def decode_tab(address, open_warm_page):
     """One page for all tests that run something in it."""
     page = open_warm_page(address)
     page.wait_for_selector(VIEW)
+    unfold(page)
     return page
 
 
@@ -39,6 +40,7 @@ def decode_tab(address, open_warm_page):
 def new_page(address, open_page):
     page = open_page(address)
     page.wait_for_selector(VIEW)
+    unfold(page)
     return page
 
 
@@ -70,6 +72,7 @@ def seconds_until_idle(session) -> float:
 @pytest.mark.slow
 def test_a_recorded_run_is_on_screen_before_any_run(decode_tab):
     page = decode_tab  # the first test of this file, so no run has been made in this page
+    page.locator("#charts button").first.click()
     assert "recorded run" in page.locator("#decode-view").inner_text()
     page.wait_for_function(
         "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000
@@ -158,6 +161,7 @@ def test_two_visitors_see_their_own_runs(address, open_page):
     for number, page in enumerate(pages):
         page.wait_for_selector(VIEW)
         write_prompt(page, "decode", "a fox")
+        unfold(page)
         set_number(page, "#decode-settings", "New tokens", 40 + number)
     for page in pages:
         page.click("#decode-run")

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from hostile import HOSTILE, TEMPLATE_FILE
+from places import unfold
 
 from medusa_core.config import LoadConfig
 from medusa_core.model.target import Target
@@ -50,6 +51,7 @@ def turn_to_chat(page):
 
 
 def set_tokens(page, tokens):
+    unfold(page)
     field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     field.fill(str(tokens))
     field.press("Tab")
@@ -108,6 +110,7 @@ def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat)
     assert page.locator("#chat-transcript :is(script, img, b:not(.talk-name))").count() == 0
     assert page.title() != "broken"
     # The view has the second reply, and the charts follow it.
+    page.locator("#charts button").first.click()
     page.wait_for_selector("#decode-view .mdv:not(.is-empty)")
     steps = int(second[1].split(" tokens in ")[1].split()[0])
     page.wait_for_function(f"document.querySelector('#decode-view').innerText.includes('of {steps}:')")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import unfold
 
 from medusa_core.config import GenerationConfig
 from ui.components.controls import FIELDS
@@ -23,6 +24,7 @@ DRAG = """([selector, value, held]) => {
 def test_it_goes_to_the_longest_run_in_sane_steps(open_page, private_address):
     page = open_page(private_address)
     box = page.locator(f"{SLIDER} input[type=number]")
+    unfold(page)
     box.wait_for()
     most = min(LONGEST_RUN, FIELDS["max_new_tokens"].metadata["high"])
     assert page.locator(f"{SLIDER} input[type=range]").get_attribute("max") == str(most)

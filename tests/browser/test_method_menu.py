@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from places import turn_to
+from places import turn_to, unfold
 
 from medusa_core.config import LoadConfig
 from ui.session import Session
@@ -28,6 +28,7 @@ def address(engine_folder, tmp_path_factory, serve_session):
 def page(address, open_page):
     page = open_page(address)
     page.wait_for_selector("#decode-settings .setting-method input")
+    unfold(page)
     return page
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+import places
 import pytest
 from other_model import other_model
-from places import turn_to
 from slow_loading import close_gate
 
 pytestmark = pytest.mark.browser
@@ -101,6 +101,7 @@ def name(page, folder: str, heads: str = "") -> None:
 
 
 def run(page) -> None:
+    places.unfold(page)
     tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     tokens.fill("16")
     tokens.press("Tab")
@@ -124,7 +125,7 @@ def test_a_folder_is_loaded_and_used(new_page, other):
     use(page, other)
     run(page)
     assert "other + 2 Medusa heads" in page.locator("#decode-view").inner_text()
-    turn_to(page, "Trees")
+    places.turn_to(page, "Trees")
     says(page, "#trees-words", "Nobody has counted how often these heads are right")
 
 

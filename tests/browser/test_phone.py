@@ -68,7 +68,7 @@ def test_a_phone_shows_what_runs_and_long_words_without_sideways_scrolling(priva
     page.locator("#model-name").locator("input, textarea").fill("x" * 200)
     assert fits(page)
     page.get_by_label("Chat", exact=True).click()
-    page.locator("#decode-settings button").first.click()  # folded, where there is little room
+    places.unfold(page)
     set_number(page, "#decode-settings input[type=number][aria-label*='New tokens']", 24)
     page.locator("#chat-message textarea").fill("a fox went home " + "x" * 80)
     page.locator("#chat-message textarea").press("Enter")

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from places import turn_to
+from places import turn_to, unfold
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.trace.builder import TraceBuilder
@@ -53,6 +53,7 @@ def address(engine, engine_folder, tmp_path_factory, serve):
 def page(address, open_page):
     page = open_page(address)
     page.wait_for_selector("#decode-view .mdv-node")
+    unfold(page)
     return page
 
 
@@ -121,6 +122,7 @@ def test_a_prompt_that_is_too_long_ends_the_view_and_is_never_cut(page):
     assert "The prompt has 200 tokens, the context holds 96" in words
     assert page.locator("#decode-view .is-live").count() == 0
     assert "Waiting" not in page.locator("#decode-view").inner_text()
+    page.locator("#charts button").first.click()
     page.wait_for_function(
         "document.querySelector('#charts').textContent.includes('no finished run to draw')"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from places import unfold
 
 from ui.records.examples import recordings
 
@@ -24,6 +25,7 @@ def address(shipped_address):
 def warm_page(address, open_warm_page):
     page = open_warm_page(address)
     page.wait_for_selector(".mdv-node")
+    unfold(page)
     return page
 
 

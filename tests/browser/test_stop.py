@@ -6,7 +6,7 @@ import re
 
 import pytest
 import tiny
-from places import turn_to
+from places import turn_to, unfold
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import LoadConfig
@@ -73,6 +73,7 @@ def page(address, open_page):
 
 
 def ask_for(page, tokens):
+    unfold(page)
     field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     field.fill(str(tokens))
     field.press("Tab")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from places import turn_to
+from places import turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
@@ -119,6 +119,7 @@ def test_a_run_has_the_tree_that_was_made(editor):
     editor.click("#trees-use-decode")  # at once: the server need not have heard of the edits
     editor.wait_for_selector("#decode-prompt:visible")
     says(editor, "#decode-status", f"Tree for the next run: yours, from Trees: {len(made) + 1} nodes")
+    unfold(editor)
     tokens = editor.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     tokens.fill("12")
     tokens.press("Tab")

@@ -8,7 +8,7 @@ import time
 import gradio as gr
 import pytest
 import tiny
-from places import turn_to
+from places import turn_to, unfold
 
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.evaluation import latency
@@ -64,6 +64,7 @@ def set_nodes(page, nodes: int) -> None:
 
 def set_tokens(page, tokens: int) -> None:
     """Few, so that a run ends well inside the context, near whose end trees get shallower."""
+    unfold(page)
     field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     field.fill(str(tokens))
     field.press("Tab")

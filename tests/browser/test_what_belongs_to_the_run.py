@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from places import turn_to
+from places import turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
@@ -15,6 +15,7 @@ NOTES = """(fold) => Object.fromEntries([...document.querySelectorAll(fold + " [
 def page(private_address, open_page):
     page = open_page(private_address)
     page.wait_for_selector("#decode-settings .setting-method input")
+    unfold(page)
     return page
 
 

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from long_trace import repeated  # noqa: E402
 from page_messages import step_messages  # noqa: E402
+from places import unfold  # noqa: E402
 
 from medusa_core.api import load  # noqa: E402
 from medusa_core.config import GenerationConfig, LoadConfig  # noqa: E402
@@ -182,6 +183,7 @@ def streamed_runs(browser: Any, address: str) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(address)
     page.wait_for_selector(".mdv-node")
+    unfold(page)
     tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
     tokens.fill(str(RUN_TOKENS))
     tokens.press("Enter")

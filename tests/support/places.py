@@ -16,3 +16,8 @@ def turn_to(page: Any, part: str) -> None:
     for name in (PLACE_OF.get(part), part):
         if name is not None:
             page.get_by_role("tab", name=name, exact=True).click()
+
+
+def unfold(page: Any) -> None:
+    """Show what Watch folds away: examples, recorded runs, the other settings, the view's tools."""
+    page.locator("#decode-more input").check()

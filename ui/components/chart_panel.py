@@ -32,7 +32,7 @@ class ChartPanel:
     def build(cls) -> ChartPanel:
         dark = gr.Checkbox(visible=False)
         plots = []
-        with gr.Accordion("Charts of the run", open=True, elem_id="charts"):
+        with gr.Accordion("Charts of the run", open=False, elem_id="charts"):
             for first in (0, 2):
                 with gr.Row():
                     plots += [

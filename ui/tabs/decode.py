@@ -56,7 +56,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
     `selection` holds a `Selection`, `figures` the `PageFigures`.
     """
     start = recorded[0].settings if recorded else {}
-    with gr.Row(elem_classes="desk"):
+    with gr.Row(elem_classes=["desk", "watch"]):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             mode = gr.Radio(MODES, value=COMPLETE, show_label=False, container=False, elem_id="decode-mode")
             with gr.Column(elem_classes=["mode", "when-complete"]):
@@ -64,7 +64,9 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
                 picker = _picker(recorded)
             with gr.Column(elem_classes=["mode", "when-chat"]):
                 chat = ChatPanel.build(session)
-            with gr.Accordion("Settings", open=True, elem_id="decode-settings"):
+            # The style sheet folds them: gradio would not tell unmounted controls of their visibility.
+            gr.Checkbox(False, label="Examples, settings", container=False, elem_id="decode-more")
+            with gr.Column(elem_id="decode-settings"):
                 controls = build_controls(
                     session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
                 )

@@ -1,0 +1,92 @@
+"""Watch shows one step whole: every part inside a desktop's window, and a swipe away on a phone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+SMALL, LARGE, PHONE = (1440, 900), (1920, 1080), (390, 844)
+PARTS = ["text", "timeline", "phases", "tree", "mask", "why"]
+# Which parts, nodes, labels and reasons the window or a frame around them cuts.
+CUT = """(parts) => {
+  const view = document.querySelector("#decode-view");
+  const inside = (part) => {
+    const box = part.getBoundingClientRect();
+    const frames = [];
+    for (let frame = part.parentElement; frame; frame = frame.parentElement) {
+      if (getComputedStyle(frame).overflow !== "visible") frames.push(frame.getBoundingClientRect());
+    }
+    frames.push({ left: 0, top: 0, right: innerWidth, bottom: innerHeight });
+    return box.width > 0 && box.height > 0 && frames.every((frame) =>
+      box.left >= frame.left - 1 && box.top >= frame.top - 1
+        && box.right <= frame.right + 1 && box.bottom <= frame.bottom + 1);
+  };
+  const seen = ["[data-part=tree] [data-node]", ".mdv-maskpic", "[data-role=why]"];
+  seen.push(...parts.map((name) => `[data-part=${name}]`));
+  return seen.filter((where) => {
+    const found = [...view.querySelectorAll(where)];
+    return !found.length || !found.every(inside);
+  });
+}"""
+CONTROLS = """() => {
+  const all = [...document.querySelectorAll("button, input, select, textarea, summary, a[href]")];
+  const seen = all.filter((one) => {
+    const box = one.getBoundingClientRect();
+    const shown = one.checkVisibility({ visibilityProperty: true }) && box.width > 2;
+    return shown && box.bottom > 0 && box.top < innerHeight;
+  });
+  const whole = ".mdv-phases, fieldset, .block[class*=setting-]";
+  return new Set(seen.map((one) => one.closest(whole) || one)).size;
+}"""
+
+
+def opened(open_page: Any, address: str, size: tuple[int, int], language: str = "en", **options: Any) -> Any:
+    page = open_page(address, *size, reduced_motion="reduce", **options)
+    page.wait_for_selector("#decode-view .mdv-node")
+    page.select_option(".language-menu", language)
+    page.wait_for_selector(f"html[lang^={language}]")
+    page.wait_for_function("document.querySelector('#model-line').innerText.includes('5')")
+    return page
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_step_is_seen_whole_without_scrolling(shipped_address, open_page, language, scheme):
+    page = opened(open_page, shipped_address, SMALL, language, color_scheme=scheme)
+    assert page.locator("[data-part=tree] [data-node]").count() == 16
+    page.wait_for_function(f"() => ({CUT})({PARTS}).length === 0")
+    header = page.locator("h1, #places > .tab-wrapper [role=tab], #language select, #start-tour")
+    middles = [box["y"] + box["height"] / 2 for box in (one.bounding_box() for one in header.all())]
+    assert max(middles) - min(middles) < 12  # one line
+    page.set_viewport_size(dict(zip(("width", "height"), LARGE, strict=True)))
+    page.wait_for_function(f"() => ({CUT})({[*PARTS, 'cache']}).length === 0")
+
+
+def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shipped_address, open_page):
+    page = opened(open_page, shipped_address, SMALL)
+    # A slider with its number is one control, and so are the row of phases and the two modes.
+    assert page.evaluate(CONTROLS) <= 25
+    for folded in ("#recorded", ".when-complete .examples", "#decode-settings .setting-seed"):
+        assert page.locator(folded).is_hidden()
+    page.locator("#decode-more input").check()
+    for folded in ("#recorded", ".when-complete .examples", "#decode-settings .setting-seed"):
+        assert page.locator(folded).is_visible()
+
+
+def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, open_page):
+    page = opened(open_page, shipped_address, PHONE)
+    tree, mask = page.locator("[data-part=tree]"), page.locator("[data-part=mask]")
+    box = tree.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    assert box["y"] + box["height"] <= 844
+    assert mask.bounding_box()["x"] >= 390
+    page.evaluate("document.querySelector('#decode-view .mdv-grid').scrollBy(2 * innerWidth, 0)")
+    page.wait_for_function(
+        "Math.abs(document.querySelector('[data-part=mask]').getBoundingClientRect().x) < 30"
+    )
+    assert tree.bounding_box()["x"] < 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
