@@ -13,8 +13,7 @@ from torch import nn
 
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import product
-from medusa_core.llama.weights import DTYPES, linear
-from medusa_core.model.products import PACK_LIMIT
+from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -35,7 +34,7 @@ class NativeLinear(nn.Linear):
 def in_c(module: _Module, library: Library | None) -> _Module:
     """A copy with the same weights that computes in C; the module itself where C cannot or it is large."""
     tensors = [*module.parameters(), *module.buffers()]
-    if library is None or sum(tensor.nbytes for tensor in tensors) > PACK_LIMIT:
+    if library is None or sum(tensor.nbytes for tensor in tensors) > COPY_LIMIT:
         return module
     if any(tensor.dtype not in DTYPES or tensor.device.type != "cpu" for tensor in tensors):
         return module
