@@ -35,8 +35,10 @@ def warm_page(address, open_warm_page):
 def chat(warm_page, session):
     """The chat of one page for all these tests, with a conversation that begins."""
     page = turn_to_chat(warm_page)
-    page.locator("#chat-new").dispatch_event("click")
-    page.wait_for_selector(".talk-empty", state="visible")
+    # An answer to a click that changes nothing to be seen would come at any time, and put a reply away.
+    if not page.locator(".talk-empty").is_visible():
+        page.locator("#chat-new").dispatch_event("click")
+        page.wait_for_selector(".talk-empty", state="visible")
     assert seconds_until_idle(session) < 10
     page.locator("#chat-message textarea").fill("")
     set_tokens(page, 24)
