@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from places import turn_to
 
 from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
@@ -32,16 +33,16 @@ def quick(monkeypatch, tmp_path):
 def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:
     """By tab the ms of a plain step and of Medusa's, the speedup where it is said, and the source's name."""
     found = {}
-    # Decode: the recorded run.
-    page.get_by_role("tab", name="Decode", exact=True).click()
+    # Watch: the recorded run.
+    turn_to(page, "Watch")
     page.wait_for_selector(f"#decode-view [data-role=worth]:has-text('{source}')")
     words = page.inner_text("#decode-view [data-role=worth]")
     speedup, own, plain = re.search(
         r"is ([\d.]+) times .* takes ([\d.]+) ms, not ([\d.]+)\. ", words
     ).groups()
-    found["Decode"] = (plain, own, speedup, named(words))
+    found["Watch"] = (plain, own, speedup, named(words))
     for name in ("Methods", "Speed"):
-        page.get_by_role("tab", name=name, exact=True).click()
+        turn_to(page, name)
         where = {"Methods": "#methods-words", "Speed": "#speed-where"}[name]
         page.wait_for_selector(f"{where} :has-text('{source}')")
         cells = {row[0]: row for row in table(page, f"#{name.lower()}-table")}
@@ -49,7 +50,7 @@ def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:
         at, gain = columns.index("ms a step"), columns.index("speedup")
         faster = cells["medusa"][gain].split(" ")[0]
         found[name] = (cells["none"][at], cells["medusa"][at], faster, named(page.inner_text(where)))
-    page.get_by_role("tab", name="Side by side", exact=True).click()
+    turn_to(page, "Side by side")
     page.wait_for_selector(f"#race-headline :has-text('{source}')")
     words = page.inner_text("#race-headline")
     speedup, own, plain = re.search(
@@ -69,7 +70,7 @@ def named(words: str) -> str:
 
 def learn_says(page, source: str) -> str:
     """The plain step's ms and the source on the card that tells of speed."""
-    page.get_by_role("tab", name="Learn", exact=True).click()
+    turn_to(page, "Learn")
     page.locator(".learn-dots button").nth(8).click()
     page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
     words = page.inner_text(".learn-card")
@@ -77,7 +78,7 @@ def learn_says(page, source: str) -> str:
 
 
 def measure(page) -> None:
-    page.get_by_role("tab", name="Speed", exact=True).click()
+    turn_to(page, "Speed")
     page.click("#speed-run")
     page.wait_for_selector("#speed-status :has-text('Measured.')")
     page.wait_for_selector("#figures-bar", state="visible")
@@ -98,7 +99,7 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     assert len(set(after.values())) == 1, after
     assert after["Speed"] != before["Speed"]
     assert learn_says(page, MEASURED) == after["Speed"][0]
-    page.get_by_role("tab", name="Trees", exact=True).click()
+    turn_to(page, "Trees")
     page.wait_for_selector(f"#trees-source :has-text('{MEASURED}')")
 
     page.goto(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))  # the app was started again
@@ -116,7 +117,7 @@ def test_on_a_public_page_a_measurement_is_its_visitor_s_alone(quick, monkeypatc
     address = serve_session(Session(LoadConfig(dtype="float32", device="cpu"), policy=Policy(public=True)))
     page = open_page(address)
     measure(page)
-    page.get_by_role("tab", name="Methods", exact=True).click()
+    turn_to(page, "Methods")
     page.wait_for_selector(f"#methods-words :has-text('{MEASURED}')")
     other = open_page(address)
     figures_of(other, RECORDED)

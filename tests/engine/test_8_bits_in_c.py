@@ -85,7 +85,7 @@ def test_8_bits_say_nearly_what_the_plain_weights_say(embedded, prompts):
 
 def test_it_is_said_and_counted_as_it_is_held(embedded):
     assert embedded.info.dtype == "bfloat16, 8-bit"
-    assert embedded.info.forward.startswith("lean forward in C, exact")
+    assert embedded.info.forward.startswith("forward in C, exact")
     plain = load(**PLAIN)
     parameters, held = plain.info.parameters, embedded.target.weight_bytes
     assert embedded.info.parameters == parameters

@@ -156,7 +156,7 @@ def test_the_cache_is_made_once_and_is_what_was_told(engine, tmp_path):
         )
         with saved_run(engine, tiny.PROMPT, config, tmp_path) as saved:
             for _ in saved.steps():
-                addresses.add(states[0].cache.keys.data_ptr())
+                addresses.add(states[0].cache.tree_layers[0].keys.data_ptr())
             assert saved.memory.cache == states[0].cache.nbytes
     assert len(addresses) == 1
 

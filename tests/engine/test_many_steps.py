@@ -8,7 +8,6 @@ import psutil
 import pytest
 import tiny
 import torch
-from test_lean import live_bytes
 
 from medusa_core.config import GenerationConfig
 
@@ -21,6 +20,11 @@ def steps_of(engine, method, batch):
     )
     prompts = [tiny.random_tokens(5, seed=seed) for seed in range(batch)]
     return sum(1 for _ in engine.stream_batch(prompts, config, batch))
+
+
+def live_bytes():
+    tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor and not one.is_mkldnn]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 @pytest.mark.slow
