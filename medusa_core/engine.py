@@ -55,7 +55,7 @@ class EngineInfo:
     dtype_reason: str
     context: int = 0  # positions of a text
     extended: str = ""  # the context in words where it is longer than the trained one
-    forward: str = ""  # which forward runs and what it keeps: "forward in C, exact"
+    forward: str = ""  # the forward in words: "forward in C, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
     own_drafts: tuple[str, ...] = ()  # those of further drafters that the model brings
     notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors

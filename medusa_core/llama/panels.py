@@ -40,7 +40,7 @@ class Panels:
     numbers: torch.Tensor
     inputs: int
     outputs: int
-    dtype: torch.dtype  # of the weight that was packed
+    dtype: torch.dtype  # dtype of the weight before packing
     bias: torch.Tensor | None = None  # float32 [O]
     scales: torch.Tensor | None = None  # float32 [O], of weights in 8 bits
 

@@ -9,7 +9,7 @@ from medusa_core.model.target import Target
 
 # Of libraries, and gaps between what was freed, by whether C computes.
 _BUFFERS = {True: 2**20, False: 16 * 2**20}
-_SCORES = 16 * 2**20  # that torch's attention works on at once
+_SCORES = 16 * 2**20  # bytes of scores that torch's attention holds at once
 
 
 def forward_workspace(target: Target, rows: int, at_once: int) -> int:
@@ -30,6 +30,6 @@ def _inside_in_torch(target: Target, rows: int, at_once: int) -> int:
     """Attention, its mask and the MLP of a layer, as torch writes them."""
     config, each = target.config, torch.float32.itemsize
     scores = min(config.num_attention_heads * at_once * rows * each, _SCORES)
-    masks = 2 * at_once * rows * each  # which rows see which, and the same as numbers
+    masks = 2 * at_once * rows * each  # a mask of booleans and one of numbers
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     return scores + masks + at_once * (4 * config.hidden_size + 3 * inner) * each

@@ -164,6 +164,15 @@ def open_page(chromium, shared_pages) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="module")
+def script_page(chromium) -> Iterator[Any]:
+    """A page with the scripts of the linked view and nothing else."""
+    page = chromium.new_page()
+    page.add_script_tag(content=web_script())
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module")
 def open_warm_page(chromium, shared_pages) -> Iterator[Callable[..., Any]]:
     """Call it with an address: a page for the tests of a module that do not mind each other's traces."""
     pages = Pages(chromium, shared_pages)

@@ -33,14 +33,8 @@ def quick(monkeypatch, tmp_path):
 def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:
     """By tab the ms of a plain step and of Medusa's, the speedup where it is said, and the source's name."""
     found = {}
-    # Watch: the recorded run.
-    turn_to(page, "Watch")
-    page.wait_for_selector(f"#decode-view [data-role=worth]:has-text('{source}')")
-    words = page.inner_text("#decode-view [data-role=worth]")
-    speedup, own, plain = re.search(
-        r"is ([\d.]+) times .* takes ([\d.]+) ms, not ([\d.]+)\. ", words
-    ).groups()
-    found["Watch"] = (plain, own, speedup, named(words))
+    turn_to(page, "Watch")  # its recorded run
+    found["Watch"] = stated(page, "#decode-view [data-role=worth]", source)
     for name in ("Methods", "Speed"):
         turn_to(page, name)
         where = {"Methods": "#methods-words", "Speed": "#speed-where"}[name]
@@ -51,13 +45,16 @@ def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:
         faster = cells["medusa"][gain].split(" ")[0]
         found[name] = (cells["none"][at], cells["medusa"][at], faster, named(page.inner_text(where)))
     turn_to(page, "Side by side")
-    page.wait_for_selector(f"#race-headline :has-text('{source}')")
-    words = page.inner_text("#race-headline")
-    speedup, own, plain = re.search(
-        r"is ([\d.]+) times .* ([\d.]+) ms a step, not ([\d.]+)\. ", words
-    ).groups()
-    found["Side by side"] = (plain, own, speedup, named(words))
+    found["Side by side"] = stated(page, "#race-headline", source)
     return found
+
+
+def stated(page, selector: str, source: str) -> tuple[str, str, str, str]:
+    """What a sentence says: the ms of a plain step and of Medusa's, the speedup, the source's name."""
+    page.wait_for_selector(f"{selector}:has-text('{source}')")
+    words = page.inner_text(selector)
+    speedup, own, plain = re.search(r"is ([\d.]+) times .* ([\d.]+) ms.*?, not ([\d.]+)\. ", words).groups()
+    return plain, own, speedup, named(words)
 
 
 def table(page, selector: str) -> list[list[str]]:

@@ -7,17 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_verdict import Case, cases
 
-from medusa_core.replay.view import web_script
-
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def script_page(chromium):
-    page = chromium.new_page()
-    page.add_script_tag(content=web_script())
-    yield page
-    page.close()
 
 
 def recorded(case: Case, shares: list[float]) -> dict:

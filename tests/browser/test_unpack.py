@@ -8,7 +8,6 @@ from page_messages import step_messages
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed, unpacked
 from ui.components.decode_view import message_begin, message_end
@@ -20,14 +19,6 @@ SETTINGS = {
     "typical": {"tree": "cartesian-4x2x2", "acceptance": "typical", "temperature": 0.7},
     "other shapes": {"method": "ngram"},
 }
-
-
-@pytest.fixture(scope="module")
-def script_page(chromium):
-    page = chromium.new_page()
-    page.add_script_tag(content=web_script())
-    yield page
-    page.close()
 
 
 @pytest.mark.parametrize("name", SETTINGS)

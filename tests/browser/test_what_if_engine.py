@@ -13,7 +13,6 @@ import torch
 
 from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.trace.builder import TraceBuilder
 
 pytestmark = pytest.mark.browser
@@ -30,14 +29,6 @@ SHOWN = """([trace, wishes]) => wishes.map((settings) => trace.steps.map((_, ind
   const notes = notesOf(made, settings, hypothetical);
   return { path: verdict.path, judged: Boolean(hypothetical), notes };
 }))"""
-
-
-@pytest.fixture(scope="module")
-def script_page(chromium):
-    page = chromium.new_page()
-    page.add_script_tag(content=web_script())
-    yield page
-    page.close()
 
 
 def recorded(engine, rule: str, temperature: float):

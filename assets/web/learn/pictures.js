@@ -98,7 +98,7 @@ function speedPicture({ facts, records, say }) {
   };
   const size = (kind) => ({ row: rowOf(facts[kind + "_nodes"]), mean: rowOf(facts[kind + "_nodes"]).tokens_per_step, hidden: true,
     told: { mean: facts[kind + "_mean"], overhead: facts[kind + "_overhead"], speedup: facts[kind + "_speedup"] } });
-  const sizes = facts.best_nodes === facts.big_nodes ? [] : ["best", "big"]; // of a record without a curve over sizes
+  const sizes = facts.best_nodes === facts.big_nodes ? [] : ["best", "big"]; // both are one size where the record has no curve over sizes
   return [
     html("p", { class: "learn-caption" }, say("blocks")),
     line(say("plain"), { row: plain, mean: 1 }),

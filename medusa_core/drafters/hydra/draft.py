@@ -39,7 +39,7 @@ class HydraDraft:
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
-    library: Library | None = None  # that computes heads in C
+    library: Library | None = None  # computes the heads in C; None leaves them to torch
 
     @cached_property
     def fast(self) -> HydraHeads:

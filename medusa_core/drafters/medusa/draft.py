@@ -39,7 +39,7 @@ class MedusaDraft:
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
     latency: tuple[LatencyPoint, ...] = ()  # times of a step on this machine by tree size, where measured
-    library: Library | None = None  # that computes heads in C
+    library: Library | None = None  # computes the heads in C; None leaves them to torch
 
     @cached_property
     def native(self) -> NativeHeads | None:
