@@ -1,7 +1,7 @@
 """Methods side by side on the same prompts: how fast each is, what a step takes, and the least it could take.
 
-Speedup is the ratio to ``none`` or to transformers' ``hf`` within a round, so both sides of it were measured
-minutes apart at most; figures are medians over rounds, with the lowest and highest round as the spread.
+Speedup, over ``none`` or over transformers' ``hf``, is what ``speedup`` says; figures are medians over
+rounds, with the lowest and highest round as the spread.
 Words: acceleration, overhead and speedup as in the paper, §3.
 """
 
@@ -24,6 +24,7 @@ from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
+from medusa_core.evaluation.speedup import speedup
 from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
 from medusa_core.evaluation.turns import (
     Measurement,
@@ -34,7 +35,7 @@ from medusa_core.evaluation.turns import (
     measure_run,
     take_turns,
 )
-from medusa_core.hardware.processor import core_count, cpu_name, instruction_set
+from medusa_core.hardware.processor import core_count, cpu_name, instruction_limit, instruction_set
 from medusa_core.summary import PHASES
 
 BASELINE = "none"
@@ -176,6 +177,7 @@ def machine_record(engine: Engine) -> dict:
         "gpu": gpu,
         "cores": core_count(),
         "instructions": instruction_set(),
+        "limited_to": "" if gpu else instruction_limit(),
         "threads": engine.target.threads or engine.target.usual_threads,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -259,9 +261,5 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
 
 
 def _speedup(key: str, rates: Sequence[float], base: MethodLog) -> dict:
-    """Median, lowest and highest of the rounds' ratios."""
-    ratios = [ours / theirs for ours, theirs in zip(rates, base.rates(), strict=True)]
-    return {
-        key: round(statistics.median(ratios), 3),
-        f"{key}_range": [round(min(ratios), 3), round(max(ratios), 3)],
-    }
+    found = speedup(rates, base.rates())
+    return {key: round(found.middle, 3), f"{key}_range": [round(found.low, 3), round(found.high, 3)]}

@@ -124,5 +124,5 @@ def _any_tokens(target: Target, count: int) -> list[int]:
 
 
 def _time_of(size: int, found: Sequence[float]) -> ForwardTime:
-    ms = statistics.quantiles(found, n=4)[0] if len(found) > 2 else min(found)
-    return ForwardTime(size, max(ms, min(found)), min(found), max(found))
+    ms = statistics.quantiles(found, n=4, method="inclusive")[0] if len(found) > 2 else min(found)
+    return ForwardTime(size, ms, min(found), max(found))

@@ -161,9 +161,14 @@ def _points(steps: dict[int, list[float]]) -> list[LatencyPoint]:
     points = []
     for size, times in sorted(steps.items()):
         if times:
-            low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+            low, _, high = _quartiles(times)
             points.append(LatencyPoint(nodes=size, step_ms=low, step_ms_range=(low, high), steps=len(times)))
     return points
+
+
+def _quartiles(times: Sequence[float]) -> Sequence[float]:
+    """Within the times: the usual estimate goes beyond the ends of few of them, and below 0."""
+    return statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [*times] * 3
 
 
 def _is_steady(points: Sequence[LatencyPoint]) -> bool:

@@ -113,6 +113,7 @@ class MachineRecord(_Record):
     gpu: str | None = None
     cores: int = 0
     instructions: str = ""  # one of hardware.processor.INSTRUCTION_SETS
+    limited_to: str = ""  # a narrower one that MEDUSA_ISA allowed alone
     threads: int
     torch: str
     transformers: str = ""

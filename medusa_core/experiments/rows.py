@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
+from medusa_core.evaluation.speedup import Speedup, speedup
 from medusa_core.evaluation.turns import PHASES, Measurement, MethodLog
 from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.text.distinct import distinct_n
@@ -60,8 +61,12 @@ def _step_ms(log: MethodLog) -> float:
 
 
 def _times(log: MethodLog, other: MethodLog) -> Spread:
-    """How many times as many tokens per second as the other had in the same round."""
-    return spread([ours / theirs for ours, theirs in zip(log.rates(), other.rates(), strict=True)])
+    return spread_of(speedup(log.rates(), other.rates()))
+
+
+def spread_of(found: Speedup) -> Spread:
+    """A speedup as records hold it."""
+    return Spread(median=round(found.middle, 4), low=round(found.low, 4), high=round(found.high, 4))
 
 
 def merged(logs: Sequence[MethodLog]) -> MethodLog:

@@ -7,12 +7,20 @@ lies in the folder ``formulas``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record, write_record
-from medusa_core.hardware.processor import core_count, cpu_name, gpu_name, instruction_set
+from medusa_core.hardware.processor import (
+    core_count,
+    cpu_name,
+    gpu_name,
+    instruction_limit,
+    instruction_set,
+)
 from medusa_core.text.plural import counted
 
 FOLDER = "measured"  # folder below assets
@@ -41,8 +49,13 @@ class Kind:
 
 
 def kind_of(machine: MachineRecord) -> str:
-    """The name of a machine's kind: the GPU, or the processor's family, its instruction set and its cores."""
+    """The name of a machine's kind: the GPU, or the processor's family, its instruction set and its cores.
+
+    A processor that MEDUSA_ISA holds to less than it has is a kind of its own.
+    """
     parts = [machine.gpu] if machine.gpu else [_family(machine), machine.instructions, str(machine.cores)]
+    if machine.limited_to and not machine.gpu:
+        parts.append(f"limited-to-{machine.limited_to}")
     return re.sub(r"[^a-z0-9]+", "-", " ".join(filter(None, parts)).lower()).strip("-")
 
 
@@ -50,8 +63,9 @@ def title_of(machine: MachineRecord) -> str:
     """The same in words."""
     if machine.gpu:
         return machine.gpu
-    instructions = _INSTRUCTIONS.get(machine.instructions)
-    with_them = f" with {instructions}" if instructions else ""
+    used = machine.limited_to or machine.instructions
+    instructions = _INSTRUCTIONS.get(used, used)
+    with_them = f" {'limited to' if machine.limited_to else 'with'} {instructions}" if instructions else ""
     return f"{_family(machine)}{with_them}, {counted(machine.cores, 'core')}"
 
 
@@ -59,7 +73,7 @@ def own_kinds() -> list[str]:
     """The kinds of this machine: its GPU's where it has one, then its processor's."""
     processor = MachineRecord(
         processor=cpu_name(), cores=core_count(), instructions=instruction_set(),
-        threads=0, torch="", python="",
+        limited_to=instruction_limit(), threads=0, torch="", python="",
     )  # fmt: skip
     gpu = gpu_name()
     with_gpu = [processor.model_copy(update={"gpu": gpu})] if gpu else []
@@ -122,6 +136,22 @@ def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
         except MedusaError:
             continue
     return found
+
+
+def of_this_engine(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
+    """The record that need not be made anew: this engine's, or one that formulas computed."""
+    try:
+        found = _read(name, [kind], folder)
+    except MedusaError:
+        return None
+    return found if found is None or found.simulated or found.engine == ENGINE_VERSION else None
+
+
+def older_records(folder: Path = MEASURED) -> Iterator[str]:
+    """A line for each kind of machine that has records of an older engine than this one."""
+    for kind in kinds(folder):
+        if older := [one.name for one in records_of(kind.slug, folder) if one.engine < ENGINE_VERSION]:
+            yield f"{kind.title} ({kind.slug}): {', '.join(older)} are of an older engine"
 
 
 def place_of(record: ExperimentRecord, folder: Path = MEASURED) -> Path:

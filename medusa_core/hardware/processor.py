@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-ISA_VARIABLE = "MEDUSA_ISA"  # one of INSTRUCTION_SETS: nothing wider is used, or named in a record
+ISA_VARIABLE = "MEDUSA_ISA"  # one of INSTRUCTION_SETS: nothing wider is used
 # Widest first, with the flags by which a system says that the processor has it.
 INSTRUCTION_SETS = {
     "amx": "amx_bf16",
@@ -16,6 +16,13 @@ INSTRUCTION_SETS = {
     "avx512": "avx512f",
     "avx2": "avx2",
     "neon": "asimd",
+}
+# What holds torch to the same: the variables that oneDNN, ATen and MKL read at their first use.
+_TORCH_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
+_TORCH_LIMITS = {
+    "avx512_bf16": ("AVX512_CORE_BF16", "avx512", "AVX512"),
+    "avx512": ("AVX512_CORE", "avx512", "AVX512"),
+    "avx2": ("AVX2", "avx2", "AVX2"),
 }
 _CPU_FILE = Path("/proc/cpuinfo")
 _GPU_FILES = Path("/proc/driver/nvidia/gpus")
@@ -32,20 +39,30 @@ def core_count() -> int:
     return psutil.cpu_count() or 1
 
 
-def instruction_set(flags: str | None = None, limit: str | None = None) -> str:
-    """The widest of INSTRUCTION_SETS that is there and that the limit allows; "" where none is known.
-
-    ``flags`` are the processor's own unless given, ``limit`` is MEDUSA_ISA.
-    """
+def instruction_set(flags: str | None = None) -> str:
+    """The widest of INSTRUCTION_SETS in ``flags``, by default the processor's; "" where none is known."""
     if flags is None:
         flags = _line_of(_CPU_FILE, "flags") or _line_of(_CPU_FILE, "Features") or ""
         if not flags and platform.machine() in ("arm64", "aarch64"):
             flags = "asimd"  # part of every 64-bit ARM processor
-    limit = os.environ.get(ISA_VARIABLE, "") if limit is None else limit
-    names = list(INSTRUCTION_SETS)
-    allowed = names[names.index(limit) :] if limit in names else names
     there = flags.split()
-    return next((name for name in allowed if INSTRUCTION_SETS[name] in there), "")
+    return next((name for name, flag in INSTRUCTION_SETS.items() if flag in there), "")
+
+
+def instruction_limit(flags: str | None = None) -> str:
+    """The set that MEDUSA_ISA holds this processor to where it has a wider one, else ""."""
+    names, limit, widest = list(INSTRUCTION_SETS), os.environ.get(ISA_VARIABLE, ""), instruction_set(flags)
+    is_less = limit in names and widest in names and names.index(limit) > names.index(widest)
+    return limit if is_less else ""
+
+
+def limit_torch() -> None:
+    """Hold torch to what MEDUSA_ISA allows, so that a machine held to less is measured as such throughout.
+
+    It counts only before torch has computed anything; variables that are set already stay.
+    """
+    for name, value in zip(_TORCH_VARIABLES, _TORCH_LIMITS.get(instruction_limit(), ()), strict=False):
+        os.environ.setdefault(name, value)
 
 
 def gpu_name() -> str | None:

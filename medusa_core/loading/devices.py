@@ -14,6 +14,7 @@ import psutil
 import torch
 
 from medusa_core.errors import MedusaError
+from medusa_core.hardware.processor import instruction_limit
 from medusa_core.loading.tuning import WORTH_IT, bfloat16_gain
 
 _CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
@@ -140,6 +141,8 @@ def _cpu_dtype() -> tuple[torch.dtype, str]:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the CPU has AMX or AVX-512 bf16 instructions, as far as torch can tell."""
+    """Whether the CPU has AMX or AVX-512 bf16 instructions, as far as torch can tell, and may use them."""
+    if instruction_limit() in ("avx512", "avx2"):
+        return False
     probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, probe, bool)() for probe in probes)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from medusa_core.files import read_text
-from medusa_core.hardware.processor import cpu_name
+from medusa_core.hardware.processor import cpu_name, instruction_limit, instruction_set
 
 FOLDER_VARIABLE = "MEDUSA_CACHE"
 MEASURE_VARIABLE = "MEDUSA_MEASURE"  # 0: nothing is measured and nothing that was is used
@@ -39,7 +39,13 @@ def cache_folder() -> Path:
 def machine_key(device: torch.device | None = None) -> dict[str, Any]:
     """What a measurement holds for: the processor, the device, and the libraries that compute."""
     gpu = torch.cuda.get_device_name(device) if device is not None and device.type == "cuda" else ""
-    return {"processor": cpu_name(), "cores": os.cpu_count(), "gpu": gpu, "torch": torch.__version__}
+    return {
+        "processor": cpu_name(),
+        "cores": os.cpu_count(),
+        "instructions": instruction_limit() or instruction_set(),
+        "gpu": gpu,
+        "torch": torch.__version__,
+    }
 
 
 def recall(key: Mapping[str, Any]) -> Any:

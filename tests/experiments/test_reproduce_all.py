@@ -86,9 +86,9 @@ def test_an_interrupt_leaves_what_is_done(reproduce, tmp_path, monkeypatch):
 
 def test_records_of_an_older_engine_are_named_for_all_kinds(tmp_path):
     store.keep(headline(name="figure3", engine=ENGINE_VERSION), tmp_path)
-    assert list(reproduce_all.older_records(tmp_path)) == []
+    assert list(store.older_records(tmp_path)) == []
     store.keep(headline(name="table3", engine=ENGINE_VERSION - 1), tmp_path)
-    (line,) = reproduce_all.older_records(tmp_path)
+    (line,) = store.older_records(tmp_path)
     assert "intel-xeon-amx-2" in line
     assert "table3" in line
     assert "figure3" not in line

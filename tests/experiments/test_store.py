@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from tiny_experiments import XEON, headline
 
@@ -13,10 +15,11 @@ from medusa_core.hardware import processor
 PLACES = sorted(store.MEASURED.glob("*/*.json"))
 
 
-def machine(name, instructions="", cores=2, gpu=None):
+def machine(name, instructions="", cores=2, gpu=None, limited=""):
     return MachineRecord(
-        processor=name, gpu=gpu, cores=cores, instructions=instructions, threads=2, torch="", python=""
-    )
+        processor=name, gpu=gpu, cores=cores, instructions=instructions, limited_to=limited, threads=2,
+        torch="", python="",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,10 @@ def machine(name, instructions="", cores=2, gpu=None):
         (machine("13th Gen Intel(R) Core(TM) i7-13700K", "avx2", 24), "intel-core-avx2-24",
          "Intel Core with AVX2, 24 cores"),
         (machine("aarch64", "neon", 1), "aarch64-neon-1", "aarch64 with NEON, 1 core"),
+        (machine("Intel(R) Xeon(R) Processor", "amx", limited="avx2"), "intel-xeon-amx-2-limited-to-avx2",
+         "Intel Xeon limited to AVX2, 2 cores"),
+        (machine("Intel(R) Xeon(R) Processor", "amx", limited="avx512_bf16"),
+         "intel-xeon-amx-2-limited-to-avx512-bf16", "Intel Xeon limited to AVX-512 and bfloat16, 2 cores"),
         (machine("NVIDIA H100 80GB HBM3", "amx", gpu="NVIDIA H100 80GB HBM3"), "nvidia-h100-80gb-hbm3",
          "NVIDIA H100 80GB HBM3"),
     ],
@@ -38,20 +45,37 @@ def test_a_kind_is_the_processor_s_family_its_instructions_and_its_cores(found, 
 
 
 @pytest.mark.parametrize(
-    ("flags", "limit", "found"),
+    ("flags", "limit", "widest", "held_to"),
     [
-        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "", "amx"),
-        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "avx512_bf16", "avx512_bf16"),
-        ("fpu avx2 avx512f", "", "avx512"),
-        ("fpu avx2 avx512f", "avx2", "avx2"),
-        ("fpu avx2", "amx", "avx2"),
-        ("fp asimd", "", "neon"),
-        ("fpu sse2", "", ""),
-        ("fpu avx2", "sse9", "avx2"),
+        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "", "amx", ""),
+        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "amx", "amx", ""),
+        ("fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile", "avx512_bf16", "amx", "avx512_bf16"),
+        ("fpu avx2 avx512f", "", "avx512", ""),
+        ("fpu avx2 avx512f", "avx2", "avx512", "avx2"),
+        ("fpu avx2", "amx", "avx2", ""),
+        ("fp asimd", "", "neon", ""),
+        ("fpu sse2", "avx2", "", ""),
+        ("fpu avx2", "sse9", "avx2", ""),
     ],
 )
-def test_the_instruction_set_is_the_widest_that_is_there_and_allowed(flags, limit, found):
-    assert processor.instruction_set(flags, limit) == found
+def test_the_widest_instruction_set_and_what_the_processor_is_held_to(
+    monkeypatch, flags, limit, widest, held_to
+):
+    monkeypatch.setenv(processor.ISA_VARIABLE, limit)
+    assert processor.instruction_set(flags) == widest
+    assert processor.instruction_limit(flags) == held_to
+
+
+def test_torch_is_held_to_the_same(monkeypatch):
+    monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
+    monkeypatch.setattr(os, "environ", {processor.ISA_VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "default"})
+    processor.limit_torch()
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert os.environ["ATEN_CPU_CAPABILITY"] == "default"  # what the user has set stays
+    os.environ[processor.ISA_VARIABLE] = ""
+    del os.environ["ONEDNN_MAX_CPU_ISA"]
+    processor.limit_torch()
+    assert "ONEDNN_MAX_CPU_ISA" not in os.environ
 
 
 def test_this_machine_is_of_the_kind_that_its_records_would_have(tmp_path, monkeypatch):
@@ -65,11 +89,12 @@ def test_this_machine_is_of_the_kind_that_its_records_would_have(tmp_path, monke
     cores = processor.core_count()
     assert store.own_kinds() == [f"amd-epyc-avx512-bf16-{cores}"]
     monkeypatch.setenv(processor.ISA_VARIABLE, "avx2")
-    assert store.own_kinds() == [f"amd-epyc-avx2-{cores}"]
+    held = f"amd-epyc-avx512-bf16-{cores}-limited-to-avx2"
+    assert store.own_kinds() == [held]
     gpu = tmp_path / "gpus" / "0000:01:00.0" / "information"
     gpu.parent.mkdir(parents=True)
     gpu.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 24\n")
-    assert store.own_kinds() == ["nvidia-geforce-rtx-4090", f"amd-epyc-avx2-{cores}"]
+    assert store.own_kinds() == ["nvidia-geforce-rtx-4090", held]
 
 
 @pytest.mark.parametrize("file", PLACES, ids=lambda file: "/".join(file.parts[-2:]))

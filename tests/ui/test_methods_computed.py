@@ -93,7 +93,7 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
     session = Session(load, assets)
     updates = list(session.run(MethodsRequest("abca", 16, 1), StopFlag()))
     (last,) = [update for update in updates if isinstance(update, MethodsUpdate)]
-    options = {one.name: one.options for one in last.methods}
+    options = last.options
     found = shown_methods(measured_figures(last.record, Selection(), options), assets)
     assert found.figures.options is options
     tree = options["medusa"]["tree"]

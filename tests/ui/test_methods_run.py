@@ -21,7 +21,7 @@ from ui.records.figures import measured_figures, stored_figures
 from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
 from ui.records.updates import StopFlag
-from ui.runs.methods import MethodRuns, MethodsRequest, MethodsUpdate
+from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.session import Session
 from ui.tabs.methods import conclusion, shown_methods
 
@@ -47,18 +47,21 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
     assert [update.status for update in updates if update.problem] == []
     first, last = rounds_of(updates)
     own = {name for name in method_names() if not method(name).has_weights or name.startswith("medusa")}
-    assert {runs.name for runs in last.methods} == own
-    assert [len(runs.step_ms) for runs in (*first.methods, *last.methods)] == [1] * len(own) + [2] * len(own)
+    assert set(first.record["methods"]) == set(last.record["methods"]) == set(last.options) == own
+    assert [update.record["settings"]["runs"] for update in (first, last)] == [1, 2]
     assert updates[-1].status == "Measured."
-    for runs in last.methods:
-        if runs.name in engine.methods():
+    for name, figures in last.record["methods"].items():
+        if name in engine.methods():
             steps = list(
-                engine.stream(engine.encode("abca"), GenerationConfig(max_new_tokens=16, method=runs.name))
+                engine.stream(engine.encode("abca"), GenerationConfig(max_new_tokens=16, method=name))
             )
-            assert runs.tokens == sum(len(step.emitted) for step in steps)
-            if not method(runs.name).has_weights:  # the shared engine has other heads
-                assert runs.steps == len(steps)
-        assert runs.same_text  # float32
+            kept = sum(len(step.emitted) for step in steps)
+            assert figures["new_tokens"] == 2 * kept
+            if not method(name).has_weights:  # the shared engine has other heads
+                assert figures["tokens_per_step"] == pytest.approx(kept / len(steps), abs=1e-3)
+        assert figures["identical_outputs"] == "1 of 1"  # float32
+        # The reading of the prompt counts, as in the Speed tab.
+        assert figures["tokens_per_second"] < 1000 * figures["tokens_per_step"] / figures["step_ms"]
     shown = shown_methods(measured_figures(last.record, Selection(), {}), ASSETS)
     plain = next(row for row in shown.rows if row["method"] == "none")
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
@@ -78,7 +81,7 @@ def test_stopped_it_keeps_complete_rounds_and_shows_nothing_half(session):
     assert rounds_of(before) == []
     assert before[-1].status.startswith("Stopped before each method had its turn")
     (only,) = rounds_of(within)
-    assert {len(runs.step_ms) for runs in only.methods} == {1}
+    assert only.record["settings"]["runs"] == 1
     assert within[-1].status == "Stopped: what is shown is of the rounds that were complete."
 
 
@@ -150,11 +153,3 @@ def test_without_a_record_the_stage_says_what_to_do(tmp_path):
     assert shown.words.startswith("Nothing measured yet")
     assert not shown.speeds
     assert tokens_against_time(shown.speeds).data == ()
-
-
-def test_rates_are_of_the_steps():
-    runs = MethodRuns(
-        "none", tokens=10, steps=5, nodes=1, step_ms=(4.0, 2.0, 8.0), same_text=True, phase_ms={}
-    )
-    assert runs.rates() == [500.0, 1000.0, 250.0]
-    assert runs.median_ms == 4.0

@@ -87,5 +87,5 @@ def test_all_methods_are_measured_under_it_and_write_one_text(session):
     request = MethodsRequest("abcabc", 16, 1, penalty=1.4, penalty_window=9.0)
     updates = list(session.run(request, StopFlag()))
     last = next(update for update in reversed(updates) if isinstance(update, MethodsUpdate))
-    assert all(one.same_text for one in last.methods)
+    assert {one["identical_outputs"] for one in last.record["methods"].values()} == {"1 of 1"}
     assert last.note == "All runs had a penalty of 1.4 on the last 9 tokens."

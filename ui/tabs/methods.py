@@ -105,8 +105,7 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> None:
         for update in session.run(request, flag):
             found: Any = gr.skip()
             if isinstance(update, MethodsUpdate):
-                options = {one.name: one.options for one in update.methods}
-                measured = measured_figures(update.record, chosen, options)
+                measured = measured_figures(update.record, chosen, update.options)
                 found = shown_methods(measured, session.assets, update.note)
             yield *shown(update), found
 

@@ -43,7 +43,7 @@ from medusa_core.experiments.tables import row_cells
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 
-TOO_COARSE = "a quick run is too coarse to be shipped: leave out --quick or --store"
+WRITES_TABLES = "python -m medusa_core reproduce tables writes them into README, docs and cards"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -59,16 +59,40 @@ def run(args: argparse.Namespace) -> None:
         if path:
             write_record(record, Path(path))
             print(f"written: {path}", file=sys.stderr)
+    for line in (*store.older_records(), WRITES_TABLES) if args.store else ():
+        print(line, file=sys.stderr)
     if args.json:
         print(json.dumps(as_json(record), ensure_ascii=False))
 
 
 def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
-    if args.quick and args.store:
-        raise MedusaError(TOO_COARSE)
+    if args.store:
+        check_stored(args, "--out")
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
-    return measured(args.experiment, args, load_with_line(read_settings(LoadConfig, args)))
+    engine = load_with_line(read_settings(LoadConfig, args))
+    if args.store and not args.again and (kept := _kept(args, engine)) is not None:
+        print(f"kept from {kept.date}, by this command and this engine; --again renews it", file=sys.stderr)
+        return kept
+    return measured(args.experiment, args, engine)
+
+
+def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
+    """Raise MedusaError for a run whose figures are not the project's: ``elsewhere`` is the flag for it."""
+    if args.quick:
+        raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
+    if (args.model, args.heads) != (LoadConfig.model, LoadConfig.heads):
+        raise MedusaError(
+            f"--store keeps figures of the embedded model with its heads: use {elsewhere} for others"
+        )
+
+
+def _kept(args: argparse.Namespace, engine: Engine) -> ExperimentRecord | None:
+    """The stored record of this engine, kind of machine and command, so that a series of them goes on."""
+    kind = store.kind_of(MachineRecord(**machine_of(engine)))
+    found = store.of_this_engine(args.experiment, kind)
+    command = command_line(args.experiment, load_experiment(args.experiment), args)
+    return found if found is not None and found.command == command else None
 
 
 def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
-from medusa_core.cli.commands.reproduce import TOO_COARSE, default_flags, machine_of, measured, simulated
+from medusa_core.cli.commands.reproduce import (
+    WRITES_TABLES,
+    check_stored,
+    default_flags,
+    machine_of,
+    measured,
+    simulated,
+)
 from medusa_core.cli.flags import check_output_folder, read_settings
 from medusa_core.cli.progress import load_with_line
-from medusa_core.config import ENGINE_VERSION, LoadConfig
+from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import busy_words
 from medusa_core.experiments import experiment_names, is_simulated, load_experiment, store
-from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record
+from medusa_core.experiments.record import ExperimentRecord, MachineRecord
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure and keep each experiment, but for those that are kept already. Raises MedusaError."""
-    if args.quick and args.store:
-        raise MedusaError(TOO_COARSE)
-    if args.store and (args.model, args.heads) != (LoadConfig.model, LoadConfig.heads):
-        raise MedusaError("--store keeps figures of the embedded model with its heads: use --into for others")
+    if args.store:
+        check_stored(args, "--into")
     folder = store.MEASURED if args.store else Path(args.into)
     check_output_folder(str(folder), "--store" if args.store else "--into")
     engine = load_with_line(read_settings(LoadConfig, args))
@@ -34,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     failed = []
     for number, name in enumerate(names, start=1):
         line = f"{number} of {len(names)}: {name}"
-        if not args.again and (kept := _kept(name, kind, folder)) is not None:
+        if not args.again and (kept := store.of_this_engine(name, kind, folder)) is not None:
             print(f"{line}, kept from {kept.date}; --again renews it")
             continue
         print(f"{line}: {load_experiment(name).TITLE} …", flush=True)
@@ -49,10 +53,10 @@ def run(args: argparse.Namespace) -> None:
         print(f"{line}, {perf_counter() - begun:.0f} s: {file}", flush=True)
         if words := busy_words(record.machine.model_dump()):
             print(f"warning: {words}", file=sys.stderr)
-    for line in older_records(folder):
+    for line in store.older_records(folder):
         print(line)
     if args.store:
-        print("python -m medusa_core reproduce tables writes them into README, docs and cards")
+        print(WRITES_TABLES)
     if failed:
         raise MedusaError(f"{', '.join(failed)} could not be measured: the reasons are above")
 
@@ -64,24 +68,6 @@ def chosen_names(*, train: bool) -> list[str]:
         module = load_experiment(name)
         places[name] = (name != store.HEADLINE, is_simulated(module), getattr(module, "TRAINS", False))
     return sorted((name for name in places if train or not places[name][-1]), key=places.__getitem__)
-
-
-def older_records(folder: Path) -> Iterator[str]:
-    """A line for each kind of machine that has records of an older engine than this one."""
-    for kind in store.kinds(folder):
-        records = store.records_of(kind.slug, folder)
-        if older := [record.name for record in records if record.engine < ENGINE_VERSION]:
-            yield f"{kind.title} ({kind.slug}): {', '.join(older)} are of an older engine"
-
-
-def _kept(name: str, kind: str, folder: Path) -> ExperimentRecord | None:
-    """The record that need not be made anew."""
-    file = folder / (store.FORMULAS if is_simulated(load_experiment(name)) else kind) / f"{name}.json"
-    try:
-        found = read_record(file) if file.is_file() else None
-    except MedusaError:
-        return None
-    return found if found is None or found.simulated or found.engine == ENGINE_VERSION else None
 
 
 def _made(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:

@@ -11,8 +11,9 @@ from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import PHASES
+from medusa_core.evaluation.speedup import speedup
 from medusa_core.experiments.record import Row
-from medusa_core.experiments.rows import ratio, spread
+from medusa_core.experiments.rows import ratio, spread, spread_of
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings
@@ -131,9 +132,7 @@ def _row(rounds: list[Round], label: str, lengths: Sequence[int], place: int, ca
     whole, plain = _sums(rounds, label, place), _sums(rounds, base, place)
     part, plain_part = _parts(rounds, label, place), _parts(rounds, base, place)
     by_text = [text[label].reached[place] for texts in rounds for text in texts]
-    ratios = [
-        ours.tokens_per_second / other.tokens_per_second for ours, other in zip(whole, plain, strict=True)
-    ]
+    rates, base_rates = ([one.tokens_per_second for one in sums] for sums in (whole, plain))
     alpha = together(by_text).alpha
     return Row(
         series=label,
@@ -143,11 +142,11 @@ def _row(rounds: list[Round], label: str, lengths: Sequence[int], place: int, ca
         new_tokens=sum(one.tokens for one in by_text),
         tree_nodes=None,
         tokens_per_step=ratio([one.tokens for one in by_text], [one.steps for one in by_text]),
-        tokens_per_second=spread([one.tokens_per_second for one in whole]),
+        tokens_per_second=spread(rates),
         step_ms=round(part.mean_ms("total"), 4),
         phase_ms={phase: round(part.mean_ms(phase), 4) for phase in PHASES[:-1]},
         overhead=round(part.mean_ms("total") / plain_part.mean_ms("total"), 4),
-        speedup=spread(ratios),
+        speedup=spread_of(speedup(rates, base_rates)),
         alpha=None if alpha is None else round(alpha, 4),
         cache_bytes=cache_bytes,
         distinct_n=_distinct([text[label].tokens[: lengths[place]] for texts in rounds for text in texts]),

@@ -65,4 +65,5 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", action="store_true", help="write it where page and tables read it: assets/measured"
     )
+    parser.add_argument("--again", action="store_true", help="with --store: renew this engine's record too")
     parser.add_argument("--json", action="store_true", help="print the record as JSON as the last line")

@@ -1,0 +1,31 @@
+"""Speedup, defined once for every table, record and page.
+
+It is the median of a method's tokens per second over the rounds, divided by the median of the method that it
+is compared with, so that whoever divides the two speeds that stand beside it comes to the same number. The
+range is that of the ratios within a round, whose sides were measured minutes apart at most.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Speedup(NamedTuple):
+    """How many times as fast, with the lowest and the highest ratio of a round."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def speedup(rates: Sequence[float], base: Sequence[float]) -> Speedup:
+    """Of tokens per second round by round, over those of ``base`` in the same rounds.
+
+    The ratio of the medians may lie beside all ratios of the rounds; the range then reaches to it. Raises
+    ValueError where the two have another number of rounds.
+    """
+    middle = statistics.median(rates) / statistics.median(base)
+    within = [own / other for own, other in zip(rates, base, strict=True)]
+    return Speedup(middle, min(middle, *within), max(middle, *within))
