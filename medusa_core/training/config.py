@@ -100,7 +100,7 @@ class PretrainConfig(RunConfig):
         0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0
     )
     compile: bool = setting(
-        False, "compile the model with torch.compile (a minute first, then about 1.5 times as fast)"
+        False, "compile the model with torch.compile (a minute first, then each step is shorter)"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 
@@ -65,6 +66,26 @@ def typed_figures(text):
 @pytest.mark.parametrize("file", PROSE, ids=lambda file: str(file.relative_to(ROOT)))
 def test_no_figure_of_speed_is_typed_into_prose(file):
     assert typed_figures(prose_of(file)) == []
+
+
+def test_no_figure_of_speed_is_typed_into_the_texts_of_page_and_commands():
+    texts = [text for folder in ("ui", "medusa_core") for text in texts_of_code(ROOT / folder)]
+    for file in (ROOT / "assets" / "language").glob("*.json"):
+        texts += strings(json.loads(file.read_text(encoding="utf-8")))
+    scripts = (ROOT / "assets" / "web").rglob("*.js")
+    texts += [file.read_text(encoding="utf-8") for file in scripts if "vendor" not in file.parts]
+    assert len(texts) > 3000
+    assert [found for text in texts for found in typed_figures(text)] == []
+
+
+def texts_of_code(folder):
+    """The strings of all modules but their docstrings."""
+    for file in folder.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        expressions = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in expressions:
+                yield node.value
 
 
 @pytest.mark.parametrize(
