@@ -67,7 +67,7 @@ class Row(_Record):
     step_ms: float
     phase_ms: dict[str, float]
     overhead: float | None = None
-    speedup: Spread | None = None  # over plain decoding
+    speedup: Spread | None = None  # over plain decoding, as evaluation.speedup defines it
     over_generate: Spread | None = None  # over transformers' generate
     same_texts: int | None = None  # prompts whose text equals plain decoding's
     quality: Mean | None = None

@@ -7,18 +7,20 @@ import json
 import pytest
 from tiny_experiments import headline
 
-from medusa_core.cli.commands import reproduce_all
+from medusa_core.cli.commands import reproduce, reproduce_all
 from medusa_core.cli.main import main
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import HELD_OUT, OF_THE_PAGE, shipped_kinds
 from medusa_core.experiments import experiment_names, store
+from medusa_core.experiments.record import MachineRecord
+from medusa_core.hardware import processor
 from medusa_core.loading.load import load_engine
 from ui.records.examples import ASSETS
 
 
 @pytest.fixture
-def reproduce(engine_folder, tmp_path, monkeypatch):
+def reproduce_two(engine_folder, tmp_path, monkeypatch):
     """Runs the command for two experiments into a folder; more flags may be given."""
     monkeypatch.setattr(reproduce_all, "chosen_names", lambda *, train: ["figure3", "figure21"])
     flags = [
@@ -35,8 +37,8 @@ def reproduce(engine_folder, tmp_path, monkeypatch):
     return lambda *more: main(["reproduce", "all", "--into", str(tmp_path), *flags, *more])
 
 
-def test_what_is_kept_is_not_measured_again_unless_asked(reproduce, tmp_path, capsys, monkeypatch):
-    assert reproduce() == 0
+def test_what_is_kept_is_not_measured_again_unless_asked(reproduce_two, tmp_path, capsys, monkeypatch):
+    assert reproduce_two() == 0
     assert "1 of 2: figure3: Speedup by kind of text" in capsys.readouterr().out
     (kind,) = store.kinds(tmp_path)
     record = store.record("figure3", kind.slug, tmp_path)
@@ -46,16 +48,16 @@ def test_what_is_kept_is_not_measured_again_unless_asked(reproduce, tmp_path, ca
     assert record.settings["prompts"] == "Story 1, Booking 1, Maths 1, Chat 1"
     made = []
     monkeypatch.setattr(reproduce_all, "_made", lambda name, args, engine: made.append(name) or record)
-    assert reproduce() == 0
+    assert reproduce_two() == 0
     assert (made, capsys.readouterr().out.count("kept from")) == ([], 2)
     store.keep(record.model_copy(update={"engine": ENGINE_VERSION - 1}), tmp_path)
-    assert reproduce() == 0
+    assert reproduce_two() == 0
     assert made == ["figure3"]
-    assert reproduce("--again") == 0
+    assert reproduce_two("--again") == 0
     assert made == ["figure3", "figure3", "figure21"]
 
 
-def test_one_that_fails_is_said_and_the_others_go_on(reproduce, tmp_path, capsys, monkeypatch):
+def test_one_that_fails_is_said_and_the_others_go_on(reproduce_two, tmp_path, capsys, monkeypatch):
     made = reproduce_all._made
 
     def fails(name, args, engine):
@@ -64,14 +66,14 @@ def test_one_that_fails_is_said_and_the_others_go_on(reproduce, tmp_path, capsys
         return made(name, args, engine)
 
     monkeypatch.setattr(reproduce_all, "_made", fails)
-    assert reproduce() == 2
+    assert reproduce_two() == 2
     errors = capsys.readouterr().err
     assert "1 of 2: figure3 failed: no" in errors
     assert "error: figure3 could not be measured" in errors
     assert store.record("figure21", folder=tmp_path).simulated
 
 
-def test_an_interrupt_leaves_what_is_done(reproduce, tmp_path, monkeypatch):
+def test_an_interrupt_leaves_what_is_done(reproduce_two, tmp_path, monkeypatch):
     made = reproduce_all._made
 
     def stopped(name, args, engine):
@@ -80,8 +82,40 @@ def test_an_interrupt_leaves_what_is_done(reproduce, tmp_path, monkeypatch):
         return made(name, args, engine)
 
     monkeypatch.setattr(reproduce_all, "_made", stopped)
-    assert reproduce() == 130
+    assert reproduce_two() == 130
     assert [file.name for file in tmp_path.glob("*/*.json")] == ["figure3.json"]
+
+
+def test_one_record_is_made_once_by_one_command_on_one_kind(tmp_path, monkeypatch, capsys, engine):
+    """So that a series of commands, on a machine held to less and less, goes on where it was stopped."""
+    made = []
+
+    def measured(name, args, engine):
+        made.append(name)
+        machine = MachineRecord(**reproduce.machine_of(engine))
+        return headline(name=name, machine=machine, engine=ENGINE_VERSION, command=command)
+
+    command = "python -m medusa_core reproduce figure3 --limit 1"
+    place_of, of_this_engine = store.place_of, store.of_this_engine
+    monkeypatch.setattr(reproduce, "measured", measured)
+    monkeypatch.setattr(reproduce, "load_with_line", lambda load: engine)
+    monkeypatch.setattr(store, "place_of", lambda record: place_of(record, tmp_path))
+    monkeypatch.setattr(store, "of_this_engine", lambda name, kind: of_this_engine(name, kind, tmp_path))
+    monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
+    flags = ["reproduce", "figure3", "--store", "--limit", "1"]
+    for limit in ("", "avx512_bf16", "avx2"):
+        monkeypatch.setenv(processor.ISA_VARIABLE, limit)
+        for _ in range(2):
+            assert main(flags) == 0
+        assert "kept from 2026-11-23" in capsys.readouterr().err
+    assert len(made) == len(store.kinds(tmp_path)) == 3
+    assert main([*flags, "--again"]) == 0
+    command = "python -m medusa_core reproduce figure3 --limit 2"
+    assert main([*flags[:-1], "2"]) == 0
+    assert len(made) == 5
+    titles = [kind.title.partition("limited to ")[2] for kind in store.kinds(tmp_path)]
+    assert sorted(titles)[0] == ""
+    assert [title.split(",")[0] for title in sorted(titles)[1:]] == ["AVX-512 and bfloat16", "AVX2"]
 
 
 def test_records_of_an_older_engine_are_named_for_all_kinds(tmp_path):
