@@ -46,6 +46,7 @@ class Kind:
     title: str
     date: str
     engine: int
+    limited: bool = False  # held to less than it has, by MEDUSA_ISA
 
 
 def kind_of(machine: MachineRecord) -> str:
@@ -92,14 +93,17 @@ def kinds(folder: Path = MEASURED) -> list[Kind]:
 def default(folder: Path = MEASURED) -> Kind | None:
     """What is stated in files, on whatever machine they are read: DEFAULT_KIND.
 
-    It is another kind where that one has a headline of a newer engine. None where the store is empty.
+    It is another kind where that one has a headline of a newer engine, but for machines that were held to
+    less than they have. None where the store is empty.
     """
+    known = kinds(folder)
+    whole = [kind for kind in known if not kind.limited]
     found = [
         kind
-        for kind in kinds(folder)
+        for kind in whole
         if kind.slug == DEFAULT_KIND or (folder / kind.slug / f"{HEADLINE}.json").is_file()
     ]
-    return max(found or kinds(folder), key=lambda kind: kind.engine, default=None)
+    return max(found or whole or known, key=lambda kind: kind.engine, default=None)
 
 
 def shown(folder: Path = MEASURED) -> Kind | None:
@@ -181,7 +185,8 @@ def _read(name: str, places: list[str], folder: Path) -> ExperimentRecord | None
 def _kind(slug: str, records: list[ExperimentRecord]) -> Kind:
     headline = next((one for one in records if one.name == HEADLINE), None)
     stated = headline or max(records, key=lambda one: (one.engine, one.date))
-    return Kind(slug, title_of(stated.machine), stated.date, stated.engine)
+    machine = stated.machine
+    return Kind(slug, title_of(machine), stated.date, stated.engine, bool(machine.limited_to))
 
 
 def _family(machine: MachineRecord) -> str:

@@ -99,7 +99,7 @@ def row_cells(row: Row) -> dict[str, str]:
 def _machines(folder: Path) -> list[str]:
     """What to expect, a row for each kind of machine."""
     head = ["machine", "tokens/s: plain decoding", "Medusa", "`generate`", "Medusa over plain decoding"]
-    head += ["over `generate`", "nodes", "tokens per step", "a step over a plain one", "date"]
+    head += ["over `generate`", "nodes", "tokens per step", "a step over a plain one", "dtype", "date"]
     lines = []
     for kind in store.kinds(folder):
         record = store.record(store.HEADLINE, kind.slug, folder)
@@ -112,7 +112,7 @@ def _machines(folder: Path) -> list[str]:
         medusa = rows["medusa"]
         ratios = [_spread(medusa.speedup), _spread(medusa.over_generate)]
         kept = [_nodes(medusa), medusa.tokens_per_step.words(), _number(medusa.overhead)]
-        lines.append([kind.title, *rates, *ratios, *kept, _date(record)])
+        lines.append([kind.title, *rates, *ratios, *kept, record.model.dtype, _date(record)])
     adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
     return [*_grid(head, lines), "", adds]
 

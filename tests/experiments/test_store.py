@@ -9,7 +9,7 @@ from tiny_experiments import XEON, headline
 
 from medusa_core.config import ENGINE_VERSION
 from medusa_core.experiments import store
-from medusa_core.experiments.record import MachineRecord
+from medusa_core.experiments.record import MachineRecord, paper_facts
 from medusa_core.hardware import processor
 
 PLACES = sorted(store.MEASURED.glob("*/*.json"))
@@ -101,6 +101,7 @@ def test_this_machine_is_of_the_kind_that_its_records_would_have(tmp_path, monke
 def test_every_record_lies_where_its_machine_and_name_say(file):
     record = store.read_record(file)
     assert store.place_of(record) == file
+    assert record.paper == paper_facts(record.name)
     assert record.simulated or 0 < record.engine <= ENGINE_VERSION
 
 

@@ -141,6 +141,11 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
         "| Intel Xeon with AMX, 2 cores", "| AMD EPYC with AVX2, 2 cores",
     ]  # fmt: skip
     assert all("| 4,321 (4,320 to 4,322) |" in line for line in machines[2:4])
+    assert "| bfloat16 | 1 December 2026 |" in machines[3]
+    held = headline().machine.model_copy(update={"limited_to": "avx2"})
+    store.keep(headline(machine=held, engine=9), tmp_path)
+    machines = tables.table("machines", tmp_path)
+    assert machines[4].startswith("| Intel Xeon limited to AVX2, 2 cores |")
     # Files state the newest engine's headline, whatever machine writes them.
     for slug in (store.DEFAULT_KIND, "amd-epyc-avx2-2", "another"):
         monkeypatch.setattr(store, "own_kinds", lambda slug=slug: [slug])
