@@ -50,7 +50,7 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     if record is None:
         return [_missing(experiment)]
     rows = [row for row in record.rows if not argument or row.series == argument]
-    reason = reason_against_paper(record)
+    reason = "" if first in _WITHOUT_ORDER else reason_against_paper(record)
     return [*([reason, ""] if reason else []), *lines(rows), "", _origin(record)]
 
 
@@ -226,6 +226,7 @@ def _spread(value: Spread | None) -> str:
 
 
 DRAFTER = "drafter"
+_WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
 # By name the experiment and what makes its rows lines.
 TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "headline": (store.HEADLINE, _headline),
