@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
 
@@ -150,6 +151,11 @@ class ExperimentRecord(_Record):
     notes: list[str]
     simulated: bool = False  # computed from formulas: nothing was run
     engine: int = 0  # config.ENGINE_VERSION of the engine that was measured, 0 where nobody noted it
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an older engine was measured, which made its steps in another way."""
+        return not self.simulated and self.engine < ENGINE_VERSION
 
     @model_validator(mode="after")
     def _has_rows(self) -> ExperimentRecord:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record, write_record
 from medusa_core.hardware.processor import (
@@ -148,13 +147,13 @@ def of_this_engine(name: str, kind: str, folder: Path = MEASURED) -> ExperimentR
         found = _read(name, [kind], folder)
     except MedusaError:
         return None
-    return found if found is None or found.simulated or found.engine == ENGINE_VERSION else None
+    return None if found is None or found.is_outdated else found
 
 
 def older_records(folder: Path = MEASURED) -> Iterator[str]:
     """A line for each kind of machine that has records of an older engine than this one."""
     for kind in kinds(folder):
-        if older := [one.name for one in records_of(kind.slug, folder) if one.engine < ENGINE_VERSION]:
+        if older := [one.name for one in records_of(kind.slug, folder) if one.is_outdated]:
             yield f"{kind.title} ({kind.slug}): {', '.join(older)} are of an older engine"
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
@@ -204,7 +203,7 @@ def _origin(record: ExperimentRecord) -> str:
 
 
 def _date(record: ExperimentRecord) -> str:
-    older = ", with an older engine" if record.engine < ENGINE_VERSION else ""
+    older = ", with an older engine" if record.is_outdated else ""
     day = datetime.date.fromisoformat(record.date)
     return f"{day.day} {day:%B %Y}{older}"
 

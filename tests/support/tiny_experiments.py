@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.config import LoadConfig
+from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.experiments import store, variants
@@ -84,5 +84,11 @@ def headline(**changes):
         row("a step", "64 nodes", 64, 400.0, x=64.0),
     ]
     record = store.stated_record("figure3")
-    pinned = {"name": "spec-bench", "rows": rows, "engine": 3, "machine": XEON, "date": "2026-11-23"}
+    pinned = {
+        "name": "spec-bench",
+        "rows": rows,
+        "engine": ENGINE_VERSION,
+        "machine": XEON,
+        "date": "2026-11-23",
+    }
     return record.model_copy(update=pinned | changes)

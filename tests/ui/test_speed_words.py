@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tiny_experiments import headline
 
-from medusa_core.config import LoadConfig
+from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.experiments import store
 from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
@@ -148,6 +148,7 @@ def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_an
     assert all(step.limit_ms is None for step in stored.step_times())
     assert "Recorded, not measured here" in stored.where()
     assert "thread" in stored.where()
+    assert ("An older engine was measured." in stored.where()) == stored.figures.record.is_outdated
     assert stored.sentence() == "Press Measure to learn what limits a step on this machine."
     nothing = Results(stored_figures(tmp_path))
     assert (nothing.step_times(), nothing.table(), nothing.points(NODES), nothing.where()) == ([], [], [], "")
@@ -155,6 +156,9 @@ def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_an
     swept = Results(stored_figures(tmp_path))
     assert [(point.name, point.value) for point in swept.points(NODES)] == [("none", 1), ("medusa", 64)]
     assert "Recorded, not measured here" in swept.where_swept(NODES)
+    assert "An older engine" not in swept.where_swept(NODES)
+    store.keep(headline(engine=ENGINE_VERSION - 1), tmp_path / store.FOLDER)
+    assert "An older engine" in Results(stored_figures(tmp_path)).where_swept(NODES)
 
 
 def test_what_is_measured_takes_the_place_of_what_is_stored():

@@ -38,10 +38,12 @@ def small_words(base: str | None) -> str:
 def origin_words(record: ExperimentRecord) -> Words:
     """Model, machine and date of a stored experiment, for a tab that shows it before a press."""
     model = record.model
-    return Words(
+    recorded = Words(
         "Recorded, not measured here: {0} in {1} on {2}, {3}.",
         model.name, model.dtype, _machine(record), record.date,
     )  # fmt: skip
+    older = Words("An older engine was measured.") if record.is_outdated else ""
+    return sentences(recorded, older)
 
 
 def _machine(record: ExperimentRecord) -> Words:
