@@ -22,7 +22,7 @@ function worthOf({ steps, output }, beside) {
 }
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
-  if (overhead && beside.source) return say`Over all texts that were measured this method is ${decimal(speedup)} times as fast as plain decoding: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}. The ${decimal(mean)} tokens a step are of this text alone.` + " " + LANGUAGE.tell(beside.source);
+  if (overhead && beside.source) return say`Over all texts that were measured this method is ${decimal(speedup)} times as fast as plain decoding: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}. This text alone: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(Number(decimal(mean)) / Number(decimal(overhead)))} times, without the reading of the prompt.` + " " + LANGUAGE.tell(beside.source);
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.`;
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;

@@ -65,13 +65,23 @@ def named(words: str) -> str:
     return re.search(rf"({RECORDED}|{MEASURED})(.*?) (?=A model of)", words)[0]
 
 
-def learn_says(page, source: str) -> str:
-    """The plain step's ms and the source on the card that tells of speed."""
+def learn_says(page, source: str) -> tuple[str, str]:
+    """The plain step's ms and the run's speedup on the card that tells of speed."""
     turn_to(page, "Learn")
     page.locator(".learn-dots button").nth(8).click()
     page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
     words = page.inner_text(".learn-card")
-    return re.search(r"([\d.]+) ms with one token", words)[1]
+    page.locator(".learn-card button", has_text=" times").first.click()
+    page.wait_for_selector(".learn-card:has-text('÷')")
+    division = re.search(r"[\d.]+ ÷ [\d.]+ = ([\d.]+)", page.inner_text(".learn-card"))
+    return re.search(r"([\d.]+) ms with one token", words)[1], division[1]
+
+
+def watch_says(page) -> str:
+    """The speedup of the recorded run's own text."""
+    turn_to(page, "Watch")
+    words = page.inner_text("#decode-view [data-role=worth]")
+    return re.search(r"This text alone: [\d.]+ tokens a step ÷ overhead [\d.]+ ≈ ([\d.]+) times", words)[1]
 
 
 def measure(page) -> None:
@@ -88,14 +98,14 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     page = open_page(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))
     before = figures_of(page, RECORDED)
     assert len(set(before.values())) == 1, before
-    assert learn_says(page, RECORDED) == before["Speed"][0]
+    assert learn_says(page, RECORDED) == (before["Speed"][0], watch_says(page))
     assert not page.locator("#figures-bar").is_visible()
 
     measure(page)
     after = figures_of(page, MEASURED)
     assert len(set(after.values())) == 1, after
     assert after["Speed"] != before["Speed"]
-    assert learn_says(page, MEASURED) == after["Speed"][0]
+    assert learn_says(page, MEASURED) == (after["Speed"][0], watch_says(page))
     turn_to(page, "Trees")
     page.wait_for_selector(f"#trees-source :has-text('{MEASURED}')")
 
