@@ -4,7 +4,8 @@
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
 // guess the bits that its token gets alone; "source" and "speedup" of a recorded
-// run: which measurement the times are of, and what it found; "small", how far the speeds of a
+// run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured nearest to the size
+// of the run's trees; "small", how far the speeds of a
 // small model carry}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
@@ -22,7 +23,11 @@ function worthOf({ steps, output }, beside) {
 }
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
-  if (overhead && beside.source) return say`Over all texts that were measured this method is ${decimal(speedup)} times as fast as plain decoding: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}. This text alone: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(Number(decimal(mean)) / Number(decimal(overhead)))} times, without the reading of the prompt.` + " " + LANGUAGE.tell(beside.source);
+  if (overhead && beside.source) {
+    const sized = decimal(beside.sized.ms / plainMs);
+    const alone = decimal(Number(decimal(mean)) / Number(sized));
+    return say`Over all texts that were measured this method is ${decimal(speedup)} times as fast as plain decoding: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}. This text alone: ${decimal(mean)} tokens a step ÷ overhead ${sized}, with ${beside.sized.nodes} nodes, ≈ ${alone} times, without the reading of the prompt.` + " " + LANGUAGE.tell(beside.source);
+  }
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.`;
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;

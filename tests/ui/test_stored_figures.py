@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from paths import ROOT
@@ -12,7 +13,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from ui.records.examples import ASSETS, recordings
-from ui.records.figures import stored_page
+from ui.records.figures import PageFigures, stored_page
 from ui.records.lessons import lesson_records
 from ui.records.selection import Selection
 from ui.records.worth import recorded_worth
@@ -76,6 +77,22 @@ def test_a_recorded_run_states_the_speedup_and_the_times_of_the_methods_tab():
         assert [f"{ms:.2f}" for ms in worth["timed_ms"]] == [rows["none"]["ms a step"], own["ms a step"]]
         assert f"{worth['speedup']:.2f}" == own["speedup"]
         assert "Intel(R) Xeon(R)" in worth["source"]["english"]
+
+
+def test_the_text_s_own_speedup_is_by_the_size_of_its_trees():
+    """Whatever tree was fastest when the record was made: the tour takes that size, too."""
+    rows = [*stored_page().stored.record.rows, *(row for row in headline().rows if row.series == "a step")]
+    figures = replace(stored_page().stored, record=headline(rows=rows))
+    own = next(row for row in rows if (row.series, row.label) == ("medusa", "all kinds"))
+    page = PageFigures(figures)
+    (recording,) = (one for one in recordings()[:1])
+    sized = recorded_worth(recording.trace, page)["sized"]
+    assert sized == {"nodes": own.tree_nodes, "ms": own.step_ms}
+    grown = {**recording.trace, "steps": [{"nodes": [{}] * 60}]}
+    assert recorded_worth(grown, page)["sized"] == {"nodes": 64, "ms": 0.5}
+    drafted = next(one for one in recordings() if one.trace["config"]["drafter"]["name"] == "hydra")
+    worth = recorded_worth(drafted.trace, page)
+    assert worth["sized"]["ms"] == worth["timed_ms"][1]
 
 
 def test_methods_speed_learn_and_trees_state_one_plain_step():
