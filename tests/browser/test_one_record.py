@@ -73,7 +73,7 @@ def learn_says(page, source: str) -> tuple[str, str]:
     words = page.inner_text(".learn-card")
     page.locator(".learn-card button", has_text=" times").first.click()
     page.wait_for_selector(".learn-card:has-text('÷')")
-    division = re.search(r"[\d.]+ ÷ [\d.]+ = ([\d.]+)", page.inner_text(".learn-card"))
+    division = re.search(r"[\d.]+ ÷ [\d.]+ = (\d+\.\d+)", page.inner_text(".learn-card"))
     return re.search(r"([\d.]+) ms with one token", words)[1], division[1]
 
 
@@ -82,7 +82,7 @@ def watch_says(page) -> str:
     turn_to(page, "Watch")
     words = page.inner_text("#decode-view [data-role=worth]")
     return re.search(
-        r"This text alone: [\d.]+ tokens a step ÷ overhead [\d.]+, with \d+ nodes, ≈ ([\d.]+) times", words
+        r"This text alone: [\d.]+ tokens a step ÷ overhead [\d.]+, with \d+ nodes, ≈ (\d+\.\d+) times", words
     )[1]
 
 
