@@ -10,6 +10,7 @@ import gradio as gr
 
 from medusa_core.text.plural import counted
 from ui.components.events import QUIET
+from ui.components.figure_table import small_model_note
 from ui.components.places import Places
 from ui.components.text_line import TextLine
 from ui.figures.training import Curves, all_curves
@@ -124,6 +125,7 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             gain = gr.HTML(NO_GAIN, apply_default_css=False, elem_id="train-gain")
+            small_model_note()
             plots = _plots()
     curves, trained, dark = gr.State(Curves()), gr.State(), gr.Checkbox(visible=False)
 
