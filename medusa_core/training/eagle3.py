@@ -66,7 +66,10 @@ class UnrolledLosses(torch.nn.Module):
         self._rotary = RotaryTable(model.shape, device)
 
     def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does."""
+        """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does.
+
+        The mean is over the rows that count; the public code divides by all rows of its windows.
+        """
         return torch.stack(
             [
                 -(wanted * logits.log_softmax(dim=-1)).sum() / max(1, len(logits))
