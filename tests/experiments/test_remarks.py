@@ -25,7 +25,7 @@ def tables(better):
     eps = "typical, greedy root"
     return {
         "eagle3-table1": [row("medusa", "T = 0", slow), row("eagle3", "T = 0", fast)],
-        "spec-bench": [row("medusa", "all kinds", slow), row("hydra", "all kinds", fast)],
+        "spec-bench": [row("medusa", "all kinds", slow), row("hydra", "all kinds", fast, kept=2.5)],
         "table2": [row("a", "Medusa-1", slow), row("a", "Medusa-2, two stages", fast)],
         "tokenswift": [row("tokenswift", "20,000", fast, 20000), row("tokenswift", "1,024", slow, 1024)],
         "figure5": [row(eps, "0.25", 1, 0.25, kept=slow), row(eps, "0.01", 1, 0.01, kept=fast)],
@@ -38,6 +38,20 @@ def test_a_reason_is_given_where_the_order_is_not_the_paper_s_and_only_there(nam
     for better in (True, False):
         changed = record.model_copy(update={"rows": tables(better)[name]})
         assert bool(reason_against_paper(changed)) != better
+
+
+def test_the_order_is_the_paper_s_only_where_its_fastest_drafter_is():
+    """Whichever drafter is faster than EAGLE-3, and only those that keep more tokens count in Spec-Bench."""
+    record = store.stated_record("eagle3-table1")
+    rows = [row("eagle3", "T = 0", 2.0), row("medusa", "T = 0", 1.0), row("draft_model", "T = 0", 3.0)]
+    assert reason_against_paper(record.model_copy(update={"rows": rows}))
+    rows.append(row("eagle3, public tree", "T = 0", 4.0))
+    assert not reason_against_paper(record.model_copy(update={"rows": rows}))
+    record = store.stated_record("spec-bench")
+    rows = [row("medusa", "all kinds", 2.0), row("hydra", "all kinds", 1.0, kept=1.5)]
+    assert not reason_against_paper(record.model_copy(update={"rows": rows}))
+    rows.append(row("eagle3", "all kinds", 1.0, kept=2.5))
+    assert reason_against_paper(record.model_copy(update={"rows": rows}))
 
 
 @pytest.mark.parametrize("name", ["eagle3-table1", "tokenswift", "table2", "figure3"])
