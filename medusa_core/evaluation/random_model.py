@@ -98,7 +98,7 @@ def random_engine(
             parameters=target.held.parameters,
             draft_parameters=sum(tensor.numel() for tensor in draft.tensors()),
             dtype_reason=placement.reason,
-            forward=target.forward.words(),
+            forward=target.choice.words(),
             drafts=(draft.label,),
         ),
     )

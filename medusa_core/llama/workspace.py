@@ -16,7 +16,7 @@ def forward_workspace(target: Target, rows: int, at_once: int) -> int:
     """Bytes with a cache of ``rows``, of which so many are computed ``at_once`` at most."""
     config, each = target.config, torch.float32.itemsize
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    native = target.native if isinstance(target.native, LlamaForward) else None
+    native = target.forward if isinstance(target.forward, LlamaForward) else None
     inside = (
         native.work_bytes(at_once, rows) if native is not None else _inside_in_torch(target, rows, at_once)
     )

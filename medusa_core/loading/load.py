@@ -295,7 +295,7 @@ def _describe(
             tensor.numel() for draft in (*drafts.values(), *own.values()) for tensor in draft.tensors()
         ),
         dtype_reason=placement.reason,
-        forward=target.forward.words(),
+        forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),

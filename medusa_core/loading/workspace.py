@@ -14,9 +14,9 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.weights import DTYPES
 from medusa_core.loading.model_size import LlamaSize, ModelSize
 from medusa_core.loading.native_library import native_library
+from medusa_core.model.captured_forward import SIZES
 from medusa_core.model.forward import MOST_ROWS
-from medusa_core.model.static_cache import buffer_rows
-from medusa_core.model.static_forward import SIZES
+from medusa_core.model.kv_cache import padded_rows
 from medusa_core.model.target import PREFILL_CHUNK
 
 TREE = 64  # rows of a tree behind the text
@@ -55,7 +55,7 @@ class Way:
     def cache_bytes(self, shape: ModelSize, rows: int) -> int:
         """Keys and values of so many rows."""
         if self.captured:
-            rows = buffer_rows(rows + SIZES[-1])
+            rows = padded_rows(rows, SIZES[-1])
         if self.native is None:
             return 2 * shape.layers * shape.key_value_width * self.dtype.itemsize * rows
         heads = shape.layers * self.native.heads

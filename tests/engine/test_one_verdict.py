@@ -49,7 +49,7 @@ def target(library):
 @torch.inference_mode()
 def test_the_step_in_c_accepts_the_same_nodes(target, case):
     tree = tiny.token_tree(case.parents, case.tokens)
-    steps = target.native.greedy_steps(target.new_cache(64), tree, Guessing([0] * tree.size))
+    steps = target.forward.greedy_steps(target.new_cache(64), tree, Guessing([0] * tree.size))
     steps.begin(tree.tokens, tree.draft_logp)
     made = steps.run()
     assert made.path == case._replace(choices=made.choices).path
