@@ -45,11 +45,6 @@ class LlamaForward:
         """As ``Forward``: the panels."""
         return sum(panels.nbytes for panels in self.weights.products())
 
-    def work_bytes(self, rows: int, slots: int) -> int:
-        """What a call of so many rows works in, over a cache of so many slots."""
-        window = self.masks.only_window
-        return self.model.work_bytes(rows, slots if window is None else min(slots, window_slots(window)))
-
     def greedy_steps(self, cache: LlamaCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
         """Steps of trees of one shape over a cache, until its text outgrows the rotations."""
         table = self._table_up_to(cache.position + max(shape.depths))

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from transformers import LogitsProcessorList
 
 from medusa_core.acceptance.match import matched
+from medusa_core.acceptance.sampling import largest
 from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.greedy import Guessing
@@ -35,6 +36,16 @@ def test_custom_generate_accepts_the_same_nodes(case):
     assert verdict.path == case.path
     assert verdict.bonus == case.choices[case.path[-1]]
     assert all(verdict.passes[node] for node in case.path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("vocabulary", [3, 40, 5000])
+def test_the_greedy_choice_is_the_first_of_the_largest_or_of_what_is_no_number(dtype, vocabulary):
+    for seed in range(20):
+        row = torch.randint(0, 3, (vocabulary,), generator=torch.Generator().manual_seed(seed)).to(dtype)
+        assert int(largest(row)) == row.tolist().index(max(row.tolist()))
+        row[[vocabulary - 1, vocabulary // 2]] = torch.nan
+        assert int(largest(row)) == vocabulary // 2
 
 
 @pytest.fixture(scope="module")
