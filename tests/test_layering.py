@@ -50,7 +50,7 @@ ROOMS = {
         ),
         "api": "decoding engine evaluation loading options replay trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
-        "longrun": "acceptance decoding drafters engine llama loading model summary text training trees",
+        "longrun": "acceptance decoding drafters engine loading model summary text training trees",
         "experiments": (
             "acceptance drafters engine evaluation hardware loading longrun model text training trees"
         ),

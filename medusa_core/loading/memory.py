@@ -6,7 +6,7 @@ Compares it with what is free, and knows which settings would need less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,22 +151,10 @@ class _Counted:
         drafting = config.heads != NO_HEADS
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
         heads = sum(draft.weights for draft in drafts) * each
-        trained = self.shape.context or USUAL_CONTEXT
-        rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
-        held = rows  # of the base
-        if config.context > trained and config.extend == "window" and self._in_c(packing, placement):
-            held = min(rows, window_slots(trained))  # transformers keeps all
-        captured = config.capture and placement.device.type == "cuda"
-        if captured:
-            rows = held = padded_rows(rows, SIZES[-1])
-        cache = cache_bytes(self.shape, held, placement.dtype, native=self._in_c(packing, placement))
-        for model in models:  # held as plain numbers, whatever the base is packed into
-            native = model.llama is not None and runs_in_c(placement.dtype, placement.device.type)
-            cache += cache_bytes(model, rows, placement.dtype, native=native)
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
             heads=heads + sum(base_bytes(model, each, None) for model in models),
-            cache=cache + rows * sum(draft.cache_per_row for draft in drafts) * each,
+            cache=self._cache(config, placement, drafts, models),
             # On a CPU heads are stacked or packed, which is a copy.
             passing=self._packing_bytes(packing, placement.dtype)
             + (heads if placement.device.type == "cpu" else 0),
@@ -174,10 +162,27 @@ class _Counted:
             spare=spare_memory(placement.device, packing is not None),
         )
 
-    def _in_c(self, packing: Packing | None, placement: Placement) -> bool:
-        """Whether the base runs in C."""
-        plain = packing is None or packing.is_own
-        return plain and self.shape.llama is not None and runs_in_c(placement.dtype, placement.device.type)
+    def _cache(
+        self,
+        config: LoadConfig,
+        placement: Placement,
+        drafts: Sequence[DraftSize],
+        models: Sequence[ModelSize],
+    ) -> int:
+        """Bytes that all keep of the rows of a run."""
+        dtype, packing = placement.dtype, self.packing(config, placement)
+        in_c = runs_in_c(dtype, placement.device.type)
+        base_in_c = in_c and self.shape.llama is not None and (packing is None or packing.is_own)
+        trained = self.shape.context or USUAL_CONTEXT
+        rows = held = (config.context or min(trained, USUAL_CONTEXT)) + TREE
+        if base_in_c and config.context > trained and config.extend == "window":
+            held = min(rows, window_slots(trained))  # transformers keeps all
+        if config.capture and placement.device.type == "cuda":
+            rows = held = padded_rows(rows, SIZES[-1])
+        # A model that drafts is held as plain numbers, whatever the base is packed into.
+        caches = [cache_bytes(model, rows, dtype, in_c=in_c) for model in models]
+        own = sum(draft.cache_per_row for draft in drafts) * dtype.itemsize
+        return cache_bytes(self.shape, held, dtype, in_c=base_in_c) + sum(caches) + rows * own
 
     def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
         """How the base's weights are packed with these settings there."""
@@ -199,9 +204,9 @@ class _Counted:
         return largest + base_bytes(self.shape, each, None) - base_bytes(self.shape, each, packing)
 
 
-def cache_bytes(shape: ModelSize, rows: int, dtype: torch.dtype, *, native: bool) -> int:
+def cache_bytes(shape: ModelSize, rows: int, dtype: torch.dtype, *, in_c: bool) -> int:
     """Keys and values of so many rows; the C pads the numbers of a head."""
-    if native and shape.llama is not None:
+    if in_c and shape.llama is not None:
         return shape.layers * shape.llama.heads * row_bytes(shape.llama.head_size, dtype) * rows
     return 2 * shape.layers * shape.key_value_width * dtype.itemsize * rows
 

@@ -45,7 +45,7 @@ class TransformersForward:
         """As ``Forward``. Families keep different things, so one row is written to see how much it takes."""
         cache = TreeCache(self._held.config.num_hidden_layers, 1)
         with torch.inference_mode():
-            self([Part(Rows.of_text([0], self._held.device, 1), cache)])
+            TransformersForward.__call__(self, [Part(Rows.of_text([0], self._held.device, 1), cache)])
         return cache.nbytes * slots
 
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:

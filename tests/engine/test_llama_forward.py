@@ -14,7 +14,7 @@ import torch
 from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
-from native_case import CONTEXT, VOCABULARY, off, text
+from native_case import CONTEXT, VOCABULARY, off, run, text
 from slow_llama import slow_forward
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
@@ -71,10 +71,6 @@ def built(config, library, dtype=torch.bfloat16, *, int8=False):
             elif "norm" in name:
                 parameter.uniform_(0.5, 1.5)
     return model, forward_of(model, library, int8=int8)
-
-
-def run(forward, rows, cache):
-    return forward([Part(rows, cache)])[0]
 
 
 def read(forward, tokens, slots=0, kept=1):
