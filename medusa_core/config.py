@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # Raise it where steps come to be made in another way, so that times measured before say nothing of them:
 # remembered step times are then measured anew, and stored records are called those of an older engine.
 # 1: phase by phase in torch. 2: a greedy step is one call of C. 3: one C for every processor.
-ENGINE_VERSION = 3
+# 4: AMX where a processor has it, and AVX2 in tiles of its own.
+ENGINE_VERSION = 4
 NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size

@@ -18,16 +18,17 @@ from typing import Protocol
 import torch
 
 from medusa_core.acceptance import AcceptanceRule
+from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.clock import Clock, PhaseTimes, clock_for
-from medusa_core.drafters import Drafter, RowsDrafter, propose_all
+from medusa_core.drafters import Drafter, NativeDrafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
+from medusa_core.llama.forward import LlamaForward
+from medusa_core.llama.greedy_run import GreedyRun
 from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree
-from medusa_core.whole_step import Judged, whole_step_of
-from medusa_core.whole_step.native import NativeStep
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,17 @@ class Step:
     ms: PhaseTimes
     finish_reason: str | None
     model_logits: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A tree, what the model says of it, and the rule's verdict."""
+
+    tree: TokenTree
+    logits: torch.Tensor  # [N, V], that the rule judged by
+    model_logits: torch.Tensor  # [N, V]
+    features: torch.Tensor  # [N, F·d]
+    verdict: Verdict
 
 
 class StopCheck(Protocol):
@@ -75,7 +87,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # changes the logits before the rule sees them
-    whole: NativeStep | None = field(default=None, init=False)  # where steps are made whole
+    whole: GreedyRun | None = field(default=None, init=False)  # where a step is one call of C
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -83,7 +95,7 @@ class Run:
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
         if self.processor is None:
-            self.whole = whole_step_of(self.target, self.drafter, self.rule)
+            self.whole = greedy_run(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -233,13 +245,22 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
 
 
 def _whole(run: Run, clock: Clock) -> Judged | None:
-    """The same where a step is made whole, in C."""
+    """The same in one call of C; None where that cannot be."""
     if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
-    judged = run.whole(run.own_cache, run.root)
-    assert judged.phases_ms is not None
-    clock.made_whole(*judged.phases_ms)
-    return judged
+    tree, made = run.whole(run.own_cache, run.root)
+    verdict = matched(tree, made.on_host, made.choices, made.path)
+    clock.made_whole(made.propose_ms, made.verify_ms)
+    return Judged(tree, made.logits, made.logits, made.features, verdict)
+
+
+def greedy_run(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedyRun | None:
+    """None where a step needs Python between its phases: by its rule, its drafter or its forward."""
+    forward = target.forward
+    if not rule.by_argmax or not isinstance(forward, LlamaForward) or not isinstance(drafter, NativeDrafter):
+        return None
+    guessing = drafter.guessing
+    return GreedyRun(forward, drafter.shape, guessing, drafter.guess) if guessing else None
 
 
 def read_prompt(run: Run) -> None:

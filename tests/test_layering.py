@@ -37,8 +37,7 @@ ROOMS = {
         "drafters": "checkpoints hardware llama model text trees",
         "options": "acceptance drafters",
         "clock": "",
-        "whole_step": "acceptance drafters llama model trees",
-        "decoding": "acceptance clock drafters logits model trees whole_step",
+        "decoding": "acceptance clock drafters llama logits model trees",
         "summary": "decoding text",
         "engine": "acceptance decoding drafters logits model options summary text trees",
         "trace": "acceptance decoding drafters engine trees",
@@ -51,7 +50,7 @@ ROOMS = {
         ),
         "api": "decoding engine evaluation loading options replay trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
-        "longrun": "acceptance decoding drafters engine llama loading model summary text training trees",
+        "longrun": "acceptance decoding drafters engine loading model summary text training trees",
         "experiments": (
             "acceptance drafters engine evaluation hardware loading longrun model text training trees"
         ),

@@ -59,11 +59,18 @@ def entropy(probs: torch.Tensor) -> torch.Tensor:
     return (probs + ENTROPY_GUARD).log_().mul_(probs).sum(dim=-1).neg_()
 
 
+def largest(logits: torch.Tensor) -> torch.Tensor:
+    """The greedy choice of each row [..., V]: the first of the largest, or the first NaN where there is one.
+
+    ``argmax`` in forward.c chooses the same.
+    """
+    return logits.max(dim=-1).indices  # torch's argmax takes three times as long in bfloat16 on a CPU
+
+
 def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
-    """One token a row, [N]: the argmax at temperature 0, one draw each above."""
+    """One token a row, [N]: the largest logit at temperature 0, one draw each above."""
     if temperature <= 0:
-        # The same as argmax, which on a CPU takes three times as long in bfloat16.
-        return logits.max(dim=-1).indices
+        return largest(logits)
     return drawn(probabilities(logits, temperature), generator)
 
 

@@ -17,6 +17,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process
 
 from medusa_core.acceptance.match import matched
+from medusa_core.acceptance.sampling import largest
 from medusa_core.acceptance.typical import Settings, TypicalRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import check_settings
@@ -75,7 +76,7 @@ class ProcessedMatch:
         """transformers' own choice after ``ids`` [1, L] with ``logits`` [V]."""
         scores = _processed(self._processors, ids, logits)
         if not self._sample:
-            return int(scores.argmax(dim=-1))
+            return int(largest(scores))
         return int(torch.multinomial(scores.softmax(dim=-1), num_samples=1))
 
 

@@ -25,7 +25,6 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     NativeDrafter,
     RowsDrafter,
     SamplingDrafter,
-    WorkspaceDrafter,
     propose_all,
 )
 from medusa_core.drafters._own_settings import read_own_settings as read_own_settings

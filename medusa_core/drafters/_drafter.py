@@ -89,15 +89,6 @@ class RowsDrafter(Drafter, Protocol):
 
 
 @runtime_checkable
-class WorkspaceDrafter(Drafter, Protocol):
-    """A drafter that writes to much beside its cache."""
-
-    def workspace_bytes_for(self, rows: int) -> int:
-        """How much that is with a text of so many rows."""
-        ...
-
-
-@runtime_checkable
 class BatchDrafter(Drafter, Protocol):
     """A drafter whose weights can be read once for several runs."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import CacheDrafter, Drafter, RowsDrafter, WorkspaceDrafter
+from medusa_core.drafters import CacheDrafter, Drafter, RowsDrafter
 from medusa_core.trees.union import union
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ class MergedDrafter:
     def cache_bytes_for(self, rows: int) -> int:
         """The sum of theirs."""
         return sum(each.cache_bytes_for(rows) for each in self._drafters if isinstance(each, RowsDrafter))
-
-    def workspace_bytes_for(self, rows: int) -> int:
-        """The sum of theirs."""
-        own = [each for each in self._drafters if isinstance(each, WorkspaceDrafter)]
-        return sum(each.workspace_bytes_for(rows) for each in own)
 
     @property
     def length(self) -> int:

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import torch
 
+from medusa_core.acceptance.sampling import largest
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.model.kv_cache import TreeCache
@@ -82,11 +83,11 @@ def measure_growth(engine: Engine, prompt: Sequence[int], tokens: int) -> Genera
         logits, _ = target.prefill(text, cache)
         _recomputed(target, text)
         for _ in range(tokens):
-            text.append(int(logits.argmax()))
+            text.append(int(largest(logits)))
             begun = perf_counter()
             logits = target.verify(_chain(target, 1, text[-1]), cache)[0][0]
             cache.commit([0])
-            choice = int(logits.argmax())
+            choice = int(largest(logits))
             cached = perf_counter() - begun
             other, recomputed = _recomputed(target, text)
             yield GrowthPoint(len(text), 1000 * cached, 1000 * recomputed, other == choice)
@@ -97,7 +98,7 @@ def _recomputed(target: Target, text: Sequence[int]) -> tuple[int, float]:
     """The next token by a pass over the whole text, and its seconds."""
     begun = perf_counter()
     logits, _ = target.prefill(text, target.new_cache(len(text)))
-    return int(logits.argmax()), perf_counter() - begun
+    return int(largest(logits)), perf_counter() - begun
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from medusa_core.hardware.memory import kv_bytes_per_token
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import Placement, free_memory
-from medusa_core.loading.memory import MemoryEstimate, held_as
+from medusa_core.loading.memory import MemoryEstimate, held_as, margin
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.model.target import Target
@@ -32,7 +32,6 @@ HEADS = 5  # as in the paper's models
 CONTEXT = 2048
 _SHAPES = {"7b": "llama-7b", "13b": "llama-13b", "33b": "llama-33b"}
 _SPREAD = 0.02  # standard deviation of the weights, as transformers initialises a Llama
-_MARGIN = 0.1
 
 
 def shape_names() -> tuple[str, ...]:
@@ -58,7 +57,7 @@ def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
         base=base,
         heads=heads,
         cache=cache,
-        margin=round(_MARGIN * (base + heads + cache)),
+        margin=margin(base + heads + cache),
         free=free_memory(placement.device),
         spare=0,
         device=str(placement.device),
@@ -98,7 +97,7 @@ def random_engine(
             parameters=target.held.parameters,
             draft_parameters=sum(tensor.numel() for tensor in draft.tensors()),
             dtype_reason=placement.reason,
-            forward=target.forward.words(),
+            forward=target.choice.words(),
             drafts=(draft.label,),
         ),
     )

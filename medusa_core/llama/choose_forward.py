@@ -18,9 +18,8 @@ from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.bare_llama import BareModel
 from medusa_core.model.capture_model import capture_model
-from medusa_core.model.cuda_graphs import recorded_on_cuda
-from medusa_core.model.forward import Forward, Rows
-from medusa_core.model.forward_choice import ForwardChoice
+from medusa_core.model.captured_forward import recorded_on_cuda
+from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
 from medusa_core.model.freed_memory import return_freed_memory
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
@@ -48,24 +47,24 @@ def choose_forward(
     """
     target.library = library if isinstance(library, Library) else None
     if target.output_device.type == "cuda":
-        target.forward = ForwardChoice(why="" if capture else _NOT_CAPTURED)
+        target.choice = ForwardChoice(why="" if capture else _NOT_CAPTURED)
         if capture:
             capture_model(target, recorded_on_cuda)
-        return target.forward
+        return target.choice
     try:
         if isinstance(library, Library):
             _use_c(target, library, threads_for, release, int8)
         elif library is not None:
-            target.forward = ForwardChoice(why=f"not in C: {library}")
+            target.choice = ForwardChoice(why=f"not in C: {library}")
     except NotLlamaError as reason:
-        target.forward = ForwardChoice(why=f"not in C: {reason}")
+        target.choice = ForwardChoice(why=f"not in C: {reason}")
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
-        target.forward = ForwardChoice(why=f"the one in C fails: {reason_of(error)}")
-    if int8 and not target.forward.native:
-        raise MedusaError(f"8-bit weights need the forward in C ({target.forward.why}): leave out --quantize")
-    return target.forward
+        target.choice = ForwardChoice(why=f"the one in C fails: {reason_of(error)}")
+    if int8 and not target.choice.native:
+        raise MedusaError(f"8-bit weights need the forward in C ({target.choice.why}): leave out --quantize")
+    return target.choice
 
 
 def _use_c(
@@ -89,8 +88,8 @@ def _use_c(
     if wanted is not None:
         with torch.inference_mode():
             _require_agreement(target, forward, wanted, rounded=int8)
-    target.native, target.threads = forward, threads_for(forward)
-    target.forward = ForwardChoice(native=True, threads=target.threads)
+    target.forward, target.threads = forward, threads_for(forward)
+    target.choice = ForwardChoice(native=True, threads=target.threads)
 
 
 def _tried(target: Target) -> tuple[list[int], TokenTree, list[int]]:
@@ -115,9 +114,9 @@ def _require_agreement(
     """Raise NotLlamaError when a node of a small tree gets other logits than from transformers' forward."""
     start, tree, _ = _tried(target)
     cache = forward.new_cache(8)
-    forward(Rows.of_text(start, target.device, 1), cache)
+    forward([Part(Rows.of_text(start, target.device, 1), cache)])
     cache.commit(range(len(start)))
-    logits, _ = forward(Rows.of_tree(tree, target.device), cache)
+    ((logits, _),) = forward([Part(Rows.of_tree(tree, target.device), cache)])
     off = float((logits[-1].float() - wanted).norm() / (wanted - wanted.mean()).norm())
     exact = target.dtype == torch.float32 and not rounded
     allowed = 1e-2 if exact else 0.1  # rounding, against an error of the mask

@@ -16,8 +16,7 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.model import Attending, Llama, Results
 from medusa_core.llama.weights import Weights
 from medusa_core.model.features import BEFORE_NORM
-from medusa_core.model.forward import Outputs, Part, Rows
-from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.forward import Outputs, Part
 from medusa_core.model.masks import LayerMasks
 from medusa_core.model.rotary import Rotations, rotations
 from medusa_core.trees.token_tree import TokenTree
@@ -46,11 +45,6 @@ class LlamaForward:
         """As ``Forward``: the panels."""
         return sum(panels.nbytes for panels in self.weights.products())
 
-    def work_bytes(self, rows: int, slots: int) -> int:
-        """What a call of so many rows works in, over a cache of so many slots."""
-        window = self.masks.only_window
-        return self.model.work_bytes(rows, slots if window is None else min(slots, window_slots(window)))
-
     def greedy_steps(self, cache: LlamaCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
         """Steps of trees of one shape over a cache, until its text outgrows the rotations."""
         table = self._table_up_to(cache.position + max(shape.depths))
@@ -62,12 +56,8 @@ class LlamaForward:
         rows = slots if window is None else min(slots, window_slots(window))
         return len(w.layers) * w.key_heads * row_bytes(w.head_size, w.dtype) * rows
 
-    def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
-        """As ``Forward``."""
-        return self.together([Part(rows, cache)])[0]
-
-    def together(self, parts: Sequence[Part]) -> list[Outputs]:
-        """As ``Forward``, in one call."""
+    def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
+        """As ``Forward``, in one call of C."""
         counts = [len(part.rows.tokens) for part in parts]
         rows, layers, w = sum(counts), len(self.weights.layers), self.weights
         features = parts[0].rows.features  # the same for all: the runs of a batch have one method

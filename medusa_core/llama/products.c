@@ -5,6 +5,7 @@
 
 #define LARGEST_LEVEL 8191 /* of an input as a whole number */
 #define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
+#define AT_ONCE 512 /* inputs that become floats together, where the processor multiplies no bf16 */
 #ifdef __AMX_BF16__
 #define BLOCK 16 /* rows whose sums wait for what happens to them next */
 #else
@@ -27,29 +28,48 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
   return top / (float)level + sum_of(broken);
 }
 
-/* Sums of R rows with P panels, [R][stride of the sums]. All of them are in registers at once. */
+/* Sums of R rows with P panels of so many ``lines``, [R][stride of the sums], added to the ones that are there if
+   there are ``more``. All of them are in registers at once, beside them what there is less of: a line's inputs
+   or its weights. */
 #define TILE(KIND, R, P)                                                                                     \
-  static void KIND##_##R##x##P(const void *panels, const void *inputs, num stride, num steps, float *sums,   \
-                               num sums_stride) {                                                            \
+  static void KIND##_##R##x##P(const void *panels, num lines, const void *inputs, num stride, num steps,     \
+                               float *sums, num sums_stride, int more) {                                     \
     const KIND##_input *x = inputs;                                                                          \
     const num line = LANES * KIND##_STEP;                                                                    \
     KIND##_sum sum[R][(P) * PARTS];                                                                          \
     memset(sum, 0, sizeof sum);                                                                              \
-    for (num i = 0; i < steps; i++) {                                                                        \
-      KIND##_weights w[(P) * PARTS];                                                                         \
-      UNROLL for (int p = 0; p < (P) * PARTS; p++) w[p] =                                                    \
-          KIND##_load((const KIND *)panels + (p / PARTS * steps + i) * line + p % PARTS * line / PARTS);     \
-      UNROLL for (int r = 0; r < R; r++) {                                                                   \
-        KIND##_inputs own = KIND##_spread(x + r * stride + i * KIND##_STEP);                                 \
-        UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], own);           \
+    for (int r = 0; KIND##_TURNS > 1 && more && r < R; r++)                                                  \
+      UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] =                                               \
+          (KIND##_sum) * (const loose_reg *)(sums + r * sums_stride + p * WIDTH);                            \
+    for (num i = 0; i < steps; i++)                                                                          \
+      UNROLL for (int turn = 0; turn < KIND##_TURNS; turn++) {                                               \
+        const KIND *own = (const KIND *)panels + i * line;                                                   \
+        const KIND##_input *from = x + i * KIND##_STEP + turn;                                               \
+        if (WIDTH < 16 && R < (P) * PARTS) {                                                                 \
+          KIND##_inputs spread[R];                                                                           \
+          UNROLL for (int r = 0; r < R; r++) spread[r] = KIND##_spread(from + r * stride);                   \
+          UNROLL for (int p = 0; p < (P) * PARTS; p++) {                                                     \
+            KIND##_weights w =                                                                               \
+                KIND##_load(own + p / PARTS * lines * line + p % PARTS * line / PARTS, turn);                \
+            UNROLL for (int r = 0; r < R; r++) sum[r][p] = KIND##_dot(sum[r][p], w, spread[r]);              \
+          }                                                                                                  \
+          continue;                                                                                          \
+        }                                                                                                    \
+        KIND##_weights w[(P) * PARTS];                                                                       \
+        UNROLL for (int p = 0; p < (P) * PARTS; p++) w[p] =                                                  \
+            KIND##_load(own + p / PARTS * lines * line + p % PARTS * line / PARTS, turn);                    \
+        UNROLL for (int r = 0; r < R; r++) {                                                                 \
+          KIND##_inputs spread = KIND##_spread(from + r * stride);                                           \
+          UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], spread);      \
+        }                                                                                                    \
       }                                                                                                      \
-    }                                                                                                        \
     for (int r = 0; r < R; r++)                                                                              \
       for (int p = 0; p < (P) * PARTS; p++)                                                                  \
         *(loose_reg *)(sums + r * sums_stride + p * WIDTH) = KIND##_total(sum[r][p]);                        \
   }
 
 /* As many sums as there are registers for. */
+#define MOST_TOGETHER 6 /* rows */
 #if WIDTH == 16
 #define SHAPES(DO, KIND)                                                                                     \
   DO(KIND, 6, 4)                                                                                             \
@@ -58,7 +78,9 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
           DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
-  DO(KIND, 6, 1) DO(KIND, 4, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 6, 1)                                                                                             \
+  DO(KIND, 5, 1) DO(KIND, 4, 1) DO(KIND, 3, 2) DO(KIND, 3, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4)   \
+      DO(KIND, 1, 2) DO(KIND, 1, 1)
 #endif
 SHAPES(TILE, bf16)
 SHAPES(TILE, f32)
@@ -66,7 +88,8 @@ SHAPES(TILE, int8)
 
 typedef struct {
   num rows, panels;
-  void (*run)(const void *panels, const void *inputs, num stride, num steps, float *sums, num sums_stride);
+  void (*run)(const void *panels, num lines, const void *inputs, num stride, num steps, float *sums,
+              num sums_stride, int more);
 } Shape;
 
 #define SHAPE(KIND, R, P) {R, P, KIND##_##R##x##P},
@@ -77,14 +100,24 @@ static const Shape bf16_shapes[] = {SHAPES(SHAPE, bf16)}, f32_shapes[] = {SHAPES
 void multiply(num kind, const void *panels, num count, const void *x, num stride, num inputs, num rows,
               float *sums, num sums_stride) {
   const Shape *first = kind == BF16 ? bf16_shapes : kind == F32 ? f32_shapes : int8_shapes;
-  num steps = kind == F32 ? inputs : inputs / 2, each = LANES * inputs * (kind == INT8 ? 1 : size_of(kind));
+  num step = kind == F32 ? 1 : 2, size = LANES * (kind == INT8 ? 1 : size_of(kind)); /* of an input */
+  int widens = kind == BF16 && bf16_TURNS > 1;
+  float floats[MOST_TOGETHER * AT_ONCE];
   for (num row = 0; row < rows; row += first->rows) {
     while (first->rows > rows - row) first++;
-    const Shape *shape = first;
-    for (num panel = 0; panel < count; panel += shape->panels) {
-      while (shape->panels > count - panel) shape++;
-      shape->run((const uint8_t *)panels + panel * each, row_of(x, kind, stride, row), stride, steps,
-                 sums + row * sums_stride + panel * LANES, sums_stride);
+    for (num from = 0, some; from < inputs; from += some) {
+      some = widens ? min(AT_ONCE, inputs - from) : inputs;
+      const void *own = row_of(x, kind, stride, row);
+      for (num r = 0; widens && r < first->rows; r++)
+        for (num i = 0; i < some; i += LANES)
+          store(floats + r * AT_ONCE + i, widened((const bf16 *)own + r * stride + from + i));
+      const Shape *shape = first;
+      for (num panel = 0; panel < count; panel += shape->panels) {
+        while (shape->panels > count - panel) shape++;
+        shape->run((const uint8_t *)panels + (panel * inputs + from) * size, inputs / step,
+                   widens ? floats : own, widens ? AT_ONCE : stride, some / step,
+                   sums + row * sums_stride + panel * LANES, sums_stride, from > 0);
+      }
     }
   }
 }

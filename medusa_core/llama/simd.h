@@ -43,7 +43,6 @@ typedef LOOSE(uint16_t, 32, 2) halves;
 typedef VECTOR(float, 4 * WIDTH) reg;
 typedef LOOSE(float, 4 * WIDTH, 4) loose_reg;
 typedef VECTOR(uint32_t, 4 * WIDTH) bits_reg;
-typedef LOOSE(uint32_t, 4 * WIDTH, 2) loose_bits_reg;
 typedef VECTOR(int32_t, 4 * WIDTH) int_reg;
 
 /* a · b + sum, rounded once where the processor can do that. */
@@ -77,19 +76,27 @@ typedef float f32_input;
 typedef reg f32_sum;
 typedef reg f32_weights;
 typedef reg f32_inputs;
-#define f32_STEP 1 /* inputs of a line */
-static inline reg f32_load(const f32 *line) { return *(const reg *)line; }
+#define f32_STEP 1  /* inputs of a line */
+#define f32_TURNS 1 /* in which the inputs of a line are multiplied one after the other */
+static inline reg f32_load(const f32 *line, int turn) {
+  (void)turn;
+  return *(const reg *)line;
+}
 static inline reg f32_spread(const float *x) { return every(*x); }
 static inline reg f32_dot(reg sum, reg weights, reg x) { return multiply_add(weights, x, sum); }
 static inline reg f32_total(reg sum) { return sum; }
 
-typedef bf16 bf16_input;
-typedef reg bf16_sum;
 #define bf16_STEP 2
+typedef reg bf16_sum;
 static inline reg bf16_total(reg sum) { return sum; }
 #if defined __AVX512BF16__
+#define bf16_TURNS 1
+typedef bf16 bf16_input;
 typedef __m512bh bf16_weights, bf16_inputs;
-static inline __m512bh bf16_load(const bf16 *line) { return (__m512bh)_mm512_load_si512(line); }
+static inline __m512bh bf16_load(const bf16 *line, int turn) {
+  (void)turn;
+  return (__m512bh)_mm512_load_si512(line);
+}
 static inline __m512bh bf16_spread(const bf16 *x) {
   int pair;
   memcpy(&pair, x, sizeof pair);
@@ -99,8 +106,13 @@ static inline reg bf16_dot(reg sum, __m512bh weights, __m512bh x) {
   return _mm512_dpbf16_ps(sum, weights, x);
 }
 #elif defined __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#define bf16_TURNS 1
+typedef bf16 bf16_input;
 typedef bfloat16x8_t bf16_weights, bf16_inputs;
-static inline bfloat16x8_t bf16_load(const bf16 *line) { return vld1q_bf16((const bfloat16_t *)line); }
+static inline bfloat16x8_t bf16_load(const bf16 *line, int turn) {
+  (void)turn;
+  return vld1q_bf16((const bfloat16_t *)line);
+}
 static inline bfloat16x8_t bf16_spread(const bf16 *x) {
   uint32_t pair;
   memcpy(&pair, x, sizeof pair);
@@ -109,34 +121,27 @@ static inline bfloat16x8_t bf16_spread(const bf16 *x) {
 static inline reg bf16_dot(reg sum, bfloat16x8_t weights, bfloat16x8_t x) {
   return vbfdotq_f32(sum, weights, x);
 }
-#else /* a bf16 is the upper half of a float */
-typedef struct {
-  reg first, second;
-} bf16_weights;
-typedef bf16_weights bf16_inputs;
-static inline bf16_weights widened_pairs(bits_reg pairs) {
-  return (bf16_weights){(reg)(pairs << 16), (reg)(pairs & 0xffff0000u)};
+#else /* a bf16 is the upper half of a float; inputs are floats already, and of a pair the first comes first */
+#define bf16_TURNS 2
+typedef float bf16_input;
+typedef reg bf16_weights, bf16_inputs;
+static inline reg bf16_load(const bf16 *line, int turn) {
+  bits_reg pairs = *(const bits_reg *)line;
+  return turn ? (reg)(pairs & 0xffff0000u) : (reg)(pairs << 16);
 }
-static inline bf16_weights bf16_load(const bf16 *line) { return widened_pairs(*(const bits_reg *)line); }
-static inline bf16_inputs bf16_spread(const bf16 *x) {
-  uint32_t first = (uint32_t)x[0] << 16, second = (uint32_t)x[1] << 16;
-  float numbers[2];
-  memcpy(numbers, &first, 4);
-  memcpy(numbers + 1, &second, 4);
-  return (bf16_inputs){every(numbers[0]), every(numbers[1])};
-}
-static inline reg bf16_dot(reg sum, bf16_weights w, bf16_inputs x) {
-  return multiply_add(w.second, x.second, multiply_add(w.first, x.first, sum));
-}
+static inline reg bf16_spread(const float *x) { return every(*x); }
+static inline reg bf16_dot(reg sum, reg weights, reg x) { return multiply_add(weights, x, sum); }
 #endif
 
 typedef int16_t int8_input;
 typedef int_reg int8_sum;
 #define int8_STEP 2
+#define int8_TURNS 1
 static inline reg int8_total(int_reg sum) { return __builtin_convertvector(sum, reg); }
 #if defined __AVX512BW__
 typedef __m512i int8_weights, int8_inputs;
-static inline __m512i int8_load(const int8 *line) {
+static inline __m512i int8_load(const int8 *line, int turn) {
+  (void)turn;
   return _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)line));
 }
 static inline __m512i int8_spread(const int16_t *x) {
@@ -153,7 +158,8 @@ static inline int_reg int8_dot(int_reg sum, __m512i weights, __m512i x) {
 }
 #elif WIDTH == 8
 typedef __m256i int8_weights, int8_inputs;
-static inline __m256i int8_load(const int8 *line) {
+static inline __m256i int8_load(const int8 *line, int turn) {
+  (void)turn;
   return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)line));
 }
 static inline __m256i int8_spread(const int16_t *x) {
@@ -167,7 +173,8 @@ static inline int_reg int8_dot(int_reg sum, __m256i weights, __m256i x) {
 #else
 typedef VECTOR(int16_t, 16) int8_weights;
 typedef int8_weights int8_inputs;
-static inline int8_weights int8_load(const int8 *line) {
+static inline int8_weights int8_load(const int8 *line, int turn) {
+  (void)turn;
   typedef LOOSE(int8, 8, 8) line_reg;
   return __builtin_convertvector(*(const line_reg *)line, int8_weights);
 }

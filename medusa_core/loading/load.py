@@ -34,10 +34,9 @@ from medusa_core.llama.library import Library
 from medusa_core.loading.bare_llama import read_bare_llama
 from medusa_core.loading.devices import Placement, place, spread
 from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
-from medusa_core.loading.native_library import native_library
+from medusa_core.loading.native_library import native_library, runs_in_c
 from medusa_core.loading.own_drafters import needed
 from medusa_core.loading.tuning import fastest_threads
-from medusa_core.loading.workspace import packs_in_c
 from medusa_core.model.context import LongerContext, longer_context
 from medusa_core.model.loaded_model import LoadedModel
 from medusa_core.model.quantization import packing_for
@@ -132,7 +131,8 @@ def _load(
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
-    int8 = packs_in_c(config.quantize, placement.dtype, placement.device.type) and _is_plain(sources.base)
+    in_c = config.quantize == "8bit" and runs_in_c(placement.dtype, placement.device.type)
+    int8 = in_c and _is_plain(sources.base)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
@@ -295,7 +295,7 @@ def _describe(
             tensor.numel() for draft in (*drafts.values(), *own.values()) for tensor in draft.tensors()
         ),
         dtype_reason=placement.reason,
-        forward=target.forward.words(),
+        forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),

@@ -1,11 +1,12 @@
 """How much memory a load will take, told from configs before anything large is fetched or read.
 
+It is what weights and cache take, a fifth more, and what libraries bring along: more than a load has taken.
 Compares it with what is free, and knows which settings would need less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,27 @@ from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, draft_size
+from medusa_core.llama.cache import row_bytes, window_slots
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
+from medusa_core.loading.native_library import runs_in_c
 from medusa_core.loading.own_drafters import needed
-from medusa_core.loading.workspace import TREE, Way, packs_in_c
+from medusa_core.model.captured_forward import SIZES
+from medusa_core.model.kv_cache import padded_rows
 from medusa_core.model.quantization import Packing, own_packing, packing_for
 
 GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
+TREE = 64  # rows of a tree behind the text
+LIBRARIES = 64 * 2**20  # bytes that a load and a first run bring into memory, whatever the model
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _PACKING_IN_C = 10  # bytes a number of the layer that is being packed for the C
 _WORTHWHILE = 0.95  # of what is needed for the model itself: a change that leaves more is no advice
+
+
+def margin(held: int) -> int:
+    """What there must be beside ``held`` bytes of weights and cache: what a step writes to, fragments."""
+    return held // 5 + LIBRARIES
 
 
 @dataclass(frozen=True)
@@ -106,15 +117,13 @@ class _Needs:
     base: int
     heads: int
     cache: int
-    lost: float  # the part of them that fragments take
-    fixed: int  # what libraries take, whatever the model
-    passing: int  # what moments of the load and of a run need beside all that
+    passing: int  # of weights that are there twice for a moment of the load
     free: int
     spare: int
 
     @property
     def margin(self) -> int:
-        return self.fixed + self.passing + round(self.lost * (self.base + self.heads + self.cache))
+        return self.passing + margin(self.base + self.heads + self.cache)
 
     @property
     def total(self) -> int:
@@ -122,7 +131,7 @@ class _Needs:
 
     @property
     def own(self) -> int:
-        return self.total - self.fixed
+        return self.total - LIBRARIES
 
 
 @dataclass(frozen=True)
@@ -141,38 +150,44 @@ class _Counted:
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         drafting = config.heads != NO_HEADS
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
-        heads = [draft.weights * each for draft in drafts]
-        kind = placement.device.type
-        by_others = packing is not None and not packing.is_own
-        way = Way.of(self.shape, placement.dtype, kind, packed=by_others, captured=config.capture)
-        # A model that drafts is held as plain numbers, whatever the base is packed into.
-        ways = [
-            Way.of(model, placement.dtype, kind, packed=False, captured=config.capture) for model in models
-        ]
-        trained = self.shape.context or USUAL_CONTEXT
-        rows = (config.context or min(trained, USUAL_CONTEXT)) + TREE
-        windowed = way.native is not None and config.context > trained and config.extend == "window"
-        held = (
-            min(rows, way.window_rows(trained)) if windowed else rows
-        )  # of the base: transformers keeps all
+        heads = sum(draft.weights for draft in drafts) * each
         return _Needs(
             base=saved or base_bytes(self.shape, each, packing),
-            heads=sum(heads) + sum(base_bytes(model, each, None) for model in models),
-            cache=way.cache_bytes(self.shape, held)
-            + sum(one.cache_bytes(model, rows) for one, model in zip(ways, models, strict=True))
-            + rows * sum(draft.cache_per_row for draft in drafts) * each,
-            lost=way.margin,
-            fixed=way.fixed,
-            passing=way.workspace(self.shape, sum(heads), max(heads, default=0))
-            + self._packing_bytes(packing, placement.dtype),
+            heads=heads + sum(base_bytes(model, each, None) for model in models),
+            cache=self._cache(config, placement, drafts, models),
+            # On a CPU heads are stacked or packed, which is a copy.
+            passing=self._packing_bytes(packing, placement.dtype)
+            + (heads if placement.device.type == "cpu" else 0),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
         )
 
+    def _cache(
+        self,
+        config: LoadConfig,
+        placement: Placement,
+        drafts: Sequence[DraftSize],
+        models: Sequence[ModelSize],
+    ) -> int:
+        """Bytes that all keep of the rows of a run."""
+        dtype, packing = placement.dtype, self.packing(config, placement)
+        in_c = runs_in_c(dtype, placement.device.type)
+        base_in_c = in_c and self.shape.llama is not None and (packing is None or packing.is_own)
+        trained = self.shape.context or USUAL_CONTEXT
+        rows = held = (config.context or min(trained, USUAL_CONTEXT)) + TREE
+        if base_in_c and config.context > trained and config.extend == "window":
+            held = min(rows, window_slots(trained))  # transformers keeps all
+        if config.capture and placement.device.type == "cuda":
+            rows = held = padded_rows(rows, SIZES[-1])
+        # A model that drafts is held as plain numbers, whatever the base is packed into.
+        caches = [cache_bytes(model, rows, dtype, in_c=in_c) for model in models]
+        own = sum(draft.cache_per_row for draft in drafts) * dtype.itemsize
+        return cache_bytes(self.shape, held, dtype, in_c=base_in_c) + sum(caches) + rows * own
+
     def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
         """How the base's weights are packed with these settings there."""
         own = self.shape.packing is None and self.shape.llama is not None
-        if own and packs_in_c(config.quantize, placement.dtype, placement.device.type):
+        if own and config.quantize == "8bit" and runs_in_c(placement.dtype, placement.device.type):
             return own_packing(self.shape.width)
         return self.shape.packing or packing_for(config.quantize)
 
@@ -187,6 +202,13 @@ class _Counted:
             return largest  # the weights are pages of their files
         each = dtype.itemsize
         return largest + base_bytes(self.shape, each, None) - base_bytes(self.shape, each, packing)
+
+
+def cache_bytes(shape: ModelSize, rows: int, dtype: torch.dtype, *, in_c: bool) -> int:
+    """Keys and values of so many rows; the C pads the numbers of a head."""
+    if in_c and shape.llama is not None:
+        return shape.layers * shape.llama.heads * row_bytes(shape.llama.head_size, dtype) * rows
+    return 2 * shape.layers * shape.key_value_width * dtype.itemsize * rows
 
 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:

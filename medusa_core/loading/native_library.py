@@ -7,7 +7,10 @@ import logging
 import threading
 from pathlib import Path
 
+import torch
+
 from medusa_core.llama.library import Library, NoLibraryError, library_for_this_machine
+from medusa_core.llama.weights import DTYPES
 from medusa_core.loading.remembered import cache_folder
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -19,6 +22,11 @@ def native_library() -> Library | NoLibraryError:
     with _ONE_AT_A_TIME:
         found = _look_for_library(cache_folder() / "native")
     return Library(found.functions, found.isa) if isinstance(found, Library) else found
+
+
+def runs_in_c(dtype: torch.dtype, device: str) -> bool:
+    """Whether the C runs models of its families in ``dtype`` on a kind of device."""
+    return device == "cpu" and dtype in DTYPES and isinstance(native_library(), Library)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import torch
 
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
-from medusa_core.model.forward import Rows
+from medusa_core.model.forward import Part, Rows
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def _forward(forward: LlamaForward, threads: int) -> Callable[[], object]:
         torch.set_num_threads(threads)
         with torch.inference_mode():
             for rows in inputs:
-                forward(rows, forward.new_cache(max(_ROWS)))
+                forward([Part(rows, forward.new_cache(max(_ROWS)))])
 
     return run
 

@@ -12,16 +12,15 @@ import psutil
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import Drafter, RowsDrafter, WorkspaceDrafter, draft_of, make_drafter
+from medusa_core.drafters import RowsDrafter, draft_of, make_drafter
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.llama.workspace import forward_workspace
 from medusa_core.loading.devices import free_memory
+from medusa_core.loading.memory import margin
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.model.freed_memory import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
-_COPIES = 3  # of a step's logits that a rule makes
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -78,22 +77,15 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
     weights = target.weight_bytes
     if draft is not None:
         weights += sum(tensor.nbytes for tensor in draft.tensors())
+    cache = target.cache_bytes(rows) + own
     return RunMemory(
         rows=rows,
         weights=weights,
-        cache=target.cache_bytes(rows) + own,
-        workspace=_workspace(engine, drafter, rows),
+        cache=cache,
+        workspace=margin(weights + cache),
         free=free_memory(target.output_device),
         window=target.cache_bytes(2 * rows + SEGMENT) == target.cache_bytes(rows),
     )
-
-
-def _workspace(engine: Engine, drafter: Drafter, rows: int) -> int:
-    """Bytes beside weights and cache: of a forward, of the drafter, and a rule's logits."""
-    target, tree = engine.target, drafter.largest_tree
-    logits = _COPIES * tree * target.vocab_size * torch.float32.itemsize
-    drafting = drafter.workspace_bytes_for(rows) if isinstance(drafter, WorkspaceDrafter) else 0
-    return forward_workspace(target, rows, max(tree, SEGMENT)) + drafting + logits
 
 
 class PeakMemory:

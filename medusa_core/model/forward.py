@@ -13,6 +13,7 @@ import torch
 
 from medusa_core.model.features import NO_FEATURES, Features
 from medusa_core.model.kv_cache import TreeCache
+from medusa_core.text.plural import counted
 from medusa_core.trees.token_tree import TokenTree
 
 MOST_ROWS = 256  # rows of one forward pass over a tree, at most
@@ -61,7 +62,7 @@ class Part:
 
 
 class Forward(Protocol):
-    """What runs in the place of transformers' forward as it is."""
+    """What computes a target's rows: transformers' model, as it is or captured, or the C."""
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
@@ -73,11 +74,36 @@ class Forward(Protocol):
     def cache_bytes(self, slots: int) -> int:
         """What ``new_cache`` of so many rows takes."""
 
-    def __call__(self, rows: Rows, cache: TreeCache) -> Outputs:
-        """Run the rows behind the committed ones and commit nothing.
+    def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
+        """Run the rows of each sequence behind its committed ones and commit nothing.
 
-        Raises MedusaError for a cache that ``new_cache`` has not made.
+        They share a forward where that can be done, and each gets what it gets alone. Raises MedusaError for
+        a cache that ``new_cache`` has not made.
         """
 
-    def together(self, parts: Sequence[Part]) -> list[Outputs]:
-        """The same for several sequences, each of which gets what it gets alone."""
+
+@dataclass(frozen=True)
+class ForwardChoice:
+    """Which forward a target runs. ``why`` says what ruled others out."""
+
+    native: bool = False  # in C
+    why: str = ""
+    threads: int | None = None  # where fewer than torch's own number are faster
+    captured: bool = False  # its steps are replayed as graphs
+
+    @property
+    def exact(self) -> bool:
+        """Whether a node of a tree gets the bits that its token gets alone.
+
+        Greedy Medusa then gives plain decoding's tokens in the dtype of the weights.
+        """
+        return self.native
+
+    def words(self) -> str:
+        """For a person: ``forward in C, exact``."""
+        parts = ["forward in C, exact" if self.native else "transformers' forward"]
+        if self.captured:
+            parts.append("captured as CUDA graphs, untested")
+        if self.threads is not None:
+            parts.append(counted(self.threads, "thread"))
+        return ", ".join(parts) + (f" ({self.why})" if self.why else "")

@@ -10,12 +10,22 @@ S slots · [1, kv_heads, S, head_dim] a layer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from medusa_core.errors import MedusaError
+
+_FEWEST = 256  # rows of a cache with padding
+
+
+class Place(NamedTuple):
+    """Where a forward writes and reads that a graph has captured: what varies lies on the device."""
+
+    length: torch.Tensor  # [], committed rows
+    slots: torch.Tensor  # [N], of the new rows
+    bucket: int  # slots that are read, which the mask knows
 
 
 class TreeLayer(CacheLayerMixin):
@@ -30,6 +40,7 @@ class TreeLayer(CacheLayerMixin):
         super().__init__()
         self.slots = slots
         self.length = 0
+        self.place: Place | None = None  # during a captured forward
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate with the shape, dtype and device of the first keys and values."""
@@ -44,6 +55,10 @@ class TreeLayer(CacheLayerMixin):
         """Write rows behind the committed ones; return views of committed and new rows."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        if self.place is not None:
+            self.keys.index_copy_(2, self.place.slots, key_states)
+            self.values.index_copy_(2, self.place.slots, value_states)
+            return self.keys[:, :, : self.place.bucket], self.values[:, :, : self.place.bucket]
         end = self.length + key_states.shape[2]
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
@@ -80,15 +95,15 @@ class TreeLayer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Width of the mask and its offset, as transformers asks for them."""
-        return self.length + query_length, 0
+        return self.place.bucket if self.place else self.length + query_length, 0
 
-    def get_seq_length(self) -> int:
-        """Committed rows."""
-        return self.length
+    def get_seq_length(self) -> Any:
+        """Committed rows; a number on the device where one of the host would be the same in each replay."""
+        return self.place.length if self.place else self.length
 
     def get_max_length(self) -> int:
         """Slots S."""
-        return self.slots
+        return self.place.bucket if self.place else self.slots
 
     def reset(self) -> None:
         """Forget every row; the memory stays."""
@@ -98,11 +113,20 @@ class TreeLayer(CacheLayerMixin):
 class TreeCache(Cache):
     """The cache of one run: ``layers`` layers of ``slots`` rows."""
 
-    def __init__(self, layers: int, slots: int) -> None:
-        self._layers = [TreeLayer(slots) for _ in range(layers)]
-        super().__init__(layers=list(self._layers))
-        self.slots = slots
+    def __init__(self, layers: int | Sequence[TreeLayer], slots: int, padding: int = 0) -> None:
+        """``layers`` may be those of an earlier cache, whose rows are forgotten.
+
+        With ``padding`` so many more rows than ``slots`` can be written, and never committed; the number of
+        rows is a power of two then, so that a growing text moves seldom.
+        """
+        self.slots, self.padding = slots, padding
         self.left_out = 0  # rows of the text that it does not hold (``partial_cache``)
+        if isinstance(layers, int):
+            layers = [TreeLayer(padded_rows(slots, padding)) for _ in range(layers)]
+        self._layers = list(layers)
+        for layer in self._layers:
+            layer.reset()
+        super().__init__(layers=list(self._layers))
 
     @property
     def tree_layers(self) -> Sequence[TreeLayer]:
@@ -147,7 +171,7 @@ class TreeCache(Cache):
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         count = len(path)
         in_place = list(path) == list(range(count))
-        rows = None if in_place else torch.tensor(path)
+        rows = None if in_place else torch.tensor(path, device=self._layers[0].keys.device)
         for layer in self._layers:
             layer.keep(rows, count)
 
@@ -159,5 +183,10 @@ class TreeCache(Cache):
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; committed rows stay."""
         for layer in self._layers:
-            layer.reserve(slots)
+            layer.reserve(padded_rows(slots, self.padding))
         self.slots = max(slots, self.slots)
+
+
+def padded_rows(slots: int, padding: int) -> int:
+    """Rows that a ``TreeCache`` has memory for."""
+    return max(_FEWEST, 1 << (slots + padding - 1).bit_length()) if padding else slots

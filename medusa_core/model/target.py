@@ -1,10 +1,9 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
-The tree goes through the model's own forward with a 4-D mask for each kind of layer and explicit positions,
-or through the forward in C of the same weights where ``choose_forward`` allows it. Nothing in the model is
-patched and nothing is stored on it, so runs on one model cannot meet. What a model must be for that is read
-off its config and its forward, and tried out when it loads where no test has run its family. Knows nothing
-about heads, rules or text. Medusa paper §2.1.2.
+``Target.forward`` computes its rows: transformers' model of the same weights, or the C where
+``choose_forward`` allows it. Nothing in the model is patched and nothing is stored on it, so runs on one
+model cannot meet. What a model must be for that is read off its config and its forward, and tried out when
+it loads where no test has run its family. Knows nothing about heads, rules or text. Medusa paper §2.1.2.
 
 N nodes · V vocabulary · d hidden size · L committed rows
 """
@@ -23,18 +22,16 @@ from medusa_core.model.context import (
     LongerContext,
     context_of,
     inside_window,
-    rotary_settings,
     why_not_longer,
 )
 from medusa_core.model.features import LAST_HIDDEN, NO_FEATURES, Features
-from medusa_core.model.forward import Forward, Part, Rows
-from medusa_core.model.forward_choice import ForwardChoice
-from medusa_core.model.joint_cache import JointCache, padded
+from medusa_core.model.forward import Forward, ForwardChoice, Outputs, Part, Rows
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.loaded_model import LoadedModel
 from medusa_core.model.masks import SLIDING, LayerMasks, layer_kinds
-from medusa_core.model.recording import Recording, recorded
+from medusa_core.model.recording import recorded
 from medusa_core.model.threads import cpu_threads
+from medusa_core.model.transformers_forward import TransformersForward
 from medusa_core.model.usable import require_causal, require_tree_equals_branch
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -62,9 +59,8 @@ class Target:
             self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
             context = replace(context, length=longer.length)
         self.attention: str = self.masks.kernel
-        self.native: Forward | None = None  # in C
-        self.captured: Forward | None = None  # transformers' own as recordings
-        self.forward = ForwardChoice(why="no other was asked for")
+        self.forward: Forward = TransformersForward(self.held, self.masks)
+        self.choice = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
         self.threads: int | None = None  # threads of a run, None: the usual number
         self.usual_threads: int = torch.get_num_threads()
@@ -121,42 +117,22 @@ class Target:
             return [SLIDING] * self.config.num_hidden_layers
         return layer_kinds(self.config, self.config.num_hidden_layers)
 
-    @property
-    def reads_together(self) -> bool:
-        """Whether several texts may share a forward of transformers' model: else each has its own."""
-        # A dynamic rotation follows the longest text of the forward.
-        return self.held.is_proven and not _rotations(self.config) & {"dynamic", "longrope"}
-
-    @property
-    def own_forward(self) -> Forward | None:
-        """What runs in the place of transformers' forward as it is."""
-        return self.native or self.captured
-
     def on_its_threads(self) -> AbstractContextManager[Callable[[], None]]:
         """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
         return cpu_threads(self.threads, self.usual_threads)
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
-        if self.own_forward is not None:
-            return self.own_forward.new_cache(slots)
-        return TreeCache(self.config.num_hidden_layers, slots)
+        return self.forward.new_cache(slots)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights, packed copies of them included."""
-        return self.held.nbytes + (self.own_forward.copied_bytes if self.own_forward is not None else 0)
+        return self.held.nbytes + self.forward.copied_bytes
 
     def cache_bytes(self, slots: int) -> int:
         """What the cache of a run of so many rows takes."""
-        if self.own_forward is not None:
-            return self.own_forward.cache_bytes(slots)
-        cache = TreeCache(
-            self.config.num_hidden_layers, 1
-        )  # families keep different things, so one row tells
-        with torch.inference_mode():
-            self.prefill([0], cache)
-        return cache.nbytes * slots
+        return self.forward.cache_bytes(slots)
 
     def token_tree(
         self,
@@ -175,7 +151,7 @@ class Target:
         read: list[torch.Tensor] = []
         for start in range(0, len(tokens), PREFILL_CHUNK):
             part = tokens[start : start + PREFILL_CHUNK]
-            logits, states = self._forward(Rows.of_text(part, self.device, 1, features), cache)
+            ((logits, states),) = self._run([Part(Rows.of_text(part, self.device, 1, features), cache)])
             cache.commit(range(len(part)))
             read = [*read, states] if features.all_rows else [states[-1:]]
         return logits[-1], torch.cat(read)
@@ -187,7 +163,7 @@ class Target:
         if len(texts) == 1 or max(map(len, texts)) > PREFILL_CHUNK:
             return [self.prefill(*one, features) for one in zip(texts, caches, strict=True)]
         rows = (Rows.of_text(text, self.device, 1, features) for text in texts)
-        read = self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
+        read = self._run([Part(*one) for one in zip(rows, caches, strict=True)])
         for text, cache in zip(texts, caches, strict=True):
             cache.commit(range(len(text)))
         return [(logits[-1], states if features.all_rows else states[-1:]) for logits, states in read]
@@ -196,16 +172,14 @@ class Target:
         self, tree: TokenTree, cache: TreeCache, features: Features = NO_FEATURES
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One forward over all nodes: logits [N, V] and features [N, F·d]. Commits nothing."""
-        return self._forward(Rows.of_tree(tree, self.device, features), cache)
+        return self._run([Part(Rows.of_tree(tree, self.device, features), cache)])[0]
 
     def verify_all(
         self, trees: Sequence[TokenTree], caches: Sequence[TreeCache], features: Features = NO_FEATURES
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """``verify`` of several sequences, each with its tree and cache; where possible in one forward."""
-        if len(trees) == 1:
-            return [self.verify(trees[0], caches[0], features)]
         rows = (Rows.of_tree(tree, self.device, features) for tree in trees)
-        return self._forward_all([Part(*one) for one in zip(rows, caches, strict=True)])
+        return self._run([Part(*one) for one in zip(rows, caches, strict=True)])
 
     def read(
         self, tokens: Sequence[int], features: Features = LAST_HIDDEN, *, last: int = 0
@@ -223,7 +197,9 @@ class Target:
             use_cache=False,
             **({"logits_to_keep": last} if self.held.limits_head else {}),
         )
-        return self._results(read)
+        logits, states = read.of()
+        place = self.output_device
+        return _side_by_side((logits.to(place), [state.to(place) for state in states]))
 
     def _window_mask(self, length: int) -> Any:
         """The mask of a text read without a cache, where the model does not know of its window."""
@@ -233,66 +209,16 @@ class Target:
         allowed = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
         return self.masks.build(allowed, depths, 0, self.dtype)
 
-    def _forward(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
-        cache.require(len(rows.tokens))
-        if self.own_forward is not None:
-            return side_by_side(*self.own_forward(rows, cache))
-        return self.by_transformers(rows, cache)
-
-    def by_transformers(self, rows: Rows, cache: TreeCache) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and features by transformers' forward as it is, over a cache of its own kind."""
-        read = recorded(
-            self.model,
-            rows.features,
-            input_ids=rows.tokens[None],
-            attention_mask=self.masks.build(rows.allowed, rows.depths, cache.length, self.dtype),
-            position_ids=(rows.depths + cache.position)[None],
-            past_key_values=cache,
-            use_cache=True,
-            **({"logits_to_keep": rows.kept} if self.held.limits_head else {}),
-        )
-        return self._results(read)
-
-    def _forward_all(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _run(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Logits and features of each sequence, behind the committed rows of its cache."""
         for part in parts:
             part.cache.require(len(part.rows.tokens))
-        if self.native is not None:
-            return [side_by_side(*outputs) for outputs in self.native.together(parts)]
-        if not self.reads_together:
-            return [self._forward(part.rows, part.cache) for part in parts]
-        return self._forward_together(parts)
-
-    def _forward_together(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """One forward of transformers' model for several texts, the shorter ones padded on the left."""
-        first, counts = parts[0].rows, [len(part.rows.tokens) for part in parts]
-        places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
-        read = recorded(
-            self.model,
-            first.features,
-            input_ids=padded([part.rows.tokens for part in parts]),
-            attention_mask=self.masks.build_together(places, self.dtype),
-            position_ids=padded([part.rows.depths + part.cache.position for part in parts]),
-            past_key_values=JointCache([part.cache for part in parts], counts),
-            use_cache=True,
-            **({"logits_to_keep": first.kept} if self.held.limits_head else {}),
-        )
-        return [self._results(read, text, count) for text, count in enumerate(counts)]
-
-    def _results(self, read: Recording, text: int = 0, count: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and features where the heads are, of the last ``count`` rows of a text, 0: of all."""
-        # A model spread over devices leaves each layer's queries where the layer is.
-        own, states = read.of(text, count)
-        logits, features = side_by_side(own, [state.to(own.device) for state in states])
-        # It hands its results back where the token ids came from.
-        return logits.to(self.output_device), features.to(self.output_device)
+        return [_side_by_side(outputs) for outputs in self.forward(parts)]
 
 
-def side_by_side(logits: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def _side_by_side(outputs: Outputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, and hidden states [N, d] as features [N, F·d]."""
+    logits, states = outputs
     if len(states) == 1:
         return logits, states[0]  # the usual case, without a copy
-    return logits, torch.cat(list(states), dim=-1) if states else logits.new_empty(len(logits), 0)
-
-
-def _rotations(config: Any) -> set[str | None]:
-    return {settings.get("rope_type") for settings in rotary_settings(config)}
+    return logits, torch.cat(states, dim=-1) if states else logits.new_empty(len(logits), 0)

@@ -8,6 +8,7 @@ import pytest
 import tiny
 import torch
 from head_files import public_state, write
+from native_case import run
 from torch.nn import functional as F
 
 from medusa_core.api import load
@@ -45,7 +46,7 @@ def text(engine, prompt, tokens, **settings):
 def logits(engine, tokens):
     """Of all tokens, by the forward in C."""
     rows = Rows.of_text(tokens, torch.device("cpu"), len(tokens))
-    return engine.target.native(rows, engine.target.new_cache(len(tokens)))[0].float()
+    return run(engine.target.forward, rows, engine.target.new_cache(len(tokens)))[0].float()
 
 
 @pytest.mark.parametrize("tree", ["default", "cartesian-4x2x2"])

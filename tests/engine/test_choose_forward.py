@@ -20,6 +20,7 @@ from medusa_core.loading.load import load_engine
 from medusa_core.loading.native_library import native_library
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
+from medusa_core.model.transformers_forward import TransformersForward
 
 
 def llama(**changes):
@@ -36,8 +37,8 @@ def chosen(model, library):
 def test_it_is_taken_for_its_families_alone(name, library):
     target, choice = chosen(family_model(name), library)
     wanted = FAMILIES[name].model_type in IN_C
-    assert (choice.native, target.native is not None) == (wanted, wanted), choice.why
-    assert target.forward is choice
+    assert (choice.native, isinstance(target.forward, LlamaForward)) == (wanted, wanted), choice.why
+    assert target.choice is choice
     if not wanted:
         assert choice.words().startswith("transformers' forward (not in C: ")
         assert choice.why.endswith(" has layers of its own")
@@ -88,7 +89,8 @@ def test_a_model_that_is_more_than_its_weights_keeps_transformers_forward(change
     change(model)
     before = {name: tensor.data_ptr() for name, tensor in model.named_parameters()}
     target, choice = chosen(model, library)
-    assert (choice.native, choice.why, target.native) == (False, f"not in C: {why}", None)
+    assert (choice.native, choice.why) == (False, f"not in C: {why}")
+    assert isinstance(target.forward, TransformersForward)
     assert before == {name: tensor.data_ptr() for name, tensor in model.named_parameters()}
 
 
@@ -103,7 +105,8 @@ def test_a_forward_that_disagrees_is_not_taken(monkeypatch, library):
 
     monkeypatch.setattr(choosing, "read_weights", without_rotation)
     target, choice = chosen(model, library)
-    assert (choice.native, target.native) == (False, None)
+    assert not choice.native
+    assert isinstance(target.forward, TransformersForward)
     assert choice.why.startswith("not in C: its logits are off by ")
 
 
@@ -113,7 +116,8 @@ def test_a_forward_that_fails_is_not_taken(monkeypatch, library):
 
     monkeypatch.setattr(LlamaForward, "__call__", fails)
     target, choice = chosen(llama(), library)
-    assert (choice.native, target.native) == (False, None)
+    assert not choice.native
+    assert isinstance(target.forward, TransformersForward)
     assert choice.words() == "transformers' forward (the one in C fails: out of order)"
 
 
@@ -132,7 +136,7 @@ def test_an_engine_says_which_forward_it_runs(engine_folder, monkeypatch, librar
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     in_c = library_is_there and isinstance(native_library(), Library)
     words = "forward in C, exact" if in_c else "transformers' forward (not in C: "
-    assert engine.info.forward == engine.target.forward.words()
+    assert engine.info.forward == engine.target.choice.words()
     assert engine.info.forward.startswith(words)
     runs = [tiny.run(engine, method=method, max_new_tokens=30) for method in ("none", "medusa")]
     assert tiny.emitted(runs[0]) == tiny.emitted(runs[1])

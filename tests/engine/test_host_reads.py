@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
-from test_static_forward import static_target
+from test_captured_runs import captured_target
 from torch.overrides import TorchFunctionMode
 
 from medusa_core.config import GenerationConfig
@@ -40,9 +40,9 @@ class CountedReads(TorchFunctionMode):
 
 
 @pytest.fixture(scope="module")
-def static_engine(model):
+def captured_engine(model):
     engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return Engine(static_target(model), engine.drafts, engine.tokenizer, engine.info)
+    return Engine(captured_target(model), engine.drafts, engine.tokenizer, engine.info)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -58,10 +58,10 @@ def static_engine(model):
     ],
     ids=str,
 )
-def test_a_step_reads_the_device_once(static_engine, settings, batch):
+def test_a_step_reads_the_device_once(captured_engine, settings, batch):
     config = GenerationConfig.of(**{"max_new_tokens": 30, "ignore_eos": True} | settings)
     prompts = [tiny.random_tokens(6, seed=number) for number in range(batch)]
-    steps = static_engine.stream_batch(prompts, config, batch)
+    steps = captured_engine.stream_batch(prompts, config, batch)
     for _ in range(batch):  # the first step of each, after its prompt
         next(steps)
     with CountedReads() as reads:

@@ -33,7 +33,7 @@ def test_the_texts_differ_in_all_that_is_padded():
 def test_each_text_gets_what_it_gets_alone(name, kernel):
     """Prompts, then trees behind them, then trees behind what was kept of the first."""
     target = Target(family_model(name, kernel))
-    assert target.reads_together == (name not in APART)
+    assert target.forward.reads_together == (name not in APART)
     texts = [tiny.random_tokens(length, seed=length) for length in LENGTHS]
     together, single = ([target.new_cache(CONTEXT) for _ in texts] for _ in range(2))
     found = target.prefill_all(texts, together, LAST_HIDDEN)
@@ -77,4 +77,4 @@ def test_the_model_runs_once_for_all_texts(monkeypatch):
 def test_a_rotation_that_follows_the_longest_text_is_not_shared():
     config = FAMILIES["llama"].config()
     config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    assert not Target(tiny.build_model(config)).reads_together
+    assert not Target(tiny.build_model(config)).forward.reads_together

@@ -14,7 +14,7 @@ import torch
 from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
-from native_case import CONTEXT, VOCABULARY, off, text
+from native_case import CONTEXT, VOCABULARY, off, run, text
 from slow_llama import slow_forward
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
@@ -76,7 +76,7 @@ def built(config, library, dtype=torch.bfloat16, *, int8=False):
 def read(forward, tokens, slots=0, kept=1):
     """A cache with these tokens committed, and their logits."""
     cache = forward.new_cache(slots or len(tokens) + 300)
-    logits, _ = forward(Rows.of_text(tokens, CPU, kept), cache)
+    logits, _ = run(forward, Rows.of_text(tokens, CPU, kept), cache)
     cache.commit(range(len(tokens)))
     return cache, logits
 
@@ -109,7 +109,7 @@ def test_it_gives_the_logits_and_states_of_transformers(name, dtype, llama_libra
     exact = copy.deepcopy(model).float()
     prompt, parents, layers = short(50), random_parents(21, 1), (0, 1, -1)
     tree = tree_of(parents)
-    logits, states = forward(Rows.of_tree(tree, CPU, Features(layers)), read(forward, prompt)[0])
+    logits, states = run(forward, Rows.of_tree(tree, CPU, Features(layers)), read(forward, prompt)[0])
     assert logits.dtype == states[0].dtype == dtype
     mine, theirs = [], []
     for node in range(21):
@@ -133,7 +133,7 @@ def test_it_gives_what_the_forward_written_row_by_row_gives(name, library):
     model, forward = built(MODELS[name], library, torch.float32)
     target, prompt, parents = Target(model), short(45), random_parents(12, 2)
     tree, last = tree_of(parents), len(prompt) - 1
-    logits, (hidden,) = forward(Rows.of_tree(tree, CPU, Features((-1,))), read(forward, prompt)[0])
+    logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), read(forward, prompt)[0])
     above = [*range(-1, last), last, *(parent + len(prompt) for parent in parents[1:])]
     kinds, window = target.layer_kinds, target.masks.window
     found = slow_forward(model, kinds, window, [*prompt, *tree.tokens.tolist()], above)
@@ -160,11 +160,11 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
     cache = forward.new_cache(64)
     for part in (prompt[:4], prompt[4:]):
         if part:
-            forward(Rows.of_text(part, CPU, 1), cache)
+            run(forward, Rows.of_text(part, CPU, 1), cache)
             cache.commit(range(len(part)))
     for seed in (3, 4):
         tree = tiny.token_tree(parents, tiny.random_tokens(len(parents), seed))
-        logits, (hidden,) = forward(Rows.of_tree(tree, CPU, Features((-1,))), cache)
+        logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), cache)
         for node in range(len(parents)):
             path = [int(tree.tokens[step]) for step in tiny.path_to(parents, node)]
             wanted, state = alone(model, [*prompt, *path])
@@ -221,10 +221,10 @@ def test_a_node_has_the_bits_of_its_token_alone(name, dtype, int8, some_library,
     for length, size in ((3, 2), (130, 16), (255, 40), (700, 5), (20, 250)):
         parents = random_parents(size, length)
         tree, cache = tree_of(parents), read(forward, short(length))[0]
-        logits, _ = forward(Rows.of_tree(tree, CPU), cache)
+        logits, _ = run(forward, Rows.of_tree(tree, CPU), cache)
         for node in random.Random(size).sample(range(size), min(size, 3)):
             for step in tiny.path_to(parents, node):
-                one, _ = forward(Rows.of_text([int(tree.tokens[step])], CPU), cache)
+                one, _ = run(forward, Rows.of_text([int(tree.tokens[step])], CPU), cache)
                 cache.commit([0])
             assert torch.equal(one[0], logits[node]), (length, size, node)
             cache.truncate(length)
@@ -240,9 +240,9 @@ def test_the_deepest_tree_that_a_drafter_makes_is_exact_too(isa, llama_libraries
     parents = [-1, *(max(node - 2, 0) for node in range(1, 2 * DEEPEST))]
     for length in (95, 700):
         tree, cache = tree_of(parents), read(forward, text(length))[0]
-        logits, _ = forward(Rows.of_tree(tree, CPU), cache)
+        logits, _ = run(forward, Rows.of_tree(tree, CPU), cache)
         for node in (0, *range(1, 2 * DEEPEST, 2)):
-            one, _ = forward(Rows.of_text([int(tree.tokens[node])], CPU), cache)
+            one, _ = run(forward, Rows.of_text([int(tree.tokens[node])], CPU), cache)
             assert torch.equal(one[0], logits[node]), (length, node)
             cache.commit([0])
 
@@ -255,12 +255,12 @@ def test_a_text_read_at_once_is_what_it_is_token_by_token(dtype, int8, llama_lib
     tokens = text(600)
     features = Features((0, BEFORE_NORM, -1), queries=True)
     rows, cache = Rows.of_text(tokens, CPU, 300, features), forward.new_cache(600)
-    logits, states = forward(rows, cache)
+    logits, states = run(forward, rows, cache)
     cache.commit(range(600))
     assert len(logits) == 300
     slow = forward.new_cache(600)
     for number, token in enumerate(tokens):
-        one, own = forward(Rows.of_text([token], CPU, 1, features), slow)
+        one, own = run(forward, Rows.of_text([token], CPU, 1, features), slow)
         slow.commit([0])
         assert number < 300 or torch.equal(one[0], logits[number - 300])
         assert all(torch.equal(state[0], all_of[number]) for state, all_of in zip(own, states, strict=True))
@@ -276,7 +276,7 @@ def test_the_number_of_threads_changes_no_bit(llama_libraries):
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         cache, logits = read(forward, text(600), kept=200)
-        results.append([logits, forward(tree, cache)[0], forward(Rows.of_text([3], CPU), cache)[0]])
+        results.append([logits, run(forward, tree, cache)[0], run(forward, Rows.of_text([3], CPU), cache)[0]])
     torch.set_num_threads(1)
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
@@ -294,8 +294,8 @@ def test_texts_that_share_a_forward_get_what_they_get_alone(fast, sizes, seed):
         rows = Rows.of_tree(tree_of(random_parents(size, seed + number)), CPU, features)
         rows = replace(rows, kept=number % 2 * min(2, size))
         parts.append(Part(rows, cache))
-        wanted.append(fast(rows, cache))
-    for (logits, states), (own_logits, own_states) in zip(fast.together(parts), wanted, strict=True):
+        wanted.append(run(fast, rows, cache))
+    for (logits, states), (own_logits, own_states) in zip(fast(parts), wanted, strict=True):
         assert torch.equal(logits, own_logits)
         assert torch.equal(states[0], own_states[0])
 
@@ -309,9 +309,9 @@ def fast(llama_libraries):
 def test_what_lies_in_the_cache_beyond_the_rows_is_not_read(fast):
     row = Rows.of_text([5], CPU)
     cache = read(fast, text(30))[0]
-    wanted, _ = fast(row, cache)
+    wanted, _ = run(fast, row, cache)
     cache.keys[:, :, 31:] = cache.values[:, :, 31:] = torch.nan
-    assert torch.equal(fast(row, cache)[0], wanted)
+    assert torch.equal(run(fast, row, cache)[0], wanted)
 
 
 @torch.inference_mode()
@@ -323,7 +323,7 @@ def test_rows_of_a_window_alone_are_dropped_and_change_nothing(llama_libraries):
         cache.reserve(2000)
         for start in range(0, 1960, 70):
             part = tokens[start : start + 70]
-            logits, _ = forward(Rows.of_text(part, CPU, 1), cache)
+            logits, _ = run(forward, Rows.of_text(part, CPU, 1), cache)
             cache.commit(range(len(part)))
         results.append(logits)
         assert cache.rows < 2000
@@ -334,13 +334,13 @@ def test_rows_of_a_window_alone_are_dropped_and_change_nothing(llama_libraries):
 def test_wrong_tokens_and_full_caches_are_refused(fast):
     cache = read(fast, text(5), slots=8)[0]
     with pytest.raises(MedusaError, match="none of the 96"):
-        fast(Rows.of_text([VOCABULARY], CPU), cache)
+        run(fast, Rows.of_text([VOCABULARY], CPU), cache)
     with pytest.raises(MedusaError, match="none of the 96"):
-        fast(Rows.of_text([-1], CPU), cache)
+        run(fast, Rows.of_text([-1], CPU), cache)
     with pytest.raises(MedusaError, match="room for 8 rows"):
-        fast(Rows.of_text([1] * 4, CPU), cache)
+        run(fast, Rows.of_text([1] * 4, CPU), cache)
     with pytest.raises(MedusaError, match="another forward"):
-        fast(Rows.of_text([1], CPU), SimpleNamespace(position=0))
+        run(fast, Rows.of_text([1], CPU), SimpleNamespace(position=0))
 
 
 def test_a_model_with_another_activation_is_refused(llama_libraries):

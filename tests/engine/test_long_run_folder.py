@@ -197,7 +197,7 @@ def test_the_embedded_model_goes_on_beyond_its_context(extend, tmp_path):
         plain, medusa = processes.map(far_run, [extend] * 2, ["none", "medusa"], [tmp_path] * 2)
     assert plain[0] == medusa[0]
     for _, taken in (plain, medusa):
-        assert taken["measured"] == pytest.approx(taken["estimated"], rel=0.05)
+        assert 0.5 * taken["estimated"] < taken["measured"] < taken["estimated"]
 
 
 def test_a_tree_that_was_chosen_stays_that_of_the_run(engine, tmp_path):

@@ -29,7 +29,6 @@ from medusa_core.loading.memory import estimate_memory
 from medusa_core.model.capture_model import capture_model
 from medusa_core.model.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.static_forward import not_recorded
 from medusa_core.model.target import Target
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
@@ -126,10 +125,13 @@ def test_the_captured_forward_has_the_same_window(pair):
     """On a CPU, without a recording: it keeps all rows and masks those outside."""
     target = target_of(pair[0], WINDOWED)
     found = read(target)
-    capture_model(target, not_recorded)
-    assert target.captured is not None
+    capture_model(target, lambda work: work)
+    assert target.choice.captured
     torch.testing.assert_close(read(target), found, atol=1e-4, rtol=1e-3)
-    assert target.cache_bytes(300) == target.new_cache(300).nbytes
+    cache = target.new_cache(300)
+    with torch.inference_mode():
+        target.prefill(TEXT, cache)
+    assert target.cache_bytes(300) == cache.nbytes
 
 
 def engine_of(model, longer, library=None):

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from transformers import LogitsProcessorList
 
 from medusa_core.acceptance.match import matched
+from medusa_core.acceptance.sampling import largest
 from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.greedy import Guessing
@@ -37,6 +38,16 @@ def test_custom_generate_accepts_the_same_nodes(case):
     assert all(verdict.passes[node] for node in case.path)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("vocabulary", [3, 40, 5000])
+def test_the_greedy_choice_is_the_first_of_the_largest_or_of_what_is_no_number(dtype, vocabulary):
+    for seed in range(20):
+        row = torch.randint(0, 3, (vocabulary,), generator=torch.Generator().manual_seed(seed)).to(dtype)
+        assert int(largest(row)) == row.tolist().index(max(row.tolist()))
+        row[[vocabulary - 1, vocabulary // 2]] = torch.nan
+        assert int(largest(row)) == vocabulary // 2
+
+
 @pytest.fixture(scope="module")
 def target(library):
     """One of few tokens, so that it often agrees."""
@@ -49,7 +60,7 @@ def target(library):
 @torch.inference_mode()
 def test_the_step_in_c_accepts_the_same_nodes(target, case):
     tree = tiny.token_tree(case.parents, case.tokens)
-    steps = target.native.greedy_steps(target.new_cache(64), tree, Guessing([0] * tree.size))
+    steps = target.forward.greedy_steps(target.new_cache(64), tree, Guessing([0] * tree.size))
     steps.begin(tree.tokens, tree.draft_logp)
     made = steps.run()
     assert made.path == case._replace(choices=made.choices).path

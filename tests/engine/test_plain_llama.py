@@ -58,7 +58,7 @@ def loaded(folder, monkeypatch=None, *, dtype="float32", heads="none"):
 def results(engine):
     """Logits and hidden states of a prompt and of a tree, through the forward in C."""
     target = engine.target
-    assert target.native is not None, target.forward.why
+    assert target.choice.native, target.choice.why
     cache = target.new_cache(64)
     tree = tiny.token_tree([-1, 0, 0, 1, 2, 2, 5], tiny.random_tokens(7, 3))
     with torch.inference_mode():

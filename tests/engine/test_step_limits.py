@@ -13,7 +13,6 @@ from medusa_core.evaluation import step_limits
 from medusa_core.evaluation.bench import run_bench
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep
 from medusa_core.hardware.this_machine import Machine
-from medusa_core.model.forward import Rows
 from medusa_core.model.target import Target
 
 MS = {"propose": 1.0, "verify": 2.0, "accept": 0.5, "commit": 0.25, "total": 4.0}
@@ -41,7 +40,7 @@ def test_operations_of_verify_are_those_of_the_model(slow_machine, model):
     cache = target.new_cache(64)
     target.prefill(tiny.random_tokens(10, 2), cache)
     with FlopCounterMode(display=False) as counter:
-        target._forward(Rows.of_tree(tree, target.device), cache)
+        target.verify(tree, cache)
     found = limits(engine, nodes, method="none")["phases"]["verify"]
     rotary = 2 * 4 * 17  # angles of the positions, a product too
     assert found["flops"] == pytest.approx(counter.get_total_flops(), abs=rotary * 10)

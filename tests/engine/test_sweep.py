@@ -83,7 +83,7 @@ def test_a_random_model_of_a_shape_decodes():
     engine = random_engine(SHAPE, CPU)
     assert engine.info.parameters == sum(p.numel() for p in engine.target.model.parameters())
     assert engine.info.parameters - SHAPE.parameters == 5 * SHAPE.hidden  # the norms
-    assert engine.target.forward.native == isinstance(native_library(), Library)
+    assert engine.target.choice.native == isinstance(native_library(), Library)
     assert medusa_draft(engine).heads.count == random_model.HEADS
     config = GenerationConfig.of(max_new_tokens=6, ignore_eos=True)
     prompts = random_prompts(SHAPE, 2, 5)

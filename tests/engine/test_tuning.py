@@ -74,39 +74,39 @@ def test_threads_are_chosen_kept_and_used(monkeypatch, measuring, target):
         monkeypatch.setattr(
             tuning, "_fastest", lambda calls, best=winner: {n: 1.0 if n == best else 2.0 for n in calls}
         )
-        assert tuning.fastest_threads(target.native) == expected
+        assert tuning.fastest_threads(target.forward) == expected
         monkeypatch.setattr(tuning, "_fastest", None)  # what is kept is read, not measured anew
-        assert tuning.fastest_threads(target.native) == expected
+        assert tuning.fastest_threads(target.forward) == expected
         assert torch.get_num_threads() == 4
 
 
 def test_about_as_fast_takes_more_threads_and_a_busy_machine_takes_torchs(monkeypatch, measuring, target):
     torch.set_num_threads(4)
     monkeypatch.setattr(tuning, "_fastest", lambda calls: None)
-    assert tuning.fastest_threads(target.native) is None
+    assert tuning.fastest_threads(target.forward) is None
     assert not list(measuring.iterdir())
     monkeypatch.setattr(tuning, "_fastest", lambda calls: {4: 2.0, 2: 1.05, 1: 1.0})
-    assert tuning.fastest_threads(target.native) == 2
+    assert tuning.fastest_threads(target.forward) == 2
 
 
 @pytest.mark.parametrize(("cores", "left"), [(2, 1), (4, 3)])
 def test_a_small_model_leaves_a_core_that_a_command_takes(monkeypatch, measuring, target, cores, left):
     torch.set_num_threads(cores)
     monkeypatch.setattr(tuning, "_fastest", lambda calls: {n: 1.0 / n for n in calls})
-    assert tuning.fastest_threads(target.native, spare_cores=1) == left
-    assert tuning.fastest_threads(target.native) is None
+    assert tuning.fastest_threads(target.forward, spare_cores=1) == left
+    assert tuning.fastest_threads(target.forward) is None
     monkeypatch.setattr(tuning, "_fastest", lambda calls: None)  # too busy to measure
     for file in measuring.iterdir():
         file.unlink()
-    assert tuning.fastest_threads(target.native, spare_cores=1) == left
+    assert tuning.fastest_threads(target.forward, spare_cores=1) == left
     monkeypatch.setattr(tuning, "_TIMED_BYTES", 0)  # any model is a large one
-    assert tuning.fastest_threads(target.native, spare_cores=1) is None
+    assert tuning.fastest_threads(target.forward, spare_cores=1) is None
 
 
 def test_real_forwards_are_timed_on_each_number_of_threads(target):
     torch.set_num_threads(2)
     for count in (2, 1):
-        tuning._forward(target.native, count)()
+        tuning._forward(target.forward, count)()
         assert torch.get_num_threads() == count
 
 
@@ -114,7 +114,7 @@ def test_threads_that_the_user_set_stay(monkeypatch, target):
     torch.set_num_threads(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setattr(tuning, "_fastest", None)
-    assert tuning.fastest_threads(target.native) is None
+    assert tuning.fastest_threads(target.forward) is None
 
 
 def test_the_choice_is_said(library):
@@ -122,7 +122,7 @@ def test_the_choice_is_said(library):
     target = Target(tiny.build_model(tiny.tiny_config()))
     choose_forward(target, threads_for=lambda forward: 1, library=library)
     assert target.threads == 1
-    assert target.forward.words().endswith("1 thread")
+    assert target.choice.words().endswith("1 thread")
     assert torch.get_num_threads() == 2
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from medusa_core.model.forward import Part
+
 VOCABULARY, CONTEXT = 96, 2048
 
 
@@ -15,3 +17,8 @@ def off(found, wanted):
     """How far logits are from others, as a part of their spread."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
+
+
+def run(forward, rows, cache):
+    """Logits and states of the rows of one text."""
+    return forward([Part(rows, cache)])[0]

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { INPUTS = 96, OUTPUTS = 160, ROWS = 64 };
+enum { INPUTS = 608, OUTPUTS = 160, ROWS = 64 };
 
 static float weights[OUTPUTS][INPUTS], inputs[ROWS][INPUTS];
 

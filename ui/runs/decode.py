@@ -113,7 +113,7 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     from medusa_core.evaluation.step_times import timed_steps  # noqa: PLC0415 - imports torch
 
     small = as_data(small_words(engine.info.base))
-    return {"timed_ms": timed_steps(engine, config), "exact": engine.target.forward.exact, "small": small}
+    return {"timed_ms": timed_steps(engine, config), "exact": engine.target.choice.exact, "small": small}
 
 
 def step_words(step: Step) -> Words:

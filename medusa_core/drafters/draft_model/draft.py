@@ -78,7 +78,7 @@ def load(folder: Path, target: Target) -> ModelDraft:
         read.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     model = Target(read)
     _require_smaller(folder, model, target)
-    choose_forward(model, library=target.library, capture=target.forward.captured)
+    choose_forward(model, library=target.library, capture=target.choice.captured)
     return ModelDraft(model, settings=read_own_settings(folder, Settings, device))
 
 

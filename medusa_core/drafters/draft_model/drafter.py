@@ -16,9 +16,7 @@ import torch
 
 from medusa_core.drafters.draft_model import NAME, Settings
 from medusa_core.drafters.draft_model.growth import Growth
-from medusa_core.llama.workspace import forward_workspace
 from medusa_core.model.features import NO_FEATURES
-from medusa_core.model.forward import MOST_ROWS
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import depths_of
@@ -73,10 +71,6 @@ class ModelDrafter:
     def cache_bytes_for(self, rows: int) -> int:
         """The same after a text of so many rows."""
         return self._model.cache_bytes(self._slots(rows))
-
-    def workspace_bytes_for(self, rows: int) -> int:
-        """What the small model's forwards write to."""
-        return forward_workspace(self._model, self._slots(rows), MOST_ROWS)
 
     def reserve(self, rows: int) -> None:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""

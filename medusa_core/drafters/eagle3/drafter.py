@@ -62,11 +62,6 @@ class Eagle3Drafter:
         features = self._model.shape.hidden * self._embedding.itemsize
         return self._network.cache_row * (rows + self._tree_rows) + features * rows
 
-    def workspace_bytes_for(self, rows: int) -> int:
-        """The rotations of all positions, and what the network writes to."""
-        rotations = 2 * rows * self._model.shape.head_size * torch.float32.itemsize
-        return rotations + self._network.workspace_bytes(rows + self._tree_rows)
-
     def reserve(self, rows: int) -> None:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
         self._rotary.prepare(rows + self._settings.draft_depth)

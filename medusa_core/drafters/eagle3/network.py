@@ -26,7 +26,6 @@ from medusa_core.llama.weights import (
     gate_and_up,
     linear,
 )
-from medusa_core.model.forward import MOST_ROWS
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.rotary import Rotations
 
@@ -38,9 +37,6 @@ class Network(Protocol):
 
     def new_cache(self) -> TreeCache:
         """A cache without room."""
-
-    def workspace_bytes(self, keys: int) -> int:
-        """What it writes to beside a cache of so many keys, and what it holds beside the model's weights."""
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """Three hidden states of the target [T, 3 d] as one [T, d]."""
@@ -73,11 +69,6 @@ class TorchNetwork:
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
         return TreeCache(1, 0)
-
-    def workspace_bytes(self, keys: int) -> int:
-        """As ``Network``: a layer's inside."""
-        shape = self._model.shape
-        return MOST_ROWS * (6 * shape.hidden + 3 * shape.intermediate) * self._embedding.itemsize
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
@@ -152,16 +143,11 @@ class NativeNetwork:
             of_embedding=_norm(layer.input_layernorm),
         )
         self._model = Llama(weights, shape.head_size, library)
-        self._copied = self._fc.nbytes + sum(panels.nbytes for panels in weights.products())
         self.cache_row = shape.key_heads * row_bytes(shape.head_size, weights.dtype)
 
     def new_cache(self) -> TreeCache:
         """As ``Network``."""
         return self._model.new_cache(0)
-
-    def workspace_bytes(self, keys: int) -> int:
-        """As ``Network``."""
-        return self._copied + self._model.work_bytes(MOST_ROWS, keys)
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""

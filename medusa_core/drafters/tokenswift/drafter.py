@@ -29,8 +29,6 @@ from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K
 from medusa_core.trees.union import union
 
-_KERNELS = 5 * 2**20
-
 
 class TokenSwiftDrafter:
     """Drafts over the cache of its run (``read_cache``), or over the rows of it that matter most."""
@@ -76,10 +74,6 @@ class TokenSwiftDrafter:
     def cache_bytes_for(self, rows: int) -> int:
         """The same after a text of so many rows."""
         return self._partial.nbytes_for(rows)
-
-    def workspace_bytes_for(self, rows: int) -> int:
-        """Kernels of torch for products of the heads."""
-        return _KERNELS
 
     def reserve(self, rows: int) -> None:
         """Nothing to reserve: its size is fixed from where the text no longer fits."""

@@ -8,16 +8,16 @@ import pytest
 import tiny
 import torch
 from families import CONTEXT, FAMILIES, alone, family_model
+from test_captured_runs import as_list_of_operations, not_recorded
 from test_families import PARENTS
-from test_static_forward import as_list_of_operations
 from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
 from medusa_core.llama import choose_forward as choosing
 from medusa_core.model import capture_model as capturing
 from medusa_core.model.capture_model import capture_model
+from medusa_core.model.captured_forward import CapturedForward
 from medusa_core.model.features import BEFORE_NORM, LAST_HIDDEN, Features
-from medusa_core.model.static_forward import not_recorded
 from medusa_core.model.target import Target
 
 ON_THE_HOST = {"phimoe, long rotation": "it asks on the host whether a number is 0"}
@@ -27,7 +27,7 @@ PAIRS = [(name, kernel) for name, family in FAMILIES.items() for kernel in famil
 def captured(model, record=as_list_of_operations):
     target = Target(model)
     capture_model(target, record)
-    assert target.forward.captured == (target.captured is not None)
+    assert target.choice.captured == isinstance(target.forward, CapturedForward)
     return target
 
 
@@ -44,10 +44,10 @@ def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
     model = family_model(name, kernel)
     target = captured(model)
     if name in ON_THE_HOST:
-        assert target.captured is None
-        assert target.forward.why.endswith(f"; not captured: {ON_THE_HOST[name]}")
+        assert not target.choice.captured
+        assert target.choice.why.endswith(f"; not captured: {ON_THE_HOST[name]}")
         return
-    assert target.forward.words().startswith("transformers' forward, captured as CUDA graphs")
+    assert target.choice.words().startswith("transformers' forward, captured as CUDA graphs")
     cache, read = target.new_cache(CONTEXT), tiny.random_tokens(11, seed=1)
     target.prefill(read, cache, LAST_HIDDEN)
     for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS[:12], [0, 1])):
@@ -113,10 +113,10 @@ def test_a_gpu_runs_transformers_forward_unless_steps_are_to_be_captured(monkeyp
     assert choosing.choose_forward(eager).words() == (
         "transformers' forward (--capture replays its steps as CUDA graphs, which no GPU has run yet)"
     )
-    assert eager.own_forward is None
+    assert not eager.choice.captured
     assert choosing.choose_forward(recorded, capture=True).captured
-    assert recorded.own_forward is recorded.captured is not None
-    assert "captured as CUDA graphs, untested" in recorded.forward.words()
+    assert isinstance(recorded.forward, CapturedForward)
+    assert "captured as CUDA graphs, untested" in recorded.choice.words()
 
 
 def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):
@@ -126,8 +126,8 @@ def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):
         target.held.weights, "parameters", lambda: iter([elsewhere, *target.model.lm_head.parameters()])
     )
     capture_model(target, not_recorded)
-    assert target.captured is None
-    assert target.forward.why.endswith("not captured: it is spread over several devices")
+    assert not target.choice.captured
+    assert target.choice.why.endswith("not captured: it is spread over several devices")
 
 
 def test_a_recording_that_answers_otherwise_is_not_used(monkeypatch):
@@ -138,8 +138,8 @@ def test_a_recording_that_answers_otherwise_is_not_used(monkeypatch):
         return lambda: results
 
     target = captured(family_model("llama"), of_the_first_step)
-    assert target.captured is None
-    assert "a recorded step's logits are off by" in target.forward.why
+    assert not target.choice.captured
+    assert "a recorded step's logits are off by" in target.choice.why
 
 
 def test_memory_that_runs_out_is_told():
@@ -152,12 +152,12 @@ def test_memory_that_runs_out_is_told():
 
 def test_the_window_of_a_recording_matters(monkeypatch):
     """Without it the comparison at loading sees another model."""
-    visible = capturing.StaticModel.visible
+    visible = CapturedForward._visible
 
     def without_window(self, *given):
         seen = visible(self, *given)
         return dict.fromkeys(seen, seen["full_attention"])
 
-    monkeypatch.setattr(capturing.StaticModel, "visible", without_window)
+    monkeypatch.setattr(CapturedForward, "_visible", without_window)
     monkeypatch.setattr(capturing, "_START", tuple(range(3, 20)))
-    assert captured(family_model("gemma3")).captured is None
+    assert not captured(family_model("gemma3")).choice.captured

@@ -13,9 +13,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.model.capture_model import capture_model
-from medusa_core.model.host_reads import HostReadError, NoHostReads
-from medusa_core.model.static_forward import SIZES, not_recorded
+from medusa_core.model.capture_model import HostReadError, NoHostReads, capture_model
+from medusa_core.model.captured_forward import SIZES
 from medusa_core.model.target import Target
 
 
@@ -52,15 +51,20 @@ def as_list_of_operations(work):
     return replay
 
 
-def static_target(model, record=not_recorded):
+def not_recorded(work):
+    """Where nothing can be captured the work itself is called each time."""
+    return work
+
+
+def captured_target(model, record=not_recorded):
     target = Target(model)
     capture_model(target, record)
-    assert target.captured is not None
+    assert target.choice.captured
     return target
 
 
 def engine_on(model, record):
-    target = static_target(model, record)
+    target = captured_target(model, record)
     return Engine(**{**vars_of(tiny.build_engine(model, tiny.fitted_heads(model))), "target": target})
 
 
@@ -97,33 +101,36 @@ def test_what_is_recorded_is_kept_for_later_runs(model):
     assert len(recorded) == first
 
 
+@torch.inference_mode()
 def test_two_runs_at_once_have_buffers_of_their_own(model):
-    target = static_target(model)
+    target = captured_target(model)
     one, two = target.new_cache(20), target.new_cache(20)
-    assert one.buffers is not two.buffers
-    place = one.buffers.stores[0].data_ptr()
-    del one
+    for cache in (one, two):
+        target.prefill(tiny.PROMPT, cache)
+    places = [cache.tree_layers[0].keys.data_ptr() for cache in (one, two)]
+    assert places[0] != places[1]
+    del one, cache
     gc.collect()
-    assert target.new_cache(20).buffers.stores[0].data_ptr() == place
+    again = target.new_cache(20)
+    assert (again.length, again.tree_layers[0].keys.data_ptr()) == (0, places[0])
 
 
 @torch.inference_mode()
 def test_room_can_grow_and_committed_rows_stay(model):
-    target = static_target(model)
+    target = captured_target(model)
     cache, prompt = target.new_cache(8), tiny.random_tokens(7, seed=1)
     target.prefill(prompt, cache)
     with pytest.raises(MedusaError, match="2 rows do not fit"):
         cache.require(2)
-    before = cache.buffers
+    target.verify(tiny.token_tree([-1], [5]), cache)  # recorded where the rows were at first
     cache.reserve(600)
-    assert cache.buffers is not before
-    assert cache.buffers.slots >= 600 + SIZES[-1]
+    assert cache.tree_layers[0].keys.shape[2] >= 600 + SIZES[-1]
     logits, _ = target.verify(tiny.token_tree([-1, 0], [5, 6]), cache)
     assert_close(logits[1], alone(model, [*prompt, 5, 6])[0], atol=1e-4, rtol=1e-4)
 
 
 def test_the_cache_of_another_forward_is_refused(model):
-    target, other = static_target(model), Target(model)
+    target, other = captured_target(model), Target(model)
     with pytest.raises(MedusaError, match="of another forward"):
         target.prefill([1, 2], other.new_cache(8))
 

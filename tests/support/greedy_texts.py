@@ -1,0 +1,61 @@
+"""Greedy texts of every drafter beside plain decoding's, for a process with an instruction set of its own.
+
+``python greedy_texts.py PROMPTS TOKENS`` prints a JSON line for each kind of weights and each method.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from medusa_core.api import load
+from medusa_core.config import GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.evaluation.prompts import HELD_OUT, shipped_kinds
+
+KINDS = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "8 bits": {"dtype": "bfloat16", "quantize": "8bit"},
+}
+
+
+class Row(NamedTuple):
+    """What one method wrote after some prompts."""
+
+    isa: str
+    kind: str
+    method: str
+    tokens: int
+    steps: int
+    differing: int  # texts
+
+
+def rows(prompts: int, tokens: int, *, merged: bool = True) -> Iterator[Row]:
+    """Of all methods that the embedded model has, ``merged`` ones among them."""
+    for kind, settings in KINDS.items():
+        engine = load(device="cpu", **settings)
+        assert engine.target.choice.exact, engine.info.forward
+        texts = list(chain.from_iterable(zip(*shipped_kinds(engine, HELD_OUT).values(), strict=False)))
+        plain = [_written(engine, text, tokens, "none")[0] for text in texts[:prompts]]
+        for method in engine.methods():
+            if method == "none" or ("+" in method and not merged):
+                continue
+            found = [_written(engine, text, tokens, method) for text in texts[:prompts]]
+            differing = sum(mine != wanted for (mine, _), wanted in zip(found, plain, strict=True))
+            counts = sum(len(mine) for mine, _ in found), sum(steps for _, steps in found)
+            yield Row(engine.target.library.isa, kind, method, *counts, differing)
+
+
+def _written(engine: Engine, prompt: list[int], tokens: int, method: str) -> tuple[list[int], int]:
+    config = GenerationConfig.of(method=method, max_new_tokens=tokens, ignore_eos=True)
+    steps = list(engine.stream(prompt, config))
+    return [token for step in steps for token in step.emitted], len(steps)
+
+
+if __name__ == "__main__":
+    for row in rows(*map(int, sys.argv[1:])):
+        print(json.dumps(row._asdict()), flush=True)
