@@ -26,6 +26,7 @@ NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1
+LARGEST_PORT = 65535
 MOST_POSITIONS = 2**24  # beyond it float32 no longer tells neighbours apart
 Settings = TypeVar("Settings", bound="DataclassInstance")
 

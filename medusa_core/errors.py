@@ -15,6 +15,12 @@ _LONGEST_REASON = 120  # characters of what a library says: some name every tens
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
 _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
+_OWN = ("medusa_core", "ui", "app")
+# What an extra of pyproject.toml brings, by the name that is imported.
+_EXTRAS = {
+    "gradio": "app", "plotly": "app", "accelerate": "train", "peft": "train", "bitsandbytes": "quantize",
+    "gguf": "bench", "llama_cpp": "bench",
+}  # fmt: skip
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "invalid buffer size")
 
 
@@ -81,6 +87,15 @@ def reason_of(error: BaseException) -> str:
         return f"{error} is missing or unknown"
     words = one_line(str(error)).rstrip(".:") or type(error).__name__
     return shortened(words, _LONGEST_REASON)
+
+
+def missing_package(error: ModuleNotFoundError) -> MedusaError:
+    """What to install for a package that is missing. Raises ``error`` again for a module of this project."""
+    name = (error.name or "").partition(".")[0]
+    if not name or name in _OWN:
+        raise error
+    what = f"'.[{_EXTRAS[name]}]'" if name in _EXTRAS else "."
+    return MedusaError(f"the package {name} is not installed: pip install {what} in the project's folder")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -13,14 +13,16 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from medusa_core.cli.commands import flags
 from medusa_core.cli.signals import Terminated, signals_stop
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
+from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, short_line
 from medusa_core.library_messages import quiet_libraries
 from medusa_core.loading.collector import collector_paused
 
+COMMAND = "medusa"  # what an installed package brings (pyproject.toml)
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143  # 128 and the number of the signal, as shells count
 _LESS = "use a smaller model, batch or context, or close what else is running"
@@ -44,7 +46,10 @@ class OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of all commands; ``run`` of what is parsed names the function that does the work."""
-    parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
+    by_name = bool(sys.argv) and Path(sys.argv[0]).stem == COMMAND
+    parser = OneLineParser(
+        prog=COMMAND if by_name else "python -m medusa_core", description="Medusa decoding, step by step."
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in pkgutil.iter_modules(flags.__path__):
         importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
@@ -66,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print("stopped", file=sys.stderr)
         return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        return _refuse(str(missing_package(error)))
     except BrokenPipeError:
         _drop_output()  # its reader has gone
     except OSError as error:
