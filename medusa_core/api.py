@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import AUTO_METHOD, GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 from medusa_core.evaluation.step_times import with_known_step_times
 from medusa_core.loading.load import load_engine
 from medusa_core.options import check_options
@@ -77,7 +77,7 @@ def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Gene
     the next one; the last one carries the finish reason. Raises MedusaError: here for settings and text, at
     the first step for a prompt that does not fit the model.
     """
-    config = _run_config(settings)
+    config = _run_config(engine, settings)
     return engine.stream(_tokens(engine, prompt), config)
 
 
@@ -88,7 +88,7 @@ def generate(
 
     With ``trace`` the result carries the run's ``RunTrace``. Raises MedusaError.
     """
-    config = _run_config(settings)
+    config = _run_config(engine, settings)
     ids = _tokens(engine, prompt)
     check_prompt(ids, engine.target)
     builder = TraceBuilder(engine, config, ids) if trace else None
@@ -110,20 +110,23 @@ def generate(
     )
 
 
-def _run_config(values: dict[str, Any]) -> GenerationConfig:
-    """Settings of a run. Raises MedusaError for unknown names, wrong types and values out of range."""
+def _run_config(engine: Engine, values: dict[str, Any]) -> GenerationConfig:
+    """Settings of a run, by default with the method whose weights are loaded.
+
+    Raises MedusaError for unknown names, wrong types and values out of range.
+    """
     if isinstance(values.get("stop"), str):
         values = {**values, "stop": (values["stop"],)}  # one text, not its characters
-    config = _right_kind(GenerationConfig.of, values)
+    config = _right_kind(GenerationConfig.of, {"method": AUTO_METHOD, **values})
     check_options(config)
-    return config
+    return engine.with_method(config)
 
 
 def _load_config(values: dict[str, Any]) -> LoadConfig:
     """What to load. Raises MedusaError for unknown names, wrong types and values out of range."""
     known = [item.name for item in fields(LoadConfig)]
     if unknown := [name for name in values if name not in known]:
-        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join(known)}")
+        raise MedusaError(f"no setting is called {unknown[0]!r:.60}: {name_fix(unknown[0], known)}")
     return _right_kind(LoadConfig, values)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # 1: phase by phase in torch. 2: a greedy step is one call of C. 3: one C for every processor.
 ENGINE_VERSION = 3
 NO_HEADS = "none"
+AUTO_METHOD = "auto"  # the drafter whose weights are there
+WITHOUT_WEIGHTS = "lookup"  # who drafts then where there are none
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1

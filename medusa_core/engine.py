@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from medusa_core.acceptance import make_rule, sampling_of
-from medusa_core.config import GenerationConfig
+from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
     CacheDrafter,
     Draft,
     Drafter,
     SamplingDrafter,
+    auto_method,
     draft_of,
     drafters_of,
     fixed_tree,
@@ -103,6 +104,10 @@ class Engine:
             for name in method_names()
             if drafters_of(name)[0] in self.drafts or not method(name).has_weights
         ]
+
+    def with_method(self, config: GenerationConfig) -> GenerationConfig:
+        """The settings with a drafter's name in place of "auto"."""
+        return config.changed(method=auto_method(self.drafts)) if config.method == AUTO_METHOD else config
 
     def name_for(self, config: GenerationConfig) -> str:
         """What runs: the model as it was loaded, or with those of its own weights that such a run uses."""

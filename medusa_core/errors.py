@@ -6,12 +6,15 @@ at its beginning and the fix at its end, and both stay.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST_LINE = 266  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
+_LONGEST_LIST = 200  # characters of names in a fix
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
 _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
@@ -71,6 +74,18 @@ def _fitting(units: list[str], room: int, *, backwards: bool = False) -> str:
             break
         taken.append(unit)
     return "".join(taken[::-1] if backwards else taken).strip()
+
+
+def name_fix(word: str, known: Iterable[str], words: str = "") -> str:
+    """What to do about a name that nobody knows: the one that is meant, or all of them, which ``words`` name.
+
+    A list that a line has no room for is not begun.
+    """
+    names = list(known)
+    if close := difflib.get_close_matches(word.lower(), names, n=1):
+        return f"did you mean {close[0]}?"
+    listed = f"use one of {words or ', '.join(names)}"
+    return listed if len(listed) <= _LONGEST_LIST else "`generate --help` names all there are"
 
 
 def reason_of(error: BaseException) -> str:

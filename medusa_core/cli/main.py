@@ -6,10 +6,12 @@ Each subcommand is a file in ``commands/``, its flags are one in ``commands/flag
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
 import pkgutil
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,11 +30,29 @@ EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143  # 128 and the number of the signal
 _LESS = "use a smaller model, batch or context, or close what else is running"
 
 
+class _ShortHelp(argparse.HelpFormatter):
+    """Of a flag and its negation the one that changes something, and no room left empty beside flags."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return action.option_strings[bool(action.default)]
+        return super()._format_action_invocation(action)
+
+
 class OneLineParser(argparse.ArgumentParser):
-    """argparse whose errors are one line, as for every other bad input."""
+    """argparse whose errors are one line, as for every other bad input, and whose help is short."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _ShortHelp} | options)
 
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
+        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
+        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1):
+            message += f": did you mean {close[0]}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -42,6 +62,16 @@ class OneLineParser(argparse.ArgumentParser):
         value = self._get_value(action, "--")
         self._check_value(action, value)
         return value
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """The long flags of a parser and of its commands."""
+    found: set[str] = set()
+    for action in parser._actions:
+        found |= {flag for flag in action.option_strings if flag.startswith("--")}
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*map(_flags_of, action.choices.values()))
+    return found
 
 
 def build_parser() -> argparse.ArgumentParser:

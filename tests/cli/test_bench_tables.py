@@ -15,7 +15,7 @@ from tokenswift_heads import random_tokenswift
 
 from medusa_core.cli.commands.bench import WIDTH, _print_tables
 from medusa_core.cli.main import build_parser
-from medusa_core.drafters import drafter_names, method_names
+from medusa_core.drafters import drafter_names, merged_in_words, method_names
 from medusa_core.drafters.hydra.files import save_heads
 from medusa_core.drafters.tokenswift import files as swift_files
 from medusa_core.evaluation import peers
@@ -129,7 +129,8 @@ def test_the_help_names_every_method(capsys):
         build_parser().parse_args(["bench", "--help"])
     lines = re.sub(r"-\n\s+", "-", capsys.readouterr().out)  # a name may be broken at its hyphen
     said = lines.replace(",", " ").replace(";", " ").split()
-    assert {*method_names(), *ALL_PEERS} <= set(said)
+    assert {*drafter_names(), *ALL_PEERS} <= set(said)
+    assert merged_in_words() in " ".join(said)
 
 
 def test_every_method_through_the_command(command, engine, shop, monkeypatch, tmp_path):

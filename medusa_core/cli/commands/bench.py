@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     config = read_run_settings(args)
     wanted = method_names() if ALL in methods else methods
     own = [config.changed(method=name) for name in wanted if name not in ALL_PEERS]
-    engine = load_for_runs(read_settings(LoadConfig, args), own)
+    engine = load_for_runs(read_settings(LoadConfig, args), own, all_drafters=ALL in methods)
     if ALL in methods:
         methods = _all_methods(engine, methods)
     kinds = chosen_kinds(args, engine)
