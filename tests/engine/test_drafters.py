@@ -135,7 +135,7 @@ def test_an_unknown_setting_or_method_is_named(engine):
     with pytest.raises(
         MedusaError, match=r"no method 'magic': use one of .*lookup, medusa, ngram, none, .*NAME\+lookup"
     ):
-        tiny.run(engine, method="medusa9")
+        tiny.run(engine, method="magic")
 
 
 def test_reading_settings_imports_neither_torch_nor_transformers():
