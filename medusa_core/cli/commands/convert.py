@@ -14,6 +14,7 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters import method, owner_of
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
 
 
 def run(args: argparse.Namespace) -> None:
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(record))
         return
     print(
-        f"{target}: {tensors.count} heads of {tensors.layers} layers in {kind} for {work.base}, as {args.to}"
+        f"{target}: {counted(tensors.count, 'head')} of {counted(tensors.layers, 'layer')} in {kind} "
+        f"for {work.base}, as {args.to}"
     )
     for name, size in files.items():
         print(f"  {name}  {size / 1e6:.1f} MB" if size >= 1e5 else f"  {name}")
