@@ -86,7 +86,7 @@ class RunState:
         return same and self.draft is draft
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Engine:
     """A loaded target, its tokenizer, and the loaded weights of drafters by the method's name."""
 
@@ -96,6 +96,10 @@ class Engine:
     info: EngineInfo
     # Texts of single tokens, at most one for each of the vocabulary: a look-up is quicker than the tokenizer.
     _token_texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """What is loaded, in one line: the modules of a model would fill a screen."""
+        return f"<Engine: {self.info.name}, {self.info.dtype} on {self.info.device}>"
 
     def methods(self) -> list[str]:
         """Methods that this engine can run: those without weights, and those whose weights are loaded."""
