@@ -33,6 +33,10 @@ def add_page_flags(parser: argparse.ArgumentParser) -> None:
         "--allow", action="append", default=[], metavar="MODEL[+HEADS]",
         help="a model that visitors may choose where others can reach the page; may be given several times",
     )  # fmt: skip
+    parser.add_argument(
+        "--without-model", action="store_true",
+        help="serve the page also where its model cannot be loaded; recorded runs need none",
+    )  # fmt: skip
     add_settings(parser, LoadConfig)
 
 
