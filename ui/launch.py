@@ -112,7 +112,7 @@ def start(flags: argparse.Namespace) -> None:
 
 
 def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
-    """Keep the page up until it is stopped. Raises MedusaError where its model cannot be loaded, and closes it.
+    """Keep the page up until it is stopped. Closes it and raises MedusaError where its model is not loaded.
 
     ``without_model`` serves it all the same, since recorded runs need no model.
     """
