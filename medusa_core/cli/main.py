@@ -42,6 +42,19 @@ class _ShortHelp(argparse.HelpFormatter):
         return super()._format_action_invocation(action)
 
 
+class _PrintCompletion(argparse.Action):
+    """Prints what a shell completes commands and flags by, as shtab makes it of the parser, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: Any, shell: Any, __: Any = None) -> None:
+        try:
+            import shtab  # noqa: PLC0415 - optional
+        except ModuleNotFoundError:
+            parser.error("completion is made by the package shtab, which is not installed: pip install shtab")
+        parser.prog = COMMAND  # what is typed where it is installed, which a shell completes by its name
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 class OneLineParser(argparse.ArgumentParser):
     """argparse whose errors are one line, as for every other bad input, and whose help is short."""
 
@@ -79,6 +92,13 @@ def build_parser() -> argparse.ArgumentParser:
     by_name = bool(sys.argv) and Path(sys.argv[0]).stem == COMMAND
     parser = OneLineParser(
         prog=COMMAND if by_name else "python -m medusa_core", description="Medusa decoding, step by step."
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        metavar="SHELL",
+        help=f'bash, zsh or tcsh: in bash, eval "$({COMMAND} --print-completion bash)" completes with Tab',
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in pkgutil.iter_modules(flags.__path__):
