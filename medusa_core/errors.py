@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 LONGEST_LINE = 266  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
+_ALIKE = 0.7  # from 0 to 1: of two names of which one was meant
 _LONGEST_LIST = 200  # characters of names in a fix
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
@@ -82,7 +83,7 @@ def name_fix(word: str, known: Iterable[str], words: str = "") -> str:
     A list that a line has no room for is not begun.
     """
     names = list(known)
-    if close := difflib.get_close_matches(word.lower(), names, n=1):
+    if close := difflib.get_close_matches(word.lower(), names, n=1, cutoff=_ALIKE):
         return f"did you mean {close[0]}?"
     listed = f"use one of {words or ', '.join(names)}"
     return listed if len(listed) <= _LONGEST_LIST else "`generate --help` names all there are"

@@ -64,7 +64,7 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1):
+        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1, cutoff=0.7):
             message += f": did you mean {close[0]}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
 

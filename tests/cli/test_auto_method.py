@@ -65,7 +65,7 @@ def test_missing_weights_are_known_before_the_model_is_read(base, monkeypatch):
         (["--method", "lockup"], "--method is 'lockup': did you mean lookup?"),
         (["--method", "medusa+lokup"], "did you mean medusa+lookup?"),
         (["--acceptance", "typicle"], "--acceptance is 'typicle': did you mean typical?"),
-        (["--temprature", "1"], "unrecognized arguments: --temprature: did you mean --temperature?"),
+        (["--temprature", "1"], "unrecognized arguments: --temprature 1: did you mean --temperature?"),
     ],
 )
 def test_a_name_that_is_nearly_right_is_guessed(command, flags, words):

@@ -54,5 +54,5 @@ def add_marks_flag(parser: argparse.ArgumentParser) -> None:
         choices=("auto", *MARKS),
         default="auto",
         metavar="NAME",
-        help=f"{', '.join(MARKS)}; auto: color on a terminal, else brackets",
+        help=f"{', '.join(MARKS)}; auto: color on a terminal",
     )
