@@ -1,4 +1,4 @@
-"""Prints what the app takes in surroundings like the smallest Space: two cores with AVX2, no home to write to.
+"""Prints what the app takes in surroundings like the smallest Space: two cores, AVX2, no home to write to.
 
 ``python tests/support/small_space.py [--no-compiler]`` from the repository root, on Linux. Seconds from the
 start of the process to its first answer, to the first token of a program that asks at once (the model's load
@@ -70,18 +70,15 @@ def started(empty: Path, compiler: bool) -> Iterator[tuple[subprocess.Popen[str]
         environment.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, "app.py", "--port", str(port)], cwd=ROOT, text=True, env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=on_few_cores,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
+    inside = psutil.Process(process.pid)
+    inside.cpu_affinity(sorted(inside.cpu_affinity())[:CORES])  # long before it makes its threads
     try:
         yield process, f"http://127.0.0.1:{port}/"
     finally:
         process.terminate()
         process.wait(PATIENCE)
-
-
-def on_few_cores() -> None:
-    """Keep the process to as many cores as a small Space has."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
 def wait_for(process: subprocess.Popen[str], address: str) -> None:
