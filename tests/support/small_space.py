@@ -21,12 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import httpx  # noqa: E402
-import psutil  # noqa: E402
-from gradio_client import Client  # noqa: E402
-from gradio_variables import without_gradios  # noqa: E402
-from launching import PATIENCE, free_port  # noqa: E402
-from paths import ROOT  # noqa: E402
+import httpx
+import psutil
+from gradio_client import Client
+from gradio_variables import without_gradios
+from launching import PATIENCE, free_port
+from paths import ROOT
 
 CORES = 2
 NOWHERE = "/proc/nowhere"  # a home that not even root can make
