@@ -38,7 +38,7 @@ def test_a_setting_that_is_not_obeyed_is_named(asking, caplog, settings, words):
 
 
 def test_settings_that_do_nothing_are_not_mentioned(asking, caplog):
-    idle = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0, "temperature": 0.7}
+    idle = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "do_sample": True, "temperature": 0.7}
     assert load(asking(**idle), dtype="float32").info.notes == ()
     assert caplog.messages == []
 

@@ -60,6 +60,10 @@ def run(args: argparse.Namespace) -> None:
     except KeyboardInterrupt as stop:
         steps.close()
         stopped = stop
+    except MedusaError:
+        if summary.steps:
+            print(flush=True)  # the error has a line of its own
+        raise
     output = summary.record()
     printer.finish(output["text"])
     print(
