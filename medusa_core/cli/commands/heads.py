@@ -24,7 +24,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import GUESS, check_heads
 from medusa_core.text.plural import counted
 
-_MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
+_MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
 
 
 def run_init(args: argparse.Namespace) -> None:
