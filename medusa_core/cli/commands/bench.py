@@ -78,7 +78,7 @@ def _methods(text: str) -> list[str]:
     unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
     if unknown or len(set(methods)) != len(methods):
         known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
-        raise MedusaError(f"--methods is {text!r}: use {ALL}, or each at most once of {known}")
+        raise MedusaError(f"--methods is {text!r:.60}: use {ALL}, or each at most once of {known}")
     return methods
 
 
