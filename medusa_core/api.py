@@ -139,7 +139,7 @@ def _load_config(values: dict[str, Any]) -> LoadConfig:
     """What to load. Raises MedusaError for unknown names, wrong types and values out of range."""
     known = [item.name for item in fields(LoadConfig)]
     if unknown := [name for name in values if name not in known]:
-        raise MedusaError(f"no setting is called {unknown[0]!r:.60}: {name_fix(unknown[0], known)}")
+        raise MedusaError(f"no setting is called {unknown[0]!r:.30}: {name_fix(unknown[0], known)}")
     return _right_kind(LoadConfig, values)
 
 

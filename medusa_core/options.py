@@ -52,7 +52,7 @@ def check_options(config: GenerationConfig) -> None:
     known = option_names()
     if unknown := [name for name in config.options if name not in known]:
         own = [item.name for item in fields(config) if item.name != "options"]
-        raise MedusaError(f"no setting is called {unknown[0]!r:.60}: {name_fix(unknown[0], [*own, *known])}")
+        raise MedusaError(f"no setting is called {unknown[0]!r:.30}: {name_fix(unknown[0], [*own, *known])}")
     for kind in option_kinds():
         pick_settings(kind, config.options)
 

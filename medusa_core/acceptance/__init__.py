@@ -71,7 +71,7 @@ def rule_names() -> tuple[str, ...]:
 def rule_info(name: str) -> RuleInfo:
     """What a rule says of itself. Raises MedusaError for an unknown name."""
     if name not in rule_names():
-        raise MedusaError(f"no acceptance rule {name!r:.60}: {name_fix(name, rule_names())}")
+        raise MedusaError(f"no acceptance rule {name!r:.30}: {name_fix(name, rule_names())}")
     return importlib.import_module(f"{__name__}.{name}").RULE
 
 

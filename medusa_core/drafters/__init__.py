@@ -213,7 +213,7 @@ def method(name: str) -> Method:
     if name in drafter_names():
         return importlib.import_module(f"{__name__}.{name}").METHOD
     if name not in method_names():
-        raise MedusaError(f"no method {name!r:.60}: {name_fix(name, method_names(), methods_in_words())}")
+        raise MedusaError(f"no method {name!r:.30}: {name_fix(name, method_names(), methods_in_words())}")
     first, second = map(method, drafters_of(name))
     titles = f"{first.title} and {second.title[0].lower()}{second.title[1:]}"
     return replace(

@@ -32,7 +32,7 @@ Choice = tuple[int, ...]
 MAX_NODES = 256
 TOP_K = 10  # ranks a head offers; the published trees use 0 to 9
 CARTESIAN_PREFIX = "cartesian-"
-_LONGEST_NAME = 80  # characters of a name that is shown
+_LONGEST_NAME = 30  # characters of a name that is shown
 _EXAMPLE = "[[0], [0, 0], [1]]"
 
 

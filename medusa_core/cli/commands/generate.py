@@ -117,7 +117,7 @@ def generation_config(args: argparse.Namespace) -> GenerationConfig:
         ("acceptance", config.acceptance, rule_names(), ", ".join(rule_names())),
     ):
         if value not in known:
-            raise MedusaError(f"--{name} is {value!r:.60}: {name_fix(value, known, words)}")
+            raise MedusaError(f"--{name} is {value!r:.30}: {name_fix(value, known, words)}")
     return config
 
 
