@@ -8,59 +8,41 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from medusa_core.cli.flags import add_settings
+from medusa_core.cli.commands.flags.app import DESCRIPTION, EPILOG, add_page_flags
 from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
-from medusa_core.config import LoadConfig
-from medusa_core.errors import MedusaError, one_line
+from medusa_core.errors import MedusaError, missing_package, one_line
 from medusa_core.hardware.processor import limit_torch
-from ui.serving.environment import LARGEST_PORT, check_environment
+from ui.serving.environment import check_environment
 
 START = "ui.launch:start"  # imported once flags and environment are checked
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line's flags; `python app.py --help` explains them."""
-    parser = OneLineParser(
-        prog="python app.py",
-        description="Run Medusa decoding on this machine and see every step of it in the browser.",
-        epilog="Without flags: the embedded model at http://127.0.0.1:7860, and no request to anywhere else.",
-    )
-    parser.add_argument("--share", action="store_true", help="open a public gradio link to this machine")
-    parser.add_argument("--host", default=None, help="address to listen on; 0.0.0.0 opens it to the network")
-    parser.add_argument(
-        "--port", type=port_number, default=None, help="port (default: the first free one from 7860)"
-    )
-    parser.add_argument(
-        "--mcp", action="store_true", help="also serve decode, trace and compare as tools of an MCP server; "
-        "needs the package gradio[mcp]",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow", action="append", default=[], metavar="MODEL[+HEADS]",
-        help="a model that visitors may choose where others can reach the page; may be given several times",
-    )  # fmt: skip
-    add_settings(parser, LoadConfig)
+    parser = OneLineParser(prog="python app.py", description=DESCRIPTION, epilog=EPILOG)
+    add_page_flags(parser)
     return parser.parse_args(arguments)
 
 
-def port_number(text: str) -> int:
-    """A value of --port. Raises argparse's error for what is no port."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port: choose one from 1 to {LARGEST_PORT}")
-    return int(text)
+def open_page(flags: argparse.Namespace) -> None:
+    """Serve the page until it is stopped. Raises MedusaError where flags or surroundings forbid it."""
+    check_environment(os.environ)  # before gradio is imported, which reads some of it then
+    limit_torch()
+    try:
+        pkgutil.resolve_name(START)(flags)
+    except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
+        raise MedusaError(f"{one_line(str(error)).split('. ')[0]}: choose another --port") from error
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
 
 
 def main() -> None:
     """Bad input ends in one line and exit code 2."""
     flags = parse_flags()
     try:
-        check_environment(os.environ)  # before gradio is imported, which reads some of it then
-        limit_torch()
-        pkgutil.resolve_name(START)(flags)
+        open_page(flags)
     except MedusaError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_BAD_INPUT) from error
-    except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
-        print(f"error: {one_line(str(error)).split('. ')[0]}: choose another --port", file=sys.stderr)
         raise SystemExit(EXIT_BAD_INPUT) from error
 
 

@@ -10,26 +10,28 @@ Settings are the fields of ``GenerationConfig`` and the settings of drafters and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import AUTO_METHOD, GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix, shortened
 from medusa_core.evaluation.step_times import with_known_step_times
 from medusa_core.loading.load import load_engine
 from medusa_core.options import check_options
 from medusa_core.replay.page import replay_frame, write_replay
+from medusa_core.text.plural import counted
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
 Settings = TypeVar("Settings")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation:
     """The result of a run. ``seconds`` adds up the steps; reading the prompt is not counted."""
 
@@ -43,6 +45,11 @@ class Generation:
     end_to_end_tokens_per_second: float  # by the time of the whole call
     trace: RunTrace | None = None  # every step with its tree and numbers, when it was asked for
 
+    def __repr__(self) -> str:
+        """In one line what it came to; every step of a trace would fill a screen."""
+        made = f"{counted(len(self.token_ids), 'token')} in {counted(self.steps, 'step')}"
+        return f"<Generation: {made}, ended by {self.finish_reason}: {shortened(self.text, 60)!r}>"
+
     def save_replay(self, path: str | Path) -> None:
         """Write the run as one HTML file that replays it. Raises MedusaError, also without a trace."""
         if self.trace is None:
@@ -54,7 +61,7 @@ class Generation:
         return None if self.trace is None else replay_frame(self.trace)
 
 
-def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
+def load(model: str | os.PathLike[str] = "", *, heads: str | os.PathLike[str] = "", **options: Any) -> Engine:
     """Load a model with its heads and tokenizer, as ``--model`` and ``--heads`` do.
 
     ``model`` and ``heads`` are folders or hub names; without them it is the embedded model. ``options`` are
@@ -62,6 +69,12 @@ def load(model: str = "", *, heads: str = "", **options: Any) -> Engine:
     Step times that the command line or the page has measured on this machine choose the tree "auto".
     Raises MedusaError that names what is missing or does not fit.
     """
+    for name, value in (("model", model), ("heads", heads)):
+        if not isinstance(value, str | os.PathLike):
+            raise MedusaError(
+                f"{name} is a {type(value).__name__}: load takes a folder or a hub name; with a model of "
+                "transformers' own call load_medusa_heads(model, HEADS) and medusa_generate"
+            )
     # A folder may come as a Path, dtype and device as torch's own.
     for name in {"dtype", "device"} & set(options):
         options[name] = str(options[name]).removeprefix("torch.")
@@ -77,7 +90,7 @@ def decode(engine: Engine, prompt: str | Sequence[int], **settings: Any) -> Gene
     the next one; the last one carries the finish reason. Raises MedusaError: here for settings and text, at
     the first step for a prompt that does not fit the model.
     """
-    config = _run_config(settings)
+    config = _run_config(engine, settings)
     return engine.stream(_tokens(engine, prompt), config)
 
 
@@ -88,7 +101,7 @@ def generate(
 
     With ``trace`` the result carries the run's ``RunTrace``. Raises MedusaError.
     """
-    config = _run_config(settings)
+    config = _run_config(engine, settings)
     ids = _tokens(engine, prompt)
     check_prompt(ids, engine.target)
     builder = TraceBuilder(engine, config, ids) if trace else None
@@ -110,20 +123,23 @@ def generate(
     )
 
 
-def _run_config(values: dict[str, Any]) -> GenerationConfig:
-    """Settings of a run. Raises MedusaError for unknown names, wrong types and values out of range."""
+def _run_config(engine: Engine, values: dict[str, Any]) -> GenerationConfig:
+    """Settings of a run, by default with the method whose weights are loaded.
+
+    Raises MedusaError for unknown names, wrong types and values out of range.
+    """
     if isinstance(values.get("stop"), str):
         values = {**values, "stop": (values["stop"],)}  # one text, not its characters
-    config = _right_kind(GenerationConfig.of, values)
+    config = _right_kind(GenerationConfig.of, {"method": AUTO_METHOD, **values})
     check_options(config)
-    return config
+    return engine.with_method(config)
 
 
 def _load_config(values: dict[str, Any]) -> LoadConfig:
     """What to load. Raises MedusaError for unknown names, wrong types and values out of range."""
     known = [item.name for item in fields(LoadConfig)]
     if unknown := [name for name in values if name not in known]:
-        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join(known)}")
+        raise MedusaError(f"no setting is called {unknown[0]!r:.30}: {name_fix(unknown[0], known)}")
     return _right_kind(LoadConfig, values)
 
 

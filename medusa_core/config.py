@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 # 4: AMX where a processor has it, and AVX2 in tiles of its own.
 ENGINE_VERSION = 4
 NO_HEADS = "none"
+AUTO_METHOD = "auto"  # the drafter whose weights are there
+WITHOUT_WEIGHTS = "lookup"  # who drafts then where there are none
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_SEED = 2**31 - 1
+LARGEST_PORT = 65535
 MOST_POSITIONS = 2**24  # beyond it float32 no longer tells neighbours apart
 Settings = TypeVar("Settings", bound="DataclassInstance")
 

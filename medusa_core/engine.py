@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from medusa_core.acceptance import make_rule, sampling_of
-from medusa_core.config import GenerationConfig
+from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
     CacheDrafter,
     Draft,
     Drafter,
     SamplingDrafter,
+    auto_method,
     draft_of,
     drafters_of,
     fixed_tree,
@@ -85,7 +86,7 @@ class RunState:
         return same and self.draft is draft
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Engine:
     """A loaded target, its tokenizer, and the loaded weights of drafters by the method's name."""
 
@@ -96,6 +97,10 @@ class Engine:
     # Texts of single tokens, at most one for each of the vocabulary: a look-up is quicker than the tokenizer.
     _token_texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """What is loaded, in one line: the modules of a model would fill a screen."""
+        return f"<Engine: {self.info.name}, {self.info.dtype} on {self.info.device}>"
+
     def methods(self) -> list[str]:
         """Methods that this engine can run: those without weights, and those whose weights are loaded."""
         return [
@@ -103,6 +108,10 @@ class Engine:
             for name in method_names()
             if drafters_of(name)[0] in self.drafts or not method(name).has_weights
         ]
+
+    def with_method(self, config: GenerationConfig) -> GenerationConfig:
+        """The settings with a drafter's name in place of "auto"."""
+        return config.changed(method=auto_method(self.drafts)) if config.method == AUTO_METHOD else config
 
     def name_for(self, config: GenerationConfig) -> str:
         """What runs: the model as it was loaded, or with those of its own weights that such a run uses."""

@@ -6,15 +6,25 @@ at its beginning and the fix at its end, and both stay.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST_LINE = 266  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
+_ALIKE = 0.7  # from 0 to 1: of two names of which one was meant
+_LONGEST_LIST = 212  # characters of names in a fix
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
 _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
+_OWN = ("medusa_core", "ui", "app")
+# What an extra of pyproject.toml brings, by the name that is imported.
+_EXTRAS = {
+    "gradio": "app", "plotly": "app", "accelerate": "train", "peft": "train", "bitsandbytes": "quantize",
+    "gguf": "bench", "llama_cpp": "bench",
+}  # fmt: skip
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "invalid buffer size")
 
 
@@ -67,6 +77,18 @@ def _fitting(units: list[str], room: int, *, backwards: bool = False) -> str:
     return "".join(taken[::-1] if backwards else taken).strip()
 
 
+def name_fix(word: str, known: Iterable[str], words: str = "") -> str:
+    """What to do about a name that nobody knows: the one that is meant, or all of them, which ``words`` name.
+
+    A list that a line has no room for is not begun.
+    """
+    names = list(known)
+    if close := difflib.get_close_matches(word.lower(), names, n=1, cutoff=_ALIKE):
+        return f"did you mean {close[0]}?"
+    listed = f"use one of {words or ', '.join(names)}"
+    return listed if len(listed) <= _LONGEST_LIST else "`generate --help` names all there are"
+
+
 def reason_of(error: BaseException) -> str:
     """What the error of a library or of the system says, short enough to stand inside a sentence."""
     if isinstance(error, UnicodeDecodeError):
@@ -81,6 +103,15 @@ def reason_of(error: BaseException) -> str:
         return f"{error} is missing or unknown"
     words = one_line(str(error)).rstrip(".:") or type(error).__name__
     return shortened(words, _LONGEST_REASON)
+
+
+def missing_package(error: ModuleNotFoundError) -> MedusaError:
+    """What to install for a package that is missing. Raises ``error`` again for a module of this project."""
+    name = (error.name or "").partition(".")[0]
+    if not name or name in _OWN:
+        raise error
+    what = f"'.[{_EXTRAS[name]}]'" if name in _EXTRAS else "."
+    return MedusaError(f"the package {name} is not installed: pip install {what} in the project's folder")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -36,6 +36,15 @@ _TELLS_NOTHING = (
 )
 
 
+def project_folder() -> Path:
+    """The folder that holds ``assets``, ``ui`` and ``app.py``: the clone, or where the package is installed a
+    folder inside it, so that site-packages gets one name alone.
+    """
+    package = Path(__file__).resolve().parent
+    inside = package / "_project"
+    return inside if inside.is_dir() else package.parent
+
+
 def folder_title(folder: Path) -> str:
     """What to call a folder where others may read it: its name, with the one around it if that tells nothing.
 

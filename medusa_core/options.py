@@ -9,7 +9,7 @@ from typing import Any
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.drafters import Draft, drafter_names, drafter_settings, drafters_of, method, method_names
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 
 
 def option_kinds() -> list[type]:
@@ -52,7 +52,7 @@ def check_options(config: GenerationConfig) -> None:
     known = option_names()
     if unknown := [name for name in config.options if name not in known]:
         own = [item.name for item in fields(config) if item.name != "options"]
-        raise MedusaError(f"no setting is called {unknown[0]!r}: use {', '.join([*own, *known])}")
+        raise MedusaError(f"no setting is called {unknown[0]!r:.30}: {name_fix(unknown[0], [*own, *known])}")
     for kind in option_kinds():
         pick_settings(kind, config.options)
 
@@ -61,6 +61,12 @@ def owners_of(name: str) -> list[str]:
     """The choices that have the setting, as flags: "--method medusa", "--acceptance typical"."""
     found = [f"--method {one}" for one in method_names() if name in _names(method(one).settings)]
     return found + [f"--acceptance {one}" for one in rule_names() if name in _names(rule_info(one).settings)]
+
+
+def lone_owners_of(name: str) -> list[str]:
+    """The drafters and rules that have the setting; methods of two drafters have those of both."""
+    drafters = [one for one in drafter_names() if name in _names(method(one).settings)]
+    return drafters + [one for one in rule_names() if name in _names(rule_info(one).settings)]
 
 
 def idle_options(config: GenerationConfig) -> dict[str, str]:

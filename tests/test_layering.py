@@ -48,7 +48,7 @@ ROOMS = {
         "evaluation": (
             "acceptance checkpoints decoding drafters engine hardware llama loading model summary text trees"
         ),
-        "api": "decoding engine evaluation loading options replay trace",
+        "api": "decoding engine evaluation loading options replay text trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
         "longrun": "acceptance decoding drafters engine loading model summary text training trees",
         "experiments": (

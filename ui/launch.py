@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from starlette.middleware import Middleware
@@ -27,6 +28,7 @@ from ui.session import Session
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
 INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"
+NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
 # Pages whose state is kept (`ui/serving/page_states.py`): up to 0.4 MB of gradio's records and 0.2 of a
@@ -106,21 +108,41 @@ def start(flags: argparse.Namespace) -> None:
     if flags.mcp and page.mcp_error:  # gradio goes on without
         raise MedusaError(f"the MCP server does not start: {page.mcp_error}; {INSTALL_MCP}")
     limit_connections(page.server, proxied=reach.proxied)
-    load_behind_page(session)
-    page.block_thread()
+    serve(page, session, without_model=flags.without_model)
 
 
-def load_behind_page(session: Session) -> threading.Thread:
-    """Begin to load the model beside the page that is up, so that the first run need not wait for it.
+def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
+    """Keep the page up until it is stopped. Closes it and raises MedusaError where its model is not loaded.
 
-    An error is said on the terminal, and where the page shows its model: each opened page asks for the load.
+    ``without_model`` serves it all the same, since recorded runs need no model.
     """
+    failed: list[MedusaError] = []
+
+    def close(error: MedusaError) -> None:
+        failed.append(error)
+        page.close(verbose=False)
+
+    load_behind_page(session, say_not_loaded if without_model else close)
+    page.block_thread()
+    if failed:
+        raise MedusaError(f"{NOT_LOADED}: {failed[0]}; --without-model serves the page all the same")
+
+
+def say_not_loaded(error: MedusaError) -> None:
+    """Say it on the terminal; the page says it too, since each one that is opened asks for the load."""
+    print(f"error: {NOT_LOADED}: {error}", file=sys.stderr, flush=True)
+
+
+def load_behind_page(
+    session: Session, on_error: Callable[[MedusaError], None] = say_not_loaded
+) -> threading.Thread:
+    """Begin to load the model beside the page that is up, so that the first run need not wait for it."""
 
     def load() -> None:
         try:
             session.load_own()
         except MedusaError as error:
-            print(f"error: the model is not loaded: {error}", file=sys.stderr, flush=True)
+            on_error(error)
 
     thread = threading.Thread(target=load, name="first load", daemon=True)
     thread.start()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from medusa_core.config import GenerationConfig, pick_settings
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ def rule_names() -> tuple[str, ...]:
 def rule_info(name: str) -> RuleInfo:
     """What a rule says of itself. Raises MedusaError for an unknown name."""
     if name not in rule_names():
-        raise MedusaError(f"no acceptance rule {name!r}: use one of {', '.join(rule_names())}")
+        raise MedusaError(f"no acceptance rule {name!r:.30}: {name_fix(name, rule_names())}")
     return importlib.import_module(f"{__name__}.{name}").RULE
 
 

@@ -37,7 +37,7 @@ from medusa_core.checkpoints.names import (
     TREE_NAME,
 )
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import refuse_special_files
+from medusa_core.files import project_folder, refuse_special_files
 
 CODE_FILES = "*.py"
 WEIGHT_FILES = ["*.safetensors", "*.pt"]
@@ -63,7 +63,7 @@ ALL_FILES = Fetch()
 
 def embedded_model() -> Path:
     """The folder of the model that is part of the project."""
-    return Path(__file__).resolve().parents[2] / "assets" / "model"
+    return project_folder() / "assets" / "model"
 
 
 def as_folder(name: str) -> Path | None:

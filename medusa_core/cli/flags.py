@@ -11,24 +11,24 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method, method_names
+from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig
+from medusa_core.drafters import drafter_names, merged_in_words
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import special_kind
 from medusa_core.options import (
     check_options,
     differing_defaults,
     idle_options,
+    lone_owners_of,
     option_kinds,
     option_names,
-    owners_of,
 )
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+_METAVARS = {int: "N", float: "X"}
 
 
 def add_settings(parser: argparse.ArgumentParser, config: type, leave_out: Iterable[str] = ()) -> None:
@@ -51,26 +51,24 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
     run can be told of.
     """
     left = {*leave_out, "options"}
-    choices = {
-        "method": "who drafts. " + "; ".join(f"{name}: {method(name).help}" for name in method_names()),
-        "acceptance": "which drafts are kept. "
-        + "; ".join(f"{name}: {rule_info(name).help}" for name in rule_names()),
+    words = {
+        "method": f"who drafts: {AUTO_METHOD} (whose weights are there, else {WITHOUT_WEIGHTS}), "
+        f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()}",
     }
     for item in fields(GenerationConfig):
         if item.name not in left:
-            _add_flag(parser, item, help=choices.get(item.name, item.metadata["help"]))
+            own = AUTO_METHOD if item.name == "method" else None
+            _add_flag(parser, item, help=words.get(item.name, item.metadata["help"]), default=own)
     items: dict[str, list[Field]] = {}
     for item in (item for kind in option_kinds() for item in fields(kind)):
         items.setdefault(item.name, []).append(item)
     own_defaults = differing_defaults()
     for name, same in items.items():
         helps = dict.fromkeys(item.metadata["help"] for item in same)
-        words = f"{'; '.join(helps)}; for {' and '.join(owners_of(name))}"
-        defaults = own_defaults.get(name, {same[0].default: []})
-        shown = ", ".join(f"{default} {_for(owners)}".strip() for default, owners in defaults.items())
-        if name in own_defaults:
-            shown += "; weights may bring their own"
-        _add_flag(parser, same[0], help=words, shown=shown, only_if_given=True)
+        differing = own_defaults.get(name, {})
+        own = {owner: f" [{default}]" for default, owners in differing.items() for owner in owners}
+        whose = ", ".join(owner + own.get(owner, "") for owner in lone_owners_of(name))
+        _add_flag(parser, same[0], help=f"{whose}: {'; '.join(helps)}", shown=not own, only_if_given=True)
 
 
 def notes_on_flags(config: GenerationConfig) -> list[str]:
@@ -148,29 +146,34 @@ def _given(name: str, flag: str, what: str) -> str:
     return name
 
 
-def _for(owners: list[str]) -> str:
-    return f"for {' and '.join(owners)}" if owners else ""
-
-
 def _add_flag(
-    parser: argparse.ArgumentParser, item: Field, *, help: str, shown: str = "", only_if_given: bool = False
+    parser: argparse.ArgumentParser,
+    item: Field,
+    *,
+    help: str,
+    default: Any = None,
+    shown: bool = True,
+    only_if_given: bool = False,
 ) -> None:
-    """``shown`` is what to say of the default, where that is not the value alone."""
+    """``default`` is the flag's where it is not the record's; ``shown``: whether help says it."""
     meta = item.metadata
     flag = "--" + item.name.replace("_", "-")
-    default = item.default if item.default is not MISSING else None
+    if default is None and item.default is not MISSING:
+        default = item.default
     if isinstance(default, bool):
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help)
         return
     if isinstance(default, tuple):
         parser.add_argument(flag, action="append", default=None, metavar="TEXT", help=help)
         return
-    said = f" (default: {shown or default})" if default != "" else ""
+    choices = meta.get("choices")
+    named = f"{', '.join(choices)}; " if choices else ""
+    said = f" [{default}]" if shown and default != "" else ""
     parser.add_argument(
         flag,
         type=type(default),
         default=argparse.SUPPRESS if only_if_given else default,
-        choices=meta.get("choices"),
-        metavar=None if meta.get("choices") else item.name.split("_")[-1].upper(),
-        help=(help + said).replace("%", "%%"),
+        choices=choices,
+        metavar=_METAVARS.get(type(default), "NAME"),
+        help=(named + help + said).replace("%", "%%"),
     )

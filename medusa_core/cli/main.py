@@ -6,32 +6,67 @@ Each subcommand is a file in ``commands/``, its flags are one in ``commands/flag
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
 import pkgutil
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from medusa_core.cli.commands import flags
 from medusa_core.cli.signals import Terminated, signals_stop
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, short_line
+from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, short_line
 from medusa_core.hardware.processor import limit_torch
 from medusa_core.library_messages import quiet_libraries
 from medusa_core.loading.collector import collector_paused
 
+COMMAND = "medusa"  # what an installed package brings (pyproject.toml)
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143  # 128 and the number of the signal, as shells count
 _LESS = "use a smaller model, batch or context, or close what else is running"
 
 
+class _ShortHelp(argparse.HelpFormatter):
+    """Of a flag and its negation the one that changes something, and no room left empty beside flags."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return action.option_strings[bool(action.default)]
+        return super()._format_action_invocation(action)
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints what a shell completes commands and flags by, as shtab makes it of the parser, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: Any, shell: Any, __: Any = None) -> None:
+        try:
+            import shtab  # noqa: PLC0415 - optional
+        except ModuleNotFoundError:
+            parser.error("completion is made by the package shtab, which is not installed: pip install shtab")
+        parser.prog = COMMAND  # what is typed where it is installed, which a shell completes by its name
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 class OneLineParser(argparse.ArgumentParser):
-    """argparse whose errors are one line, as for every other bad input."""
+    """argparse whose errors are one line, as for every other bad input, and whose help is short."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _ShortHelp} | options)
 
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
+        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
+        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1, cutoff=0.7):
+            message += f": did you mean {close[0]}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -43,9 +78,29 @@ class OneLineParser(argparse.ArgumentParser):
         return value
 
 
+def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """The long flags of a parser and of its commands."""
+    found: set[str] = set()
+    for action in parser._actions:
+        found |= {flag for flag in action.option_strings if flag.startswith("--")}
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*map(_flags_of, action.choices.values()))
+    return found
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The flags of all commands; ``run`` of what is parsed names the function that does the work."""
-    parser = OneLineParser(prog="python -m medusa_core", description="Medusa decoding, step by step.")
+    by_name = bool(sys.argv) and Path(sys.argv[0]).stem == COMMAND
+    parser = OneLineParser(
+        prog=COMMAND if by_name else "python -m medusa_core", description="Medusa decoding, step by step."
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        metavar="SHELL",
+        help=f'bash, zsh or tcsh: in bash, eval "$({COMMAND} --print-completion bash)" completes with Tab',
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in pkgutil.iter_modules(flags.__path__):
         importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
@@ -67,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print("stopped", file=sys.stderr)
         return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        return _refuse(str(missing_package(error)))
     except BrokenPipeError:
         _drop_output()  # its reader has gone
     except OSError as error:

@@ -28,11 +28,17 @@ def load_with_line(config: LoadConfig) -> Engine:
         return load_engine(config, watch)
 
 
-def load_for_runs(config: LoadConfig, runs: Iterable[GenerationConfig]) -> Engine:
-    """The same with the drafters of ``runs``, and the step times where one of them has the tree "auto"."""
+def load_for_runs(
+    config: LoadConfig, runs: Iterable[GenerationConfig], *, all_drafters: bool = False
+) -> Engine:
+    """The same with the drafters of ``runs``, and the step times where one of them has the tree "auto".
+
+    With ``all_drafters`` the runs are those of all methods, and weights may be missing. Raises MedusaError.
+    """
     runs = list(runs)
     with load_line(sys.stderr) as watch, collector_paused():
-        engine = load_engine(config, watch, methods=[run.method for run in runs])
+        engine = load_engine(config, watch, methods=None if all_drafters else [run.method for run in runs])
+        runs = [engine.with_method(run) for run in runs]
         if any(map(asks_for_auto_tree, runs)):
             watch(LoadProgress("steps", "Measuring the time of a step by tree size, once on this machine"))
             engine = with_step_times(engine)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from medusa_core.config import GenerationConfig, pick_settings
+from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
 from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this package offers
     BatchDrafter,
     CacheDrafter,
@@ -28,7 +28,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     propose_all,
 )
 from medusa_core.drafters._own_settings import read_own_settings as read_own_settings
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
     import torch
@@ -198,8 +198,12 @@ def method_names() -> tuple[str, ...]:
 
 def methods_in_words() -> str:
     """The names for a sentence, those of two drafters by their parts: all of them are too long for a line."""
-    joining = [PLUS + name for name in drafter_names() if method(name).joins]
-    return f"{', '.join(drafter_names())}, those with weights also as NAME{' or NAME'.join(joining)}"
+    return f"{', '.join(drafter_names())}, those with weights also as {merged_in_words()}"
+
+
+def merged_in_words() -> str:
+    """The names of the methods of two drafters for a sentence: "NAME+lookup or NAME+ngram"."""
+    return " or ".join(f"NAME{PLUS}{name}" for name in drafter_names() if method(name).joins)
 
 
 @functools.cache
@@ -208,7 +212,7 @@ def method(name: str) -> Method:
     if name in drafter_names():
         return importlib.import_module(f"{__name__}.{name}").METHOD
     if name not in method_names():
-        raise MedusaError(f"no method {name!r}: use one of {methods_in_words()}")
+        raise MedusaError(f"no method {name!r:.30}: {name_fix(name, method_names(), methods_in_words())}")
     first, second = map(method, drafters_of(name))
     titles = f"{first.title} and {second.title[0].lower()}{second.title[1:]}"
     return replace(
@@ -226,6 +230,16 @@ def method(name: str) -> Method:
 def drafters_of(name: str) -> list[str]:
     """The drafters of a method, the one whose weights it uses first."""
     return name.split(PLUS)
+
+
+def auto_method(with_weights: Collection[str]) -> str:
+    """Who drafts where nobody is named: the default drafter or else another whose weights are there.
+
+    Where there are none, a drafter that copies from the text before.
+    """
+    if GenerationConfig.method in with_weights:
+        return GenerationConfig.method
+    return next(iter(with_weights), WITHOUT_WEIGHTS)
 
 
 def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | None:

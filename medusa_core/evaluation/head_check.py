@@ -88,7 +88,7 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
     if longest < needed:
         raise MedusaError(f"the text has {longest} tokens, {needed} are needed: give a longer one")
     found, positions = _measure(engine, asked, texts)
-    verdict, message = _judge(engine, asked, found, positions)
+    verdict, message = _judge(engine, asked, found, positions, own_text=not text)
     return HealthReport(verdict, message, positions, found, asked.one)
 
 
@@ -183,14 +183,18 @@ def _measure(engine: Engine, asked: _Asked, texts: Sequence[_Text]) -> tuple[lis
     return found, sum(len(truth) for truth in truths[0])
 
 
-def _judge(engine: Engine, asked: _Asked, found: Sequence[HeadHealth], positions: int) -> tuple[str, str]:
+def _judge(
+    engine: Engine, asked: _Asked, found: Sequence[HeadHealth], positions: int, *, own_text: bool
+) -> tuple[str, str]:
     first, heads, one = found[0], asked.heads, asked.one
     without = "heads" if heads is not None else "it"
     share, plain = f"{first.accuracy:.0%}", f"{first.baseline:.0%}"
     numbers = f"{one} 1 is right {share} of the time, {plain} can be had without {without}"
     if heads is not None and heads.is_untrained(engine.target):
         return UNTRAINED, f"the heads are untrained, they say what the base says: train them ({numbers})"
-    if not first.better and (positions < _FEWEST or first.baseline > _REPEATING):
+    # Of the base's own text the heads guess something, however often it repeats itself.
+    never = own_text and round(first.accuracy, 2) == 0 and positions >= _FEWEST
+    if not first.better and not never and (positions < _FEWEST or first.baseline > _REPEATING):
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
         return UNCLEAR, f"the text {why}, so it says little about {asked.what} ({numbers}): give another one"
     if not first.better:

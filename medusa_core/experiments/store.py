@@ -13,6 +13,7 @@ from pathlib import Path
 
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record, write_record
+from medusa_core.files import project_folder
 from medusa_core.hardware.processor import (
     core_count,
     cpu_name,
@@ -23,7 +24,7 @@ from medusa_core.hardware.processor import (
 from medusa_core.text.plural import counted
 
 FOLDER = "measured"  # folder below assets
-MEASURED = Path(__file__).resolve().parents[2] / "assets" / FOLDER
+MEASURED = project_folder() / "assets" / FOLDER
 DEFAULT_KIND = "intel-xeon-amx-2"  # its figures are stated unless another kind's are newer
 FORMULAS = "formulas"
 HEADLINE = "spec-bench"  # the experiment that says of a kind of machine what to expect

@@ -22,6 +22,7 @@ from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_tokenizer, read_base_config
 from medusa_core.checkpoints.download import Progress
 from medusa_core.checkpoints.files import read_config
+from medusa_core.checkpoints.generation_defaults import dropped_settings
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
@@ -128,6 +129,8 @@ def _load(
         placement = _with_room(placement, report.estimate)
     found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
     sources = needed(found, methods, warn=True)
+    for note in dropped_settings(sources.base):
+        logging.getLogger(__name__).warning("warning: %s: %s", sources.base_name, note)
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
@@ -300,5 +303,8 @@ def _describe(
         extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),
         own_drafts=tuple(draft.label for draft in own.values()),
-        notes=tuple(note for draft in (*drafts.values(), *own.values()) for note in draft.notes),
+        notes=(
+            *dropped_settings(sources.base),
+            *(note for draft in (*drafts.values(), *own.values()) for note in draft.notes),
+        ),
     )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from medusa_core.checkpoints.sources import Sources
-from medusa_core.drafters import drafters_of, owner_of
+from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS
+from medusa_core.drafters import auto_method, drafters_of, method, owner_of
 from medusa_core.errors import MedusaError
 
 
@@ -16,20 +17,36 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     """The sources with the model's own drafters that ``methods`` use; None: all of them.
 
     Weights that were named take the place of the model's own for the same method. A folder whose files are
-    not known is left out, which ``warn`` says.
+    not known is left out, which ``warn`` says. Raises MedusaError for a method whose weights are nowhere.
     """
+    named = [_owner(folder) for folder in sources.named]
+    brought = [_owner(folder) for folder in sources.own]
+    there = [name for name in (*named, *brought) if name is not None]
+    if methods is not None:
+        methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
+        _require_weights(methods, there, sources)
     wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
-    taken = {_owner(folder) for folder in sources.named}
     own = []
-    for folder in sources.own:
-        name = _owner(folder)
+    for folder, name in zip(sources.own, brought, strict=True):
         if name is None and warn:
             logging.getLogger(__name__).warning(
                 "warning: %s holds no weights of a drafter that is known here: it is left out", folder
             )
-        if name is not None and name not in taken and (wanted is None or name in wanted):
+        if name is not None and name not in named and (wanted is None or name in wanted):
             own.append(folder)
     return replace(sources, own=tuple(own))
+
+
+def _require_weights(methods: Collection[str], there: Collection[str], sources: Sources) -> None:
+    for name in methods:
+        if method(name).has_weights and drafters_of(name)[0] not in there:
+            if there:
+                fix = f"name them with --heads, or use --method {there[0]}"
+                raise MedusaError(f"method {name} needs weights: {fix}")
+            raise MedusaError(
+                f"method {name} needs weights, and {sources.base_name} brings none: name them with --heads, "
+                f"train heads with the command fit, or use --method {WITHOUT_WEIGHTS}"
+            )
 
 
 def _owner(folder: Path) -> str | None:

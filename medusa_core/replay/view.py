@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from medusa_core.files import project_folder
 from medusa_core.replay.colours import css_variables
 from medusa_core.replay.methods import drafter_colours, methods_script
 
-WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
+WEB = project_folder() / "assets" / "web"
 SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",

@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medusa_core.errors import MedusaError, reason_of
+from medusa_core.errors import MedusaError, name_fix, reason_of
 from medusa_core.files import read_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Choice = tuple[int, ...]
 MAX_NODES = 256
 TOP_K = 10  # ranks a head offers; the published trees use 0 to 9
 CARTESIAN_PREFIX = "cartesian-"
-_LONGEST_NAME = 80  # characters of a name that is shown
+_LONGEST_NAME = 30  # characters of a name that is shown
 _EXAMPLE = "[[0], [0, 0], [1]]"
 
 
@@ -178,8 +178,8 @@ def load_tree(name: str) -> Topology:
     path = Path(name)
     if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
         raise MedusaError(
-            f"no tree is called {name[:_LONGEST_NAME]!r}: use one of {', '.join(published)}, "
-            f"{CARTESIAN_PREFIX}4x2x1 or a .json file"
+            f"no tree is called {name[:_LONGEST_NAME]!r}: "
+            + name_fix(name, published, f"{', '.join(published)}, {CARTESIAN_PREFIX}4x2x1 or a .json file")
         )
     choices = _read_choices(path)
     try:

@@ -70,7 +70,8 @@ def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, cap
 
 @pytest.mark.slow
 def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
-    with started("--allow", "org/model", "--model", "/no/such/folder", GRADIO_SERVER_NAME="0.0.0.0") as found:
+    missing = ["--model", "/no/such/folder", "--without-model"]
+    with started("--allow", "org/model", *missing, GRADIO_SERVER_NAME="0.0.0.0") as found:
         port, lines = found
         assert "Others can reach this page. Models: the model it starts with and org/model;" in lines
         assert "training: off; a run ends after 120 seconds." in lines

@@ -51,7 +51,7 @@ def test_the_gain_by_batch(bench):
     ]  # fmt: skip
     assert all(one["over_limit"] > 0 and one["gain"] > 0 for one in found["points"])
     assert "hf is left out: a sweep measures our own methods." in out
-    assert max(map(len, out.splitlines()[:-1])) <= 100
+    assert max(map(len, out.splitlines()[:-1])) <= 80
 
 
 def test_dtypes_are_loaded_one_after_the_other(bench):

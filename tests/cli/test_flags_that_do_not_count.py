@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.drafters import method, method_names
-from medusa_core.options import option_names, owners_of
+from medusa_core.acceptance import rule_names
+from medusa_core.drafters import drafter_names, merged_in_words
+from medusa_core.options import lone_owners_of, option_names
+
+MOST_LINES = 80
 
 IDLE = [
     (["--method", "ngram", "--tree", "nosuch"], ["--tree counts for nothing with --method ngram"]),
@@ -45,12 +47,15 @@ def test_a_chat_says_it_as_well(command, engine_folder):
     assert "note: --tree counts for nothing with --method none" in said
 
 
-def test_help_names_the_methods_and_whose_each_flag_is(command):
+def test_help_fits_two_screens_and_says_whose_each_flag_is(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     code, said, _ = command(["generate", "--help"])
     assert code == 0
+    assert len(said.splitlines()) <= MOST_LINES
+    assert max(map(len, said.splitlines())) <= 80
     said = " ".join(said.partition("options:")[2].split())
-    assert all(f"{name}: {method(name).help}" in said for name in method_names())
-    assert all(f"{name}: {rule_info(name).help}" in said for name in rule_names())
+    assert f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()} [auto]" in said
+    assert all(f"{name}: " in said for name in rule_names())
     for name in option_names():
-        words = said.partition(f"--{name.replace('_', '-')} ")[2].partition(" (default: ")[0]
-        assert words.endswith(f"; for {' and '.join(owners_of(name))}")
+        words = said.partition(f" --{name.replace('_', '-')} ")[2].partition(" --")[0]
+        assert all(owner in words for owner in lone_owners_of(name))

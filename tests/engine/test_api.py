@@ -107,6 +107,20 @@ def test_settings_and_text_are_judged_before_the_first_step(engine):
             decode(engine, *arguments, **settings)
 
 
+def test_an_engine_and_a_result_are_shown_in_a_line(engine):
+    result = generate(engine, tiny.PROMPT, trace=True, **SMALL)
+    for shown in (repr(engine), repr(result)):
+        assert len(shown.splitlines()) == 1
+        assert len(shown) < 200
+    assert engine.info.name in repr(engine)
+    assert f"in {result.steps} steps, ended by length" in repr(result)
+
+
+def test_load_with_a_model_object_names_the_function_that_takes_one(model):
+    with pytest.raises(MedusaError, match=r"is a LlamaForCausalLM: .* load_medusa_heads\(model, HEADS\)"):
+        load(model)
+
+
 def test_load_names_an_unknown_option(engine_folder):
     with pytest.raises(MedusaError, match="no setting is called 'dtypes'"):
         load(engine_folder, dtypes="float32")

@@ -15,6 +15,7 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa import with_heads as changed_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation import head_check
 from medusa_core.evaluation.head_check import check_heads
 from medusa_core.loading.load import load_engine
 
@@ -87,6 +88,19 @@ def test_fresh_heads_are_untrained(engine, shared):
     if shared:
         heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, lm_head)
     assert check_heads(with_heads(engine, heads)).verdict == "untrained"
+
+
+def test_heads_that_are_never_right_are_blamed_and_not_the_text(engine, monkeypatch):
+    """The tiny model repeats itself, which says little about heads unless they never guess it."""
+
+    def wrong(asked, _, text):
+        return torch.full((asked.count, len(text.tokens) - text.start), -1)
+
+    monkeypatch.setattr(head_check._Asked, "guesses", wrong)
+    report = check_heads(engine)
+    assert report.verdict == "doubtful"
+    assert "do not seem to belong together: head 1 is right 0% of the time" in report.message
+    assert check_heads(engine, "a" * 80).verdict == "unclear"  # a given text may say one thing alone
 
 
 def test_heads_that_are_not_finite_are_damaged(engine, model):

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from medusa_core.config import LARGEST_PORT
 from medusa_core.errors import MedusaError, reason_of
 
-LARGEST_PORT = 65535
 # Name, smallest and largest value of what has to be a whole number.
 _INTEGERS = {
     "GRADIO_SERVER_PORT": (1, LARGEST_PORT),

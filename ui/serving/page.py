@@ -44,7 +44,11 @@ class Page(gr.Blocks):
         return self
 
     def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        """As gradio's own; the channel stands behind the middleware that is asked for."""
+        """As gradio's own; the channel stands behind the middleware that is asked for.
+
+        gradio else asks its own server for the page and gives it up after three seconds, in which a busy or
+        slow machine has not made its first one.
+        """
         asked = app_kwargs or {}
         own = (
             Middleware(Heartbeats, states=self.states, left=self._channel.page_left),
@@ -54,7 +58,10 @@ class Page(gr.Blocks):
         )
         layers = [*asked.get("middleware", ()), *own]
         return super().launch(
-            *args, app_kwargs={**asked, "middleware": layers, "lifespan": self._serving}, **kwargs
+            *args,
+            _frontend=False,
+            app_kwargs={**asked, "middleware": layers, "lifespan": self._serving},
+            **kwargs,
         )
 
     @asynccontextmanager

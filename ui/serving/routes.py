@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import httpx
 from starlette.datastructures import Headers
 
-from ui.serving.environment import LARGEST_PORT
+from medusa_core.config import LARGEST_PORT
 from ui.serving.request_body import RequestRefusedError
 
 JOIN = "/gradio_api/queue/join"

@@ -27,7 +27,7 @@ from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
 from medusa_core.text.plural import counted
 
-WIDTH = 100  # columns that the tables take at most, also where the output is no terminal
+WIDTH = 80  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
 _KIND_WIDTH = 6  # columns for a figure by kind of text
 _NONE = "–"
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     config = read_run_settings(args)
     wanted = method_names() if ALL in methods else methods
     own = [config.changed(method=name) for name in wanted if name not in ALL_PEERS]
-    engine = load_for_runs(read_settings(LoadConfig, args), own)
+    engine = load_for_runs(read_settings(LoadConfig, args), own, all_drafters=ALL in methods)
     if ALL in methods:
         methods = _all_methods(engine, methods)
     kinds = chosen_kinds(args, engine)
@@ -78,7 +78,7 @@ def _methods(text: str) -> list[str]:
     unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
     if unknown or len(set(methods)) != len(methods):
         known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
-        raise MedusaError(f"--methods is {text!r}: use {ALL}, or each at most once of {known}")
+        raise MedusaError(f"--methods is {text!r:.60}: use {ALL}, or each at most once of {known}")
     return methods
 
 
@@ -95,7 +95,8 @@ def _print_tables(record: dict) -> None:
     machine, model, settings = record["machine"], record["model"], record["settings"]
     console.print(
         f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
-        f"{machine['threads']} threads · {settings['prompts']} prompts × {settings['runs']} runs"
+        f"{counted(machine['threads'], 'thread')} · {counted(settings['prompts'], 'prompt')} × "
+        f"{counted(settings['runs'], 'run')}"
     )
     console.print(model["forward"])
     console.print(_speed_table(record["methods"]))
@@ -143,8 +144,8 @@ def _step_table(methods: dict) -> Table:
         table.add_row(
             _shown(name),
             str(m["tree_nodes"]),
-            *(f"{value:.2f}" for value in m["phase_ms"].values()),
-            f"{m['step_ms']:.2f}",
+            *map(_milliseconds, m["phase_ms"].values()),
+            _milliseconds(m["step_ms"]),
             f"{m['overhead']:.2f}" if "overhead" in m else _NONE,
             f"{m['over_limit']:.1f}" if m.get("over_limit") else _NONE,
         )
@@ -184,8 +185,10 @@ def _fastest(kinds: dict) -> str:
 
 
 def _table(headers: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="")
-    table.add_column("method", vertical="bottom", overflow="fold")
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style=""
+    )
+    table.add_column("method", overflow="fold")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     return table
@@ -197,10 +200,13 @@ def _shown(name: str) -> str:
 
 
 def _spread(figures: dict, key: str, decimals: int) -> str:
-    """A median with the lowest and the highest round."""
+    """A median, and below it the lowest and the highest round."""
     low, high = figures[f"{key}_range"]
-    decimals -= decimals > 1 and high >= 10  # so that the table fits
-    return f"{figures[key]:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+    return f"{figures[key]:.{decimals}f}\n{low:.{decimals}f}–{high:.{decimals}f}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _notes(record: dict) -> list[str]:

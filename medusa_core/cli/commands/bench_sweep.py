@@ -40,9 +40,10 @@ from medusa_core.evaluation.sweep import (
     swept_dtypes,
 )
 from medusa_core.loading.devices import place
+from medusa_core.text.plural import counted
 from medusa_core.trees.search import read_accuracies
 
-WIDTH = 100
+WIDTH = 80
 _SHAPE_NODES = (1, 16, 32, 64)
 _SHAPE_PROMPTS = 4
 _NONE = "–"
@@ -176,12 +177,12 @@ def _print(record: dict[str, Any]) -> None:
     machine, model, points = record["machine"], record["model"], record["points"]
     console.print(
         f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
-        f"{machine['threads']} threads"
+        f"{counted(machine['threads'], 'thread')}"
     )
     console.print(model["forward"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     columns = {name: words for name, words in _COLUMNS.items() if any(name in point for point in points)}
-    table.add_column(record["sweep"], justify="right", vertical="bottom")
+    table.add_column(record["sweep"], justify="right")
     for words in columns.values():
         table.add_column(words, justify="left" if words == "method" else "right", no_wrap=True)
     for point in points:
@@ -211,7 +212,7 @@ def _shown(point: dict[str, Any], name: str) -> str:
         return value or _NONE
     if name == "step_ms":
         low, high = point["step_ms_range"]
-        return f"{value:.2f} ({low:.2f}–{high:.2f})"
+        return f"{value:.2f}\n{low:.2f}–{high:.2f}"
     return f"{value:.0f}" if name == "nodes" or value >= 100 else f"{value:.2f}"
 
 

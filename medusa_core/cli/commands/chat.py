@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from medusa_core.chat import Conversation, Reply
 from medusa_core.cli.commands.generate import TextPrinter, generation_config
-from medusa_core.cli.flags import notes_on_flags, read_settings
 from medusa_core.cli.headline import headline
-from medusa_core.cli.progress import load_for_runs
+from medusa_core.cli.run_setup import load_for_run
 from medusa_core.cli.signals import Terminated
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 
@@ -22,10 +21,9 @@ _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 
 def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
-    config = generation_config(args)
-    engine = load_for_runs(read_settings(LoadConfig, args), [config])
+    engine, config, notes = load_for_run(args, generation_config(args))
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
-    _say("\n".join([headline(engine, config), *notes_on_flags(config)]))
+    _say("\n".join([headline(engine, config), *notes]))
     if chat.conversation.notice:
         _say(f"note: {chat.conversation.notice}")
     _say(f"commands: {_COMMANDS}")

@@ -8,21 +8,28 @@ import sys
 from pathlib import Path
 
 from medusa_core.checkpoints.convert import ConversionRequest, convert
+from medusa_core.checkpoints.convert_base import GGUF, convert_to_gguf
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters import method, owner_of
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
+from medusa_core.text.plural import counted
 
 
 def run(args: argparse.Namespace) -> None:
     """Convert and say what was written. Raises MedusaError for what cannot be converted."""
+    if args.weights and args.to != GGUF:
+        raise MedusaError(f"--weights is for {GGUF}, --to is {args.to}: leave it out")
     if args.pt and args.to != "v1":
         raise MedusaError(f"--pt is for v1, --to is {args.to}: leave it out")
     if args.tree and args.to != "trtllm":
         raise MedusaError(f"--tree is for trtllm, --to is {args.to}: leave it out")
-    _refuse_other_drafters(args.source)
     target = Path(args.target).expanduser()
+    if args.to == GGUF:
+        _write_gguf(args, target)
+        return
+    _refuse_other_drafters(args.source)
     work = convert(
         ConversionRequest(
             args.source, target, args.to, args.model, args.merge_base, args.tree, args.pt, args.force
@@ -40,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(record))
         return
     print(
-        f"{target}: {tensors.count} heads of {tensors.layers} layers in {kind} for {work.base}, as {args.to}"
+        f"{target}: {counted(tensors.count, 'head')} of {counted(tensors.layers, 'layer')} in {kind} "
+        f"for {work.base}, as {args.to}"
     )
     for name, size in files.items():
         print(f"  {name}  {size / 1e6:.1f} MB" if size >= 1e5 else f"  {name}")
@@ -49,6 +57,16 @@ def run(args: argparse.Namespace) -> None:
     if work.commands:
         print("\nto serve it (from that engine's documentation; not run here):")
         print("\n".join(f"  {command}" for command in work.commands))
+
+
+def _write_gguf(args: argparse.Namespace, target: Path) -> None:
+    kind = args.weights or "bf16"
+    convert_to_gguf(args.source, target, kind, force=args.force)
+    size = target.stat().st_size
+    if args.json:
+        print(json.dumps({"file": str(target), "format": GGUF, "weights": kind, "bytes": size}))
+    else:
+        print(f"{target}: {args.source} in {kind}, {size / 1e6:.1f} MB")
 
 
 def _refuse_other_drafters(source: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
@@ -111,14 +112,14 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
         f"{config.model or 'the embedded model'}: {shape.parameters / 1e6:.1f} M parameters, width "
         f"{shape.width}, {shape.vocabulary:,} tokens; {heads}, {config.recipe}"
     )
-    table = Table("stage", "what", "about", title=f"Time, {title}", title_justify="left")
+    table = Table("stage", "what", "about", box=SIMPLE_HEAD, title=f"Time, {title}", title_justify="left")
     for stage, seconds in plan.seconds.items():
         table.add_row(stage, _work(prepared, stage), _duration(seconds))
     table.add_row("all", f"asked for {config.minutes:g} min", _duration(plan.total_seconds))
     console.print(table)
     table = Table(
-        "stage", "base", "heads", "gradients, optimizer", "activations", "in all",
-        title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
+        "stage", "base", "heads", "gradients,\noptimizer", "activations", "in all",
+        box=SIMPLE_HEAD, title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
     )  # fmt: skip
     for need in prepared.memory:
         parts = (need.base, need.heads, need.optimizer, need.activations, need.total)
@@ -151,7 +152,8 @@ def _print_report(report: dict, out: Path) -> None:
     print(
         f"first guesses of the heads are right {shares} of the time, over {report['positions']:,} positions"
     )
-    table = Table("", "nodes", "tokens/step", "ms/step", "tokens/s", "overhead", "speedup")
+    names = ("", "nodes", "tokens/step", "ms/step", "tokens/s", "overhead", "speedup")
+    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     low, high = medusa["speedup_range"]
     table.add_row(
         "plain decoding", "1", f"{plain['tokens_per_step']:.2f}", f"{plain['step_ms']:.2f}",
@@ -161,7 +163,7 @@ def _print_report(report: dict, out: Path) -> None:
     table.add_row(
         "fitted heads", str(report["tree"]["nodes"]), f"{medusa['tokens_per_step']:.2f}",
         f"{medusa['step_ms']:.2f}", f"{medusa['tokens_per_second']:.1f}", f"{medusa['overhead']:.2f}",
-        f"{medusa['speedup']:.2f} ({low:.2f} to {high:.2f})",
+        f"{medusa['speedup']:.2f}\n{low:.2f}–{high:.2f}",
     )  # fmt: skip
     _console().print(table)
     print(equality(record))
@@ -172,7 +174,7 @@ def _print_report(report: dict, out: Path) -> None:
 
 
 def _console() -> Console:
-    return Console(width=max(Console().width, 100))
+    return Console(width=max(Console().width, 80))
 
 
 def _duration(seconds: float) -> str:

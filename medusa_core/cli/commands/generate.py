@@ -13,14 +13,14 @@ from medusa_core.acceptance import rule_names
 from medusa_core.cli.commands.flags.generate import MARKS
 from medusa_core.cli.commands.generate_batch import run_file
 from medusa_core.cli.commands.generate_saved import check_save, run_saved
-from medusa_core.cli.flags import check_output_file, notes_on_flags, read_run_settings, read_settings
+from medusa_core.cli.flags import check_output_file, read_run_settings
 from medusa_core.cli.headline import headline
-from medusa_core.cli.progress import load_for_runs
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.run_setup import load_for_run
+from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 from medusa_core.longrun.memory import run_memory
 from medusa_core.text.plural import counted
 from medusa_core.text.streamed_text import StreamedText, TextSpan
@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> None:
         run_file(args, config)
         return
     _check_flags(args)
-    engine = load_for_runs(read_settings(LoadConfig, args), [config])
+    engine, config, notes = load_for_run(args, config)
     prompt = _prompt_ids(args, engine)
     if args.save is not None:
-        run_saved(args, engine, prompt, config)
+        run_saved(args, engine, prompt, config, notes)
         return
     if config.max_new_tokens > LONG:
         _tell_memory(engine, prompt, config)
@@ -55,11 +55,15 @@ def run(args: argparse.Namespace) -> None:
             if builder is not None:
                 builder.add(step)
             if not step.index:  # said once the run has begun, so that an error stands alone
-                print(headline(engine, config), *notes_on_flags(config), sep="\n", file=sys.stderr)
+                print(headline(engine, config), *notes, sep="\n", file=sys.stderr)
             printer.step(step.emitted, [node > 0 for node in step.verdict.path])
     except KeyboardInterrupt as stop:
         steps.close()
         stopped = stop
+    except MedusaError:
+        if summary.steps:
+            print(flush=True)  # the error has a line of its own
+        raise
     output = summary.record()
     printer.finish(output["text"])
     print(
@@ -109,11 +113,11 @@ def generation_config(args: argparse.Namespace) -> GenerationConfig:
     """The run's settings from the flags. Raises MedusaError for unknown names and values out of range."""
     config = read_run_settings(args)
     for name, value, known, words in (
-        ("method", config.method, method_names(), methods_in_words()),
+        ("method", config.method, [AUTO_METHOD, *method_names()], f"{AUTO_METHOD}, {methods_in_words()}"),
         ("acceptance", config.acceptance, rule_names(), ", ".join(rule_names())),
     ):
         if value not in known:
-            raise MedusaError(f"--{name} is {value!r}: use one of {words}")
+            raise MedusaError(f"--{name} is {value!r:.30}: {name_fix(value, known, words)}")
     return config
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from time import perf_counter
 
 from medusa_core.cli.commands.flags.generate import BATCH
-from medusa_core.cli.flags import notes_on_flags, read_settings
 from medusa_core.cli.headline import headline
-from medusa_core.cli.progress import load_for_runs
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.run_setup import load_for_run
+from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompt_results import Result, decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
@@ -25,9 +24,9 @@ def run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
     if size < 1:
         raise MedusaError(f"--batch is {size}, the smallest is 1: raise it")
     lines = [line for _, line in prompt_lines(Path(args.prompts))]
-    engine = load_for_runs(read_settings(LoadConfig, args), [config])
+    engine, config, notes = load_for_run(args, config)
     engine.require_tokenizer()
-    print(headline(engine, config), *notes_on_flags(config), sep="\n", file=sys.stderr)
+    print(headline(engine, config), *notes, sep="\n", file=sys.stderr)
     begun, results = perf_counter(), []
     for number, result in enumerate(in_order(decode_lines(engine, lines, config, size)), start=1):
         results.append(result)

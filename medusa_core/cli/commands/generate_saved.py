@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from medusa_core.cli.flags import check_output_folder, notes_on_flags
+from medusa_core.cli.flags import check_output_folder
 from medusa_core.cli.headline import headline
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
@@ -30,11 +30,15 @@ def check_save(args: argparse.Namespace) -> None:
 
 
 def run_saved(
-    args: argparse.Namespace, engine: Engine, prompt: Sequence[int], config: GenerationConfig
+    args: argparse.Namespace,
+    engine: Engine,
+    prompt: Sequence[int],
+    config: GenerationConfig,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Begin the run or go on with it. Raises MedusaError."""
+    """Begin the run or go on with it; ``notes`` stand below its headline. Raises MedusaError."""
     with saved_run(engine, prompt, config, Path(args.save)) as run:
-        lines = [headline(engine, run.config), *notes_on_flags(config), run.memory.words(), *run.notes]
+        lines = [headline(engine, run.config), *notes, run.memory.words(), *run.notes]
         if run.known and run.result is None:
             lines.append(f"going on after {run.known:,} tokens in {args.save}")
         print(*lines, sep="\n", file=sys.stderr)

@@ -22,6 +22,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa.heads import fresh_tensors
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import GUESS, check_heads
+from medusa_core.text.plural import counted
 
 _MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
 
@@ -32,7 +33,8 @@ def run_init(args: argparse.Namespace) -> None:
     size = write_fresh_heads(
         args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
     )
-    print(f"{args.out}: {args.num_heads} untrained heads of {args.layers} layers, {size / 1e6:.1f} MB")
+    heads, layers = counted(args.num_heads, "untrained head"), counted(args.layers, "layer")
+    print(f"{args.out}: {heads} of {layers}, {size / 1e6:.1f} MB")
     model = f"--model {shlex.quote(args.model)} " if args.model else ""
     print(
         f"train them: python -m medusa_core train medusa1 {model}--start {shlex.quote(args.out)} "

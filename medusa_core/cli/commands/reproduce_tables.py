@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from medusa_core.experiments.store import MEASURED
 from medusa_core.experiments.tables import files_with_tables, rendered
-from medusa_core.files import read_text
+from medusa_core.files import project_folder, read_text
 
-ROOT = MEASURED.parents[1]
+ROOT = project_folder()
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -59,7 +60,8 @@ def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
     """Some of the budgets, the best one marked; a warning where plain decoding is expected to be faster."""
     best, plain = best_budget(found), plain_budget(found)
     sizes = {*_TABLE_SIZES, best.nodes, found[-1].nodes}
-    table = Table("drafted nodes", "expected tokens/step", "ms/step", "expected tokens/s", "")
+    names = ("drafted\nnodes", "expected\ntokens/step", "ms/step", "expected\ntokens/s", "")
+    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for budget in found:
         if budget.nodes in sizes:
             table.add_row(
@@ -67,7 +69,7 @@ def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
                 f"{budget.tokens_per_second:.1f}",
                 "best" if budget == best else "plain decoding" if budget == plain else "",
             )  # fmt: skip
-    Console(file=stream, width=max(Console().width, 100)).print(table)
+    Console(file=stream, width=max(Console().width, 80)).print(table)
     if plain and plain.tokens_per_second >= best.tokens_per_second:
         print(
             f"warning: plain decoding is expected to be faster here: {plain.tokens_per_second:.1f} tokens/s "

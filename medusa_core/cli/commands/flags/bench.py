@@ -6,14 +6,16 @@ import argparse
 
 from medusa_core.cli.flags import add_prompt_flags, add_run_settings, add_settings
 from medusa_core.config import LoadConfig
-from medusa_core.drafters import method_names
+from medusa_core.drafters import methods_in_words
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
-    parser = subparsers.add_parser("bench", help="compare methods on the same prompts", description=__doc__)
+    parser = subparsers.add_parser(
+        "bench", help="compare methods on the same prompts", description=__doc__, usage="%(prog)s [OPTION …]"
+    )
     add_prompt_flags(parser)
-    names = ", ".join(method_names())
+    names = methods_in_words()
     parser.add_argument(
         "--methods",
         default="none,medusa,hf",

@@ -15,7 +15,9 @@ from medusa_core.config import LoadConfig
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command's flags."""
-    parser = subparsers.add_parser("chat", help="talk with a model", description=__doc__)
+    parser = subparsers.add_parser(
+        "chat", help="talk with a model", description=__doc__, usage="%(prog)s [OPTION …]"
+    )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     add_settings(parser, LoadConfig)
     add_run_settings(parser)

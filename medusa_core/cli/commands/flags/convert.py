@@ -2,7 +2,11 @@
 
 SRC is a folder or hub name of heads in any format: v1, v2, vLLM's, a whole model with its heads, or this
 project's own. Tensors and their dtype stay as they are. How the result is served there is printed at the
-end.
+end. For gguf, SRC is a base and DST a file; llama.cpp has no heads.
+
+What was tried here: v1, v2, native and vllm are read back bit for bit by this project; gguf was loaded by
+llama-cpp-python, which wrote the same greedy text. vLLM, TGI and TensorRT-LLM themselves were not run:
+their files follow what their public sources read.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ FORMATS = {
     "vllm": "vLLM",
     "tgi": "Text Generation Inference",
     "trtllm": "TensorRT-LLM, with the tree",
+    "gguf": "llama.cpp: a base alone, in one file without vocabulary, that takes and gives token ids",
     "native": "this project's: shards, tree, accuracies and adapter beside them",
 }
 
@@ -27,7 +32,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "source", metavar="SRC", help="folder or hub name[@revision] of heads; embedded: ours"
     )
-    parser.add_argument("target", metavar="DST", help="folder to write")
+    parser.add_argument("target", metavar="DST", help="folder to write; for gguf, a file")
     parser.add_argument(
         "--to",
         required=True,
@@ -51,6 +56,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="v1 as medusa_lm_head.pt, which is what the public code itself reads",
     )
-    parser.add_argument("--force", action="store_true", help="replace heads that DST holds")
+    parser.add_argument(
+        "--weights",
+        choices=("bf16", "f16", "f32", "q8_0"),
+        help="of gguf: what matrices are written in (default: bf16)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace heads or the file that DST holds")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     parser.set_defaults(run="medusa_core.cli.commands.convert:run")
