@@ -25,8 +25,10 @@ ENGINE_VERSION = 3
 NO_HEADS = "none"
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
+MOST_TOP_K = 2**24  # larger than any vocabulary
 MOST_SEED = 2**31 - 1
 MOST_POSITIONS = 2**24  # beyond it float32 no longer tells neighbours apart
+TRUNCATING = ("top_k", "top_p", "min_p")  # settings that leave tokens out of the draws
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
@@ -74,6 +76,20 @@ class GenerationConfig:
         high=65536,
         step=1,
     )
+    top_k: int = setting(
+        0,
+        "only this many of the likeliest tokens are ever drawn; 0 is off",
+        low=0,
+        high=MOST_TOP_K,
+        step=1,
+    )
+    top_p: float = setting(
+        1.0,
+        "only the fewest likeliest tokens whose p sum to this are ever drawn; 1 is off",
+        low=0.01,
+        high=1.0,
+        step=0.01,
+    )
     min_p: float = setting(
         0.0,
         "tokens less likely than this share of the likeliest are never drawn; 0 is off",
@@ -94,6 +110,17 @@ class GenerationConfig:
     def penalises(self) -> bool:
         """Whether the run has a contextual penalty."""
         return self.penalty != 1 and self.penalty_window > 0
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never drawn; at temperature 0 the likeliest token is taken anyway."""
+        return bool(self.truncation)
+
+    @property
+    def truncation(self) -> dict[str, Any]:
+        """The settings of the run that leave tokens out of its draws, by name."""
+        values = {name: getattr(self, name) for name in TRUNCATING if self.temperature > 0}
+        return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 
     @classmethod
     def of(cls, **values: Any) -> GenerationConfig:
