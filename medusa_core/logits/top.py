@@ -1,7 +1,7 @@
 """Top-k and top-p: only the likeliest tokens may be drawn, by their number or by the sum of their p.
 
 Top-k (Fan et al., 2018, arXiv 1805.04833) keeps the k likeliest; top-p, nucleus sampling (Holtzman et al.,
-2020, arXiv 1904.09751), the fewest whose p sum to at least p. In the order and with the bounds of transformers'
+2020, arXiv 1904.09751), the fewest whose p sum to at least p. The bounds are those of transformers'
 ``TopKLogitsWarper`` and ``TopPLogitsWarper``.
 """
 

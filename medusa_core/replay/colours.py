@@ -66,8 +66,8 @@ DARK = Palette(
 )
 
 
-# Of accepted guesses of the drafters that name a colour, the others have the palette's own: on the light ground
-# and on the dark one, and the light one's scale from none to all.
+# Of accepted guesses of the drafters that name a colour (the others have the palette's own): on the light
+# ground and on the dark one, and the light one's scale from none to all.
 DRAFTERS = {
     "plum": ("#A6397F", "#E39BC8", ((0.0, "#F8EDF4"), (1.0, "#7E2460"))),
     "ochre": ("#7A5C1E", "#D9BF7A", ((0.0, "#F6F1E4"), (1.0, "#5C4412"))),

@@ -25,7 +25,7 @@ _NAME = __name__.split(".")[-2]
 
 @dataclass(frozen=True)
 class Guess:
-    """A node below the root: its token, the product ``p`` of the shares down to it, and where that is from."""
+    """A node below the root: its token, the product ``p`` of the shares down to it, where it was found."""
 
     token: int
     parent: int
