@@ -57,7 +57,8 @@ class GenerationConfig:
     method: str = setting("medusa", "who drafts, as `--method NAME`; none is plain decoding")
     acceptance: str = setting(
         "match",
-        "match: the model's own tokens; typical: what it finds plausible enough; rejection: guesses by p/q",
+        "match: the model's own tokens; typical: what it finds plausible enough; rejection: guesses by p/q; "
+        "nucleus: draws for each path, biased",
     )
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05

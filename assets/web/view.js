@@ -223,6 +223,7 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
   if (acceptance === "typical" && temperature <= 0) return say`typical acceptance at T = 0: greedy`;
   if (acceptance === "typical") return say`typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
   if (acceptance === "match") return temperature === 0 ? say`greedy, the model’s own choice` : say`exact sampling` + heat;
+  if (acceptance === "nucleus") return temperature === 0 ? say`greedy, the model’s own choice` : say`nucleus acceptance` + heat;
   if (acceptance === "rejection") return temperature === 0 ? say`greedy, the model’s own choice` : say`rejection sampling` + heat;
   return acceptance + heat;
 }

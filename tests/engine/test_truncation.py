@@ -6,7 +6,6 @@ The joint distribution of three new tokens over many seeded runs of the real loo
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -81,24 +80,21 @@ def wanted(**settings):
     return found
 
 
-def p_value(counted, p):
+def p_value(table, p):
     """χ² test with cells of fewer than five expected runs put into one."""
-    expected = p.ravel() * counted.sum()
+    expected = p.ravel() * table.sum()
     rare = expected < 5
-    observed = np.append(counted.ravel()[~rare], counted.ravel()[rare].sum())
+    observed = np.append(table.ravel()[~rare], table.ravel()[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())
     assert len(observed) > 15
     return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PATHS]
-)
-def test_sampled_text_has_exactly_the_truncated_distribution(name):
-    method, rule_name, settings = PATHS[name]
+def counted(method, rule_name, settings, runs=RUNS):
+    """How often each triple came, [V, V, V], and how many drafts were accepted."""
     target, small = map(table_models.TableTarget, table_models.tables(V))
-    found, accepted = Counter(), 0
-    for seed in range(RUNS):
+    found, accepted = np.zeros((V,) * NEW), 0
+    for seed in range(runs):
         config = GenerationConfig.of(method=method, acceptance=rule_name, seed=seed, **BOTH, **settings)
         generator = torch.Generator().manual_seed(seed)
         drafter = make_drafter(target, {"draft_model": ModelDraft(small)}, config)
@@ -109,14 +105,19 @@ def test_sampled_text_has_exactly_the_truncated_distribution(name):
             tokens += step.emitted
             accepted += len(step.verdict.path) - 1
         found[tuple(tokens)] += 1
-    counted = np.zeros((V,) * NEW)
-    for triple, count in found.items():
-        counted[triple] = count
+    return found, accepted
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PATHS]
+)
+def test_sampled_text_has_exactly_the_truncated_distribution(name):
+    found, accepted = counted(*PATHS[name])
     right = wanted(**BOTH)
-    assert counted[right == 0].sum() == 0  # what is left out is never drawn
+    assert found[right == 0].sum() == 0  # what is left out is never drawn
     assert accepted > RUNS / 5
-    assert p_value(counted, right) > LEAST_P
-    assert p_value(counted, wanted(temperature=BOTH["temperature"])) < LEAST_P
+    assert p_value(found, right) > LEAST_P
+    assert p_value(found, wanted(temperature=BOTH["temperature"])) < LEAST_P
 
 
 def test_at_temperature_0_they_count_for_nothing_and_are_named():
