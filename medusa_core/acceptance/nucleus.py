@@ -3,10 +3,10 @@
 As the public Medusa code judges with ``sampling="nucleus"``; its ``top_p`` is the run's own, which has left
 other tokens out of the logits before. Each path from the root to a leaf has draws of its own, also at nodes
 that it shares with others. The path whose guesses were drawn for longest is kept, and the next root is one
-more draw. So a guess on several paths has several chances, and behind a refused guess the model may draw that
-very guess: guessed tokens come too often. It is biased with every drafter that guesses; ``match`` with the same
-top-p is exact. At temperature 0 it is greedy matching. Of paths drawn for equally long Medusa's code keeps the
-first, TokenSwift's one at random (arXiv 2502.18890, §2.4).
+draw more. So a guess on several paths has several chances, and behind a refused guess the model may draw
+that very guess: guessed tokens come too often. It is biased with every drafter that guesses; ``match`` with
+the same top-p is exact. At temperature 0 it is greedy matching. Of paths drawn for equally long Medusa's code
+keeps the first, TokenSwift's one at random (arXiv 2502.18890, §2.4).
 
 N nodes · V vocabulary
 """
