@@ -123,9 +123,7 @@ def test_a_setting_that_is_not_given_has_the_method_s_own_default(engine):
     """Merged drafters have one value for both, so that a trace says what was run."""
     assert option_defaults("eagle3")["draft_nodes"] == 59
     assert option_defaults("ngram")["draft_nodes"] == option_defaults("medusa+ngram")["draft_nodes"] == 15
-    assert differing_defaults()["draft_depth"] == {
-        8: ["eagle3"], 3: ["draft_model", "ngram"], 12: ["suffix"],
-    }  # fmt: skip
+    assert differing_defaults()["draft_depth"] == {8: ["eagle3"], 3: ["draft_model", "ngram"]}
     config = GenerationConfig(method="eagle3+ngram")
     assert drafter_settings(config).draft_nodes == 59
     assert make_drafter(engine.target, engine.drafts, config).largest_tree == 1 + 59 + 59

@@ -76,7 +76,7 @@ def test_the_automaton_stays_linear_in_the_text():
 
 @given(text=TEXTS, root=st.integers(0, 2), nodes=st.integers(1, 20), depth=st.integers(1, 6))
 def test_a_tree_holds_the_likeliest_paths_each_once(engine, text, root, nodes, depth):
-    settings = {"draft_nodes": nodes, "draft_depth": depth, "suffix_least": 0.05}
+    settings = {"draft_nodes": nodes, "suffix_depth": depth, "suffix_least": 0.05}
     tree = drafter_of(text, engine, **settings).propose(root, 99)
     p, tokens = tree.draft_logp.exp().tolist(), tree.tokens.tolist()
     paths = [(root,)]

@@ -31,6 +31,7 @@ LABELS = {
     "top_k": "top-k",
     "top_p": "top-p",
     "min_p": "min-p",
+    "suffix_depth": "Suffix: depth",
     "suffix_least": "Suffix: least share",
     "ignore_eos": "Go on after the end of the text",
     "draft_top_k": "Drafts: guesses considered",

@@ -62,7 +62,7 @@ class SuffixDrafter:
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The continuations of the text and ``root`` with the largest shares."""
-        depth = min(depth, self._settings.draft_depth)
+        depth = min(depth, self._settings.suffix_depth)
         drafted = grown(self._automaton, root, depth, self._settings.draft_nodes, self._settings.suffix_least)
         depths = [0]
         for guess in drafted:
