@@ -1,4 +1,4 @@
-"""Suffix decoding with the shipped model: plain decoding's text, and more tokens a step than prompt lookup."""
+"""Suffix decoding with the shipped model: plain decoding's text, in fewer steps than prompt lookup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(engine, text, method):
 
 
 def steps_of_published_lookup(prompt, output):
-    """Steps for a greedy text by prompt lookup as published: the first match of at most 3 tokens, 10 copied."""
+    """Steps of prompt lookup as published: the first match of at most 3 tokens, 10 tokens copied."""
     text, at, steps = list(prompt), 0, 0
     while at < len(output):
         known = [*text, output[at]]
