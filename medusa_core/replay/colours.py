@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from medusa_core.drafters import method, method_names
 
 SANS = ("ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
-PHASES = ("propose", "verify", "accept", "commit", "other")  # of a step
+PHASES = ("propose", "verify", "accept", "commit", "other")  # phases of a step
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 
@@ -90,7 +90,7 @@ def drafter_palette(name: str, dark: bool = False) -> Palette:
     if name in ("", *method_names()):
         colour = method(name).colour if name else ""
     else:
-        colour = sorted(DRAFTERS)[sum(name.encode()) % len(DRAFTERS)]  # of a foreign trace, any
+        colour = sorted(DRAFTERS)[sum(name.encode()) % len(DRAFTERS)]  # foreign names get any colour
     if not colour:
         return colours
     light, on_dark, scale = DRAFTERS[colour]
