@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters import Draft
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 _NAME = __name__.split(".")[-2]
+_LEAST_WEIGHT = 0.01  # shorter endings are left out where longer ones have left less than this
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,12 @@ class SuffixDrafter:
         self._automaton.extend(tokens)
 
     def _origin(self, guess: Guess, depth: int) -> Origin:
-        count, size = self._automaton.count(guess.match), guess.match.length - 1
+        found, size = self._automaton.count(guess.match), guess.match.length - 1
         back = self.length + depth - self._automaton.latest(guess.match)
-        times = "once" if count == 1 else f"{count} times"
+        times = "once" if found == 1 else f"{found} times"
         after = f"after the same {counted(size, 'token')}" if size > 1 else "after the same token"
         return Origin(
-            _NAME, label=f"×{count}", note=f"found {times} {after}, last at distance {back}", back=back
+            _NAME, label=f"×{found}", note=f"found {times} {after}, last at distance {back}", back=back
         )
 
 
@@ -104,14 +106,15 @@ def grown(automaton: SuffixAutomaton, root: int, depth: int, most: int, least: f
     A node comes after its parent, no deeper than ``depth`` and with a share of at least ``least``.
     """
     guesses: list[Guess] = []
-    waiting: list[tuple[float, int, int, Guess]] = []  # by share, of equal ones the first found
+    waiting: list[tuple[float, int, int, Guess]] = []  # by share; of equal ones the first found comes first
+    number = count()
     place, match, p, level = 0, automaton.end(root), 1.0, 1
     while True:
         if level <= depth:
             for token, (share, longer) in continuations(automaton, match).items():
                 if p * share >= least:
                     guess = Guess(token, place, p * share, longer)
-                    heapq.heappush(waiting, (-guess.p, len(guesses) * 1_000_000 + token, level, guess))
+                    heapq.heappush(waiting, (-guess.p, next(number), level, guess))
         if not waiting or len(guesses) == most:
             return guesses
         _, _, level, guess = heapq.heappop(waiting)
@@ -135,11 +138,8 @@ def continuations(automaton: SuffixAutomaton, match: Match) -> dict[int, tuple[f
             continue
         weight = left * ending.length / (ending.length + 1)
         total = sum(followers.values())
-        for token, count in followers.items():
+        for token, times in followers.items():
             share, longest = found.get(token, (0.0, None))
-            found[token] = (share + weight * count / total, longest or automaton.longer(ending, token))
+            found[token] = (share + weight * times / total, longest or automaton.longer(ending, token))
         left -= weight
     return found
-
-
-_LEAST_WEIGHT = 0.01  # of endings that are still asked
