@@ -28,9 +28,11 @@ AUTO_METHOD = "auto"  # the drafter whose weights are there
 WITHOUT_WEIGHTS = "lookup"  # who drafts then where there are none
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
+MOST_TOP_K = 2**24  # larger than any vocabulary
 MOST_SEED = 2**31 - 1
 LARGEST_PORT = 65535
 MOST_POSITIONS = 2**24  # beyond it float32 no longer tells neighbours apart
+TRUNCATING = ("top_k", "top_p", "min_p")  # settings that leave tokens out of the draws
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
@@ -59,7 +61,8 @@ class GenerationConfig:
     method: str = setting("medusa", "who drafts, as `--method NAME`; none is plain decoding")
     acceptance: str = setting(
         "match",
-        "match: the model's own tokens; typical: what it finds plausible enough; rejection: guesses by p/q",
+        "match: the model's own tokens; typical: what it finds plausible enough; rejection: guesses by p/q; "
+        "nucleus: draws for each path, biased",
     )
     temperature: float = setting(
         0.0, "0 is greedy; higher flattens the distribution", low=0.0, high=2.0, step=0.05
@@ -77,6 +80,20 @@ class GenerationConfig:
         low=0,
         high=65536,
         step=1,
+    )
+    top_k: int = setting(
+        0,
+        "only this many of the likeliest tokens are ever drawn; 0 is off",
+        low=0,
+        high=MOST_TOP_K,
+        step=1,
+    )
+    top_p: float = setting(
+        1.0,
+        "only the fewest likeliest tokens whose p sum to this are ever drawn; 1 is off",
+        low=0.01,
+        high=1.0,
+        step=0.01,
     )
     min_p: float = setting(
         0.0,
@@ -98,6 +115,17 @@ class GenerationConfig:
     def penalises(self) -> bool:
         """Whether the run has a contextual penalty."""
         return self.penalty != 1 and self.penalty_window > 0
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never drawn; at temperature 0 the likeliest token is taken anyway."""
+        return bool(self.truncation)
+
+    @property
+    def truncation(self) -> dict[str, Any]:
+        """The settings of the run that leave tokens out of its draws, by name."""
+        values = {name: getattr(self, name) for name in TRUNCATING if self.temperature > 0}
+        return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 
     @classmethod
     def of(cls, **values: Any) -> GenerationConfig:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.config import GenerationConfig, pick_settings
+from medusa_core.config import TRUNCATING, GenerationConfig, pick_settings
 from medusa_core.drafters import Draft, drafter_names, drafter_settings, drafters_of, method, method_names
 from medusa_core.errors import MedusaError, name_fix
 
@@ -88,8 +88,9 @@ def _idle_for_logits(config: GenerationConfig) -> dict[str, str]:
         idle["penalty"] = "--penalty-window 0"
     if config.penalty == 1 and config.penalty_window != GenerationConfig.penalty_window:
         idle["penalty_window"] = "--penalty 1"
-    if config.min_p > 0 and config.temperature <= 0:
-        idle["min_p"] = "--temperature 0"
+    for name in TRUNCATING if config.temperature <= 0 else ():
+        if getattr(config, name) != getattr(GenerationConfig, name):
+            idle[name] = "--temperature 0"
     return idle
 
 

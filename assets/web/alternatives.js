@@ -2,15 +2,20 @@
 
 const IMPOSSIBLE = 1e-30; // a trace holds less than that for p = 0
 const penalises = ({ penalty, penalty_window }) => penalty !== 1 && penalty_window > 0;
-const drawsByMinP = ({ min_p, temperature }) => min_p > 0 && temperature > 0;
+// What leaves tokens out of the draws, in words.
+const truncationOf = ({ top_k, top_p, min_p, temperature }) => (temperature > 0 ? [
+  ...(top_k > 0 ? [say`top-k ${top_k}`] : []),
+  ...(top_p < 1 ? [say`top-p ${setting(top_p)}`] : []),
+  ...(min_p > 0 ? [say`min-p ${setting(min_p)}`] : []),
+] : []);
 
 // What was done to the model's numbers before they were judged, and the choice that it changed here, or "".
 function processedWords(config, row) {
   const done = [];
   if (penalises(config)) done.push(say`the penalty of ${setting(config.penalty)}`);
-  if (drawsByMinP(config)) done.push(say`min-p ${setting(config.min_p)}`);
+  done.push(...truncationOf(config));
   if (!done.length) return "";
-  const words = done.length > 1 ? say`p is after ${done[0]} and ${done[1]}.` : say`p is after ${done[0]}.`;
+  const words = say`p is after ${done.reduce((before, next) => say`${before} and ${next}`)}.`;
   if (!row.penalised) return words;
   const { copies } = row.penalised;
   const own = quoted(row.penalised);
@@ -30,7 +35,7 @@ function alternativesAt({ step, config }, i) {
   const guesses = isKnown(head) && !methodOf(by).sequential ? guessesOf(step, head) : rivals;
   const known = new Map(guesses.map((node) => [node.token_id, node]));
   const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: row.p[k] }))
-    .filter(({ p }) => !(drawsByMinP(config) && p < IMPOSSIBLE));
+    .filter(({ p }) => !(truncationOf(config).length && p < IMPOSSIBLE));
   const others = guesses.filter((node) => !row.token_ids.includes(node.token_id)).slice(0, 3)
     .map((node) => ({ token: node.token_id, text: node.text, p: byToken.has(node.token_id) ? byToken.get(node.token_id).p : null }));
   if (!row.token_ids.includes(step.nodes[i].token_id) && !others.some((each) => each.token === step.nodes[i].token_id)) {

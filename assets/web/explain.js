@@ -12,6 +12,7 @@ function explainVerdict(scene, i) {
   if (scene.ruling === "typical" && verdict.thresholds[i] !== null && node.p !== null) return explainTypical(scene, i);
   if (scene.ruling === "match" || scene.ruling === "greedy") return explainMatch(scene, i);
   if (scene.ruling === "rejection") return explainRejection(scene, i);
+  if (scene.ruling === "nucleus") return explainNucleus(scene, i);
   return say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.`;
 }
 
@@ -48,6 +49,17 @@ function explainRejection(scene, i) {
     ? say`→ accepted because u = ${u} < ${trial.what} = ${bar}.`
     : say`→ rejected because u = ${u} ≥ ${trial.what} = ${bar}.` + fallout(scene, i);
   return `${first}${rest} ${drawn} ${end}`;
+}
+
+// What nucleus acceptance counted (medusa_core/acceptance/nucleus.py).
+function explainNucleus(scene, i) {
+  const node = scene.step.nodes[i];
+  const [, won, tried] = /^drawn (\d+) of (\d+) times$/.exec(node.reason) || [];
+  const guess = say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}.`;
+  if (!Number(tried)) return guess + " " + say`No path was drawn as far as the guess it hangs on.`;
+  const end = !scene.verdict.passes[i] ? say`→ rejected, and with it what hangs on it.`
+    : scene.verdict.path.includes(i) ? say`→ accepted: its path was drawn for longest.` : say`→ drawn, but another path was drawn for longer.`;
+  return guess + " " + say`At its parent the model drew ${plural(Number(tried), "token")} for the paths through it, and ${won} of them was this one.` + " " + end;
 }
 
 // Whose guesses the nodes below the root are.

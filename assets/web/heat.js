@@ -3,8 +3,8 @@
 
 const heatOf = ({ temperature }) => (temperature <= 0 ? 1 : temperature); // of a trace's p and entropy
 
-// Which tokens min-p leaves depends on the temperature, and the others are in no trace.
-const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && (step.after || []).length && !((trace.config || {}).min_p > 0));
+// Which tokens top-k, top-p and min-p leave depends on the temperature or cannot be undone: the others are in no trace.
+const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && (step.after || []).length && !truncationOf(settingsOf(trace.config)).length);
 
 // The step with p and entropy as they would be at temperature `to`; its path stays the recorded one.
 function reheated(trace, step, from, to) {

@@ -110,6 +110,7 @@ function judgeWords({ step, ruling, config, hypothetical, verdict }) {
     typical: say`A node passes when the model’s p is above its bar, min(ε, δ·e^−H) with ε = ${setting(epsilon)}, δ = ${setting(delta)}; H is how undecided the model is there.`,
     greedy: say`A node passes when it is the model’s own most likely token.`,
     match: say`The model draws one token at each node; a guess passes when it is that token.`,
+    nucleus: say`For each path from the root to a leaf the model draws a token anew at each of its nodes; a guess passes when it is that token on a path, and the longest path that was drawn is kept.`,
     rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. Behind a refused guess p is what that left of it; where all are refused, the model draws from what is left.`,
   }[ruling] || say`The rule judges each node.`;
   const passed = verdict.passes.filter((passes, i) => i > 0 && passes).length;

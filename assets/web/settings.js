@@ -47,7 +47,7 @@ function idleSettings(settings) {
   const idle = { epsilon: bar, delta: bar };
   if (Number(settings.penalty) === 1) idle.penalty_window = say`counts for nothing: the penalty is 1`;
   if (Number(settings.penalty_window) === 0) idle.penalty = say`counts for nothing: the window is 0`;
-  if (settings.temperature <= 0) idle.min_p = say`counts for nothing at temperature 0: the most likely token is taken`;
+  if (settings.temperature <= 0) idle.top_k = idle.top_p = idle.min_p = say`counts for nothing at temperature 0: the most likely token is taken`;
   const method = METHODS[settings.method];
   if (method && !method.settings.includes("tree")) idle.tree = idle.budget = say`counts for nothing with this method`;
   if (method && !method.weights) idle.heads = say`their guesses count for nothing with this method`;

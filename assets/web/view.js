@@ -212,7 +212,7 @@ function drawBadges(box, { state, trace }) {
   if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
   if (config.acceptance) words.push(["", ruleName(config)]);
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
-  if (drawsByMinP(config)) words.push(["", say`min-p ${setting(config.min_p)}`]);
+  for (const each of truncationOf(config)) words.push(["", each]);
   if (config.ignore_eos) words.push(["", say`goes on after the end of the text`]);
   if (output && output.finish_reason) words.push(["", say`finished: ${say(output.finish_reason)}`]);
   box.replaceChildren(...words.map(([kind, text]) => html("span", { class: kind ? "is-" + kind : null }, text)));
@@ -223,6 +223,7 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
   if (acceptance === "typical" && temperature <= 0) return say`typical acceptance at T = 0: greedy`;
   if (acceptance === "typical") return say`typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
   if (acceptance === "match") return temperature === 0 ? say`greedy, the model’s own choice` : say`exact sampling` + heat;
+  if (acceptance === "nucleus") return temperature === 0 ? say`greedy, the model’s own choice` : say`nucleus acceptance` + heat;
   if (acceptance === "rejection") return temperature === 0 ? say`greedy, the model’s own choice` : say`rejection sampling` + heat;
   return acceptance + heat;
 }

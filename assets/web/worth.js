@@ -49,6 +49,7 @@ function samenessWords({ acceptance, temperature, root }, dtype, exact) {
   }
   if (acceptance === "typical" && root !== "sample") return say`Not always: typical acceptance also keeps plausible tokens that are not the likeliest. At temperature 0, or by the rule “match”, the text is the model’s own.`;
   if (acceptance === "typical") return say`No: tokens are drawn at temperature ${heat}, and typical acceptance also keeps plausible ones that plain decoding would draw less often.`;
+  if (acceptance === "nucleus") return say`No: tokens are drawn at temperature ${heat}, and a guess on several paths has several chances, so guessed tokens come more often than plain decoding would draw them. The rule “match” with the same top-p is exact.`;
   return say`The same odds, not the same words: at temperature ${heat} every token is drawn from the distribution plain decoding draws from, but with other draws. At temperature 0 the words are the same too.`;
 }
 

@@ -41,6 +41,7 @@ class Settings:
 METHOD = Method(
     title="Prompt lookup",
     mark="l",
+    colour="teal",
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter.build",
     settings=Settings,

@@ -38,6 +38,7 @@ class Settings:
 METHOD = Method(
     title="N-grams of the text",
     mark="n",
+    colour="olive",
     help="drafts what followed the same token earlier in the text; no weights, for every model",
     build=f"{__name__}:NgramDrafter.build",
     joins=True,

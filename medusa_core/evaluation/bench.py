@@ -145,7 +145,7 @@ def bench_record(
                 if config.penalises
                 else {}
             ),
-            **({"min_p": config.min_p} if config.temperature > 0 and config.min_p > 0 else {}),
+            **config.truncation,
             "options": {name: str(value) for name, value in config.options.items()},
             "peers": {name: dict(ALL_PEERS[name].arguments) for name in methods if name in ALL_PEERS},
         },

@@ -3,8 +3,9 @@
 A peer runs transformers' forward on the weights of the engine's model: same dtype, device and threads, same
 prompt, token budget and reasons to end, no streamer. What the model's ``generation_config`` asks for, such as
 a penalty or a top-p, is left out. Above temperature 0 a peer samples from the whole distribution at that
-temperature, or from what the run's min-p leaves of it, with the run's seed, whatever acceptance rule our
-methods follow. A contextual penalty is nothing that transformers has: with one no peer runs.
+temperature, or from what the run's top-k, top-p and min-p leave of it, with the run's seed, whatever
+acceptance rule our methods follow. A contextual penalty is nothing that transformers has: with one no peer
+runs.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class PeerRunner:
         if config.temperature > 0:
             # Without top_k=0 transformers would keep only the 50 likeliest tokens.
             sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
-            self._arguments |= sampling | ({"min_p": config.min_p} if config.min_p > 0 else {})
+            self._arguments |= sampling | config.truncation
         if self._peer.compiles:
             self._arguments["compile_config"] = _compile_config(engine.target.device)
 

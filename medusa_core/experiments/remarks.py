@@ -15,7 +15,7 @@ from typing import Any
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN
+from medusa_core.experiments.tokenswift import PLAIN
 
 FILE = "remarks.json"
 
@@ -64,9 +64,7 @@ def _keeping_more_is_slower(rows: Sequence[Row]) -> bool:
 
 def _length_costs_speed(rows: Sequence[Row]) -> bool:
     """Whether the longest text gains less than the shortest one, or nothing."""
-    drafted = [
-        row for row in rows if row.series != PLAIN and not row.series.endswith(PENALTY) and row.speedup
-    ]
+    drafted = [row for row in rows if row.series != PLAIN and "," not in row.series and row.speedup]
     gains = [row.speedup.median for row in sorted(drafted, key=lambda row: row.x or 0.0) if row.speedup]
     return bool(gains) and (gains[-1] < gains[0] or gains[-1] < 1)
 

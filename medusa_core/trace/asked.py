@@ -47,6 +47,8 @@ class ConfigTrace(Record):
     temperature: Amount
     penalty: Annotated[float, Field(ge=1)] = _unless_default("penalty")
     penalty_window: Count = _unless_default("penalty_window")
+    top_k: Count = _unless_default("top_k")
+    top_p: Annotated[float, Field(gt=0, le=1)] = _unless_default("top_p")
     min_p: Share = _unless_default("min_p")
     seed: Count
     max_new_tokens: Count

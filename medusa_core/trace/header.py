@@ -57,7 +57,7 @@ def _model_record(engine: Engine, config: GenerationConfig) -> Record:
 
 def _unusual_settings(config: GenerationConfig) -> Record:
     """Settings that a trace holds only where they are not the default."""
-    names = ("penalty", "penalty_window", "min_p", "ignore_eos")
+    names = ("penalty", "penalty_window", "top_k", "top_p", "min_p", "ignore_eos")
     values = {name: getattr(config, name) for name in names}
     return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
 

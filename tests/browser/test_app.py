@@ -90,7 +90,7 @@ def test_an_example_fills_the_prompt_unchanged(decode_tab):
 
 def test_an_example_brings_the_penalty_of_its_kind_of_text(decode_tab):
     block = decode_tab.locator("#decode-settings")
-    block.get_by_text("Penalty and min-p").click()
+    block.get_by_text("Penalty and truncation").click()
     fields = [block.locator(f".setting-{name} input[type=number]") for name in ("penalty", "penalty_window")]
     for example, values in (("Story: a fox", ["1.2", "64"]), ("Booking: a table", ["1", PLAIN_WINDOW])):
         decode_tab.get_by_role("button", name=example, exact=True).click()

@@ -62,6 +62,7 @@ SAME = {
     ("typical", 0.7, "float32", True): "Not always",
     ("match", 0.7, "float32", True): "The same odds, not the same words",
     ("rejection", 0.7, "float32", True): "The same odds, not the same words",
+    ("nucleus", 0.7, "float32", True): "No: tokens are drawn",
 }
 
 

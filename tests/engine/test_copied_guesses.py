@@ -23,7 +23,7 @@ def trace_of(engine, method, text=TEXT, **options):
     return builder.finish()
 
 
-@pytest.mark.parametrize("method", ["lookup", "ngram", "medusa+lookup"])
+@pytest.mark.parametrize("method", ["lookup", "ngram", "suffix", "medusa+suffix"])
 def test_the_token_stands_where_the_guess_says(engine, method):
     trace = trace_of(engine, method, lookup_ngram=1)
     text = [*TEXT, *trace["output"]["token_ids"]]

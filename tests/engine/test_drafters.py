@@ -15,6 +15,7 @@ import torch
 from hydra_heads import with_hydra
 from hypothesis import given
 from hypothesis import strategies as st
+from mtp_files import with_mtp
 from tokenswift_heads import with_tokenswift
 
 from medusa_core.acceptance import rule_names
@@ -32,9 +33,10 @@ REPEATING = [4, 9, 2, 7] * 6  # a prompt in which n-grams come again
 
 
 @pytest.fixture(scope="module")
-def engine(engine):
+def engine(engine, tmp_path_factory):
     """The tiny engine with weights of every drafter that has some."""
-    return with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
+    drafting = with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
+    return with_mtp(drafting, tmp_path_factory.mktemp("mtp"))
 
 
 @pytest.mark.sample(16)
@@ -123,7 +125,7 @@ def test_a_setting_that_is_not_given_has_the_method_s_own_default(engine):
     """Merged drafters have one value for both, so that a trace says what was run."""
     assert option_defaults("eagle3")["draft_nodes"] == 59
     assert option_defaults("ngram")["draft_nodes"] == option_defaults("medusa+ngram")["draft_nodes"] == 15
-    assert differing_defaults()["draft_depth"] == {8: ["eagle3"], 3: ["draft_model", "ngram"]}
+    assert differing_defaults()["draft_depth"] == {8: ["eagle3"], 3: ["draft_model", "mtp", "ngram"]}
     config = GenerationConfig(method="eagle3+ngram")
     assert drafter_settings(config).draft_nodes == 59
     assert make_drafter(engine.target, engine.drafts, config).largest_tree == 1 + 59 + 59

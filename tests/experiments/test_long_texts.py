@@ -49,7 +49,7 @@ def test_the_figures_are_those_of_the_long_run(setup, found):
     """Tokens, steps and α of the whole text, counted again by hand on the engine with the longer context."""
     engine = measurement._with_room(setup, 4 + LENGTHS[-1] + 64)
     assert engine.target.context == 368
-    config = series_of("medusa", LENGTHS[-1], 0.0)["medusa"]
+    config = series_of("medusa", LENGTHS[-1], 0.0)["medusa"].config
     state = engine.new_state(4, config)
     steps = list(decode_segments(engine, [1, 2, 0, 3], config, state))
     row = rows_of(found, "medusa")[-1]
@@ -67,12 +67,31 @@ def test_the_figures_are_those_of_the_long_run(setup, found):
     assert found.info.context == 368
 
 
+def test_an_ablation_changes_one_setting_and_plain_decoding_where_it_is_of_the_run(setup):
+    vary = "tree=cartesian-2x2, penalty=1.1, prefill=9"
+    found = measure(setup, Settings(lengths="20", method="medusa", vary=vary))
+    rows = {row.series: row for row in found.rows}
+    added = [f"{who}, {what}" for what in ("penalty 1.1", "prefill 9") for who in (PLAIN, "medusa")]
+    assert list(rows)[4:] == ["medusa, tree cartesian-2x2", *added]
+    assert rows["medusa, prefill 9"].cache_bytes == setup.engine.target.cache_bytes(9 + 20)
+    assert "medusa, prefill 9 1" in " ".join(found.notes)  # its text is plain decoding's behind that prompt
+    for what in ("penalty 1.1", "prefill 9"):
+        assert rows[f"{PLAIN}, {what}"].speedup.median == 1
+    series = measurement.varied("medusa", series_of("medusa", 20, 0.0)["medusa"].config, vary)
+    text = measurement._begun(setup.engine, [1, 2, 0, 3], series["medusa, prefill 9"].prefill)
+    assert len(text) == 9
+    assert text[:4] == [1, 2, 0, 3]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (Settings(lengths="a"), "--lengths is 'a'"),
         (Settings(lengths="0,5"), "--lengths has 0"),
         (Settings(lengths="5", method="eagle3"), "--method is 'eagle3', which cannot be run here"),
+        (Settings(lengths="5", vary="draft_budget=32"), "--vary has 'draft_budget=32': write NAME=VALUE"),
+        (Settings(lengths="5", vary="penalty=much"), "'much' is no value of penalty"),
+        (Settings(lengths="5", vary="penalty=0.5"), "penalty is 0.5, the smallest is 1"),
     ],
 )
 def test_bad_settings_are_refused(setup, settings, words):

@@ -1,4 +1,4 @@
-"""The contextual penalty and min-p in the obvious, slow way: from the context of one place at a time."""
+"""The contextual penalty, top-k, top-p and min-p in the obvious, slow way: one place at a time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ def likely(logits, temperature, min_p):
     """Logits [V] in which only tokens of at least ``min_p`` times the largest p are possible."""
     p = torch.softmax(logits.double() / temperature, dim=-1)
     return torch.where(p < min_p * p.max(), -math.inf, logits)
+
+
+def truncated(logits, temperature, *, top_k=0, top_p=1.0, min_p=0.0):
+    """Logits [V] in which only the likeliest tokens are possible; where two are as likely, both or none."""
+    if top_k:
+        least = sorted(logits.tolist(), reverse=True)[:top_k][-1]
+        logits = torch.tensor([x if x >= least else -math.inf for x in logits.tolist()])
+    if top_p < 1:
+        p = torch.softmax(logits.double() / temperature, dim=-1).tolist()
+        kept, total = set(), 0.0
+        for token in sorted(range(len(p)), key=lambda token: -p[token]):
+            if total < top_p:
+                kept.add(token)
+            total += p[token]
+        logits = torch.tensor([x if i in kept else -math.inf for i, x in enumerate(logits.tolist())])
+    return likely(logits, temperature, min_p) if min_p else logits
 
 
 def penalised_tree(logits, tree, text, penalty, window):

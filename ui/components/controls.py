@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from medusa_core.config import GenerationConfig
+from medusa_core.config import TRUNCATING, GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
@@ -28,7 +28,11 @@ LABELS = {
     "seed": "Seed",
     "penalty": "Penalty",
     "penalty_window": "Penalty window",
+    "top_k": "top-k",
+    "top_p": "top-p",
     "min_p": "min-p",
+    "suffix_depth": "Suffix: depth",
+    "suffix_least": "Suffix: least share",
     "ignore_eos": "Go on after the end of the text",
     "draft_top_k": "Drafts: guesses considered",
     "draft_depth": "Drafts: depth",
@@ -55,6 +59,8 @@ class Controls:
     method: gr.Dropdown
     penalty: gr.Slider
     penalty_window: gr.Slider
+    top_k: gr.Slider
+    top_p: gr.Slider
     min_p: gr.Slider
     ignore_eos: gr.Checkbox
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
@@ -137,10 +143,10 @@ def build_controls(
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     options = _option_sliders(begin)
-    with gr.Accordion("Penalty and min-p", open=False, elem_classes="more-settings"):
-        penalty, window, min_p = (
+    with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
+        penalty, window, top_k, top_p, min_p = (
             slider(name, begin[name], elem_classes=mark(name))
-            for name in ("penalty", "penalty_window", "min_p")
+            for name in ("penalty", "penalty_window", *TRUNCATING)
         )
     method_menu.change(
         lambda name: [_option_update(option, name) for option in options],
@@ -163,7 +169,7 @@ def build_controls(
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        penalty, window, min_p, ignore_eos, selection, usual, options,
+        penalty, window, top_k, top_p, min_p, ignore_eos, selection, usual, options,
     )  # fmt: skip
 
 

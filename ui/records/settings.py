@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import GenerationConfig
+from medusa_core.config import TRUNCATING, GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
@@ -17,11 +17,12 @@ from medusa_core.trees.tree import Topology, published_trees
 from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
+MOST_TOP_K = 200  # tokens that the slider of top-k goes to
 MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
-PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW}
-OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p", "ignore_eos")
+PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
+OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", *TRUNCATING, "ignore_eos")
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # limit of a tree by budget, the root included
 
@@ -41,6 +42,8 @@ class RunSettings:
     selection: Selection = field(default_factory=Selection)
     penalty: float = GenerationConfig.penalty
     penalty_window: float = GenerationConfig.penalty_window
+    top_k: float = GenerationConfig.top_k
+    top_p: float = GenerationConfig.top_p
     min_p: float = GenerationConfig.min_p
     ignore_eos: bool = GenerationConfig.ignore_eos
     options: Mapping[str, Any] = field(default_factory=dict)  # settings of the rule and the drafter, by name
@@ -78,6 +81,8 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
         seed=int(settings.seed or 0),
         penalty=float(settings.penalty),
         penalty_window=int(settings.penalty_window),
+        top_k=int(settings.top_k),
+        top_p=float(settings.top_p),
         min_p=float(settings.min_p),
         ignore_eos=settings.ignore_eos,
         **options | {"tree": DEFAULT if made_here else settings.tree},

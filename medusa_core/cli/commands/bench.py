@@ -16,7 +16,7 @@ from tqdm import tqdm
 from medusa_core.cli.commands import bench_sweep
 from medusa_core.cli.flags import read_run_settings, read_settings
 from medusa_core.cli.progress import load_for_runs
-from medusa_core.config import LoadConfig
+from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -224,8 +224,8 @@ def _notes(record: dict) -> list[str]:
     if "penalty" in settings:
         window = counted(settings["penalty_window"], "token")
         lines.append(f"With a penalty of {settings['penalty']:g} on the last {window}.")
-    if "min_p" in settings:
-        lines.append(f"With min-p {settings['min_p']:g}.")
+    if left := [f"{name.replace('_', '-')} {settings[name]:g}" for name in TRUNCATING if name in settings]:
+        lines.append(f"With {' and '.join(left)}.")
     reasons: dict[str, list[str]] = {}
     for name, reason in record["left_out"].items():
         reasons.setdefault(reason, []).append(name)

@@ -30,6 +30,7 @@ class Settings:
 METHOD = Method(
     title="Draft model",
     mark="d",
+    colour="plum",
     help="drafts with a smaller language model that has the same vocabulary, some tokens ahead",
     build=f"{__name__}.drafter:ModelDrafter.build",
     settings=Settings,

@@ -32,6 +32,7 @@ class Settings:
 METHOD = Method(
     title="EAGLE-3",
     mark="e",
+    colour="ochre",
     help="one extra layer drafts from three of the model's hidden states, then from its own output",
     build=f"{__name__}.drafter:Eagle3Drafter.build",
     settings=Settings,

@@ -173,19 +173,18 @@ class Eagle3Drafter:
             tokens=torch.tensor([root, *tokens], device=self._device),
             parents=parents,
             depths=depths,
-            origins=[ROOT, *(_origin(*place) for place in below)],
+            origins=[ROOT, *(self._origin(*place) for place in below)],
             mask=ancestor_mask(parents).to(self._device),
             draft_logp=F.pad(logp, (1, 0)),
         )
 
+    def _origin(self, parent: int, level: int, rank: int) -> Origin:
+        """Where a guess comes from, in EAGLE-3's terms."""
+        fed = "fed three hidden states of the model" if level == 1 else "fed its own output"
+        of = f"node {parent}" if parent else "the root"
+        note = f"EAGLE-3, level {level}, {fed}: child {rank + 1} of {of}"
+        return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
+
 
 def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
     return logits.float().log_softmax(dim=-1)
-
-
-def _origin(parent: int, level: int, rank: int) -> Origin:
-    """Where a guess comes from, in EAGLE-3's terms."""
-    fed = "fed three hidden states of the model" if level == 1 else "fed its own output"
-    of = f"node {parent}" if parent else "the root"
-    note = f"EAGLE-3, level {level}, {fed}: child {rank + 1} of {of}"
-    return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)

@@ -26,17 +26,20 @@ Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 _LEAST_POSITIONS = 64  # least size of a table of rotations
 
 
-class _SelfAttention(nn.Module):
-    def __init__(self, shape: DraftShape) -> None:
+class SelfAttention(nn.Module):
+    """Attention of a Llama layer whose input has ``width`` numbers a row."""
+
+    def __init__(self, shape: DraftShape, width: int) -> None:
         super().__init__()
         query, key = shape.heads * shape.head_size, shape.key_heads * shape.head_size
         self.head_size = shape.head_size
-        self.q_proj = nn.Linear(2 * shape.hidden, query, bias=False)
-        self.k_proj = nn.Linear(2 * shape.hidden, key, bias=False)
-        self.v_proj = nn.Linear(2 * shape.hidden, key, bias=False)
+        self.q_proj = nn.Linear(width, query, bias=False)
+        self.k_proj = nn.Linear(width, key, bias=False)
+        self.v_proj = nn.Linear(width, key, bias=False)
         self.o_proj = nn.Linear(query, shape.hidden, bias=False)
 
     def forward(self, x: torch.Tensor, by: Rotations, attend: Attention) -> torch.Tensor:
+        """Rows [T, width] to [T, d]."""
         query, key, value = (
             product(x).unflatten(-1, (-1, self.head_size))
             for product in (self.q_proj, self.k_proj, self.v_proj)
@@ -46,7 +49,9 @@ class _SelfAttention(nn.Module):
         return self.o_proj(attend(query, key, value))
 
 
-class _Mlp(nn.Module):
+class Mlp(nn.Module):
+    """The gated product of a Llama layer."""
+
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
@@ -54,6 +59,7 @@ class _Mlp(nn.Module):
         self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows [T, d] to [T, d]."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -63,8 +69,8 @@ class _DecoderLayer(nn.Module):
         self.input_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
         self.hidden_norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
-        self.self_attn = _SelfAttention(shape)
-        self.mlp = _Mlp(shape)
+        self.self_attn = SelfAttention(shape, 2 * shape.hidden)
+        self.mlp = Mlp(shape)
         self._norm_before_residual = shape.norm_before_residual
 
     def forward(

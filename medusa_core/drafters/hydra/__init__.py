@@ -16,6 +16,7 @@ NAME = __name__.rpartition(".")[2]
 METHOD = Method(
     title="Hydra heads",
     mark="y",
+    colour="violet",
     help="heads that guess one after another: each sees the tokens drafted before it",
     build=f"{__name__}.drafter:HydraDrafter.build",
     settings=TreeSettings,

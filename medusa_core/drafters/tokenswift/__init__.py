@@ -52,6 +52,7 @@ class Settings(TreeSettings):
 METHOD = Method(
     title="TokenSwift",
     mark="t",
+    colour="wine",
     help="lets the model guess over a part of its cache and heads go on from there, with n-grams of the text",
     build=f"{__name__}.drafter:TokenSwiftDrafter.build",
     settings=Settings,

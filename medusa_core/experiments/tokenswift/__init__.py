@@ -2,7 +2,8 @@
 
 TokenSwift (Wu et al., 2025, arXiv 2502.18890) compares texts of up to 100,000 tokens with plain decoding, by
 length: the cache grows, and with it the time of a step. Here plain decoding and one method write the same
-long text in turns, once as they are and once with the contextual penalty.
+long text in turns, once as they are and once with the contextual penalty. ``--vary`` repeats the paper's
+ablations: each changes one setting, of the method alone or of plain decoding beside it too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from medusa_core.config import check_settings, setting
 
 TITLE = "Long texts by their length"
 QUALITY = None
-PLAIN, PENALTY = "plain decoding", "penalty"
+PLAIN, PENALTY, PREFILL = "plain decoding", "penalty", "prefill"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Settings:
     method: str = setting("", "the method beside plain decoding; default: tokenswift where it has weights")
     texts: int = setting(1, "prompts that are continued, from the first on", low=1)
     temperature: float = setting(0.0, "of the draws; 0 is greedy", low=0.0, high=2.0)
+    vary: str = setting(
+        "",
+        "ablations: comma-separated NAME=VALUE, each a further series with one setting changed, as in "
+        "draft_budget=128,draft_ngrams=0,penalty=1.1,prefill=512; prefill is the length of the prompt",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

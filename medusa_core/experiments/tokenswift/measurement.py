@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from tqdm import tqdm
 
-from medusa_core.config import GenerationConfig
+from medusa_core.config import GenerationConfig, pick_settings
+from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import PHASES
@@ -16,7 +17,7 @@ from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import ratio, spread, spread_of
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.simulated import read_numbers
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings
+from medusa_core.experiments.tokenswift import PENALTY, PLAIN, PREFILL, Settings
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
@@ -38,6 +39,15 @@ class LongText:
     reached: list[Totals] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Series:
+    """What writes one text: its settings, the plain series it is compared with, the length of its prompt."""
+
+    config: GenerationConfig
+    plain: str
+    prefill: int = 0  # tokens, 0: those of the prompt as it is
+
+
 Round = list[dict[str, LongText]]  # the texts of each prompt by series
 
 
@@ -47,19 +57,28 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     if lengths[0] < 1:
         raise MedusaError(f"--lengths has {lengths[0]}, the smallest is 1: raise it")
     prompts = setup.all_prompts[: settings.texts]
-    engine = _with_room(setup, max(map(len, prompts)) + lengths[-1] + _MARGIN)
-    name = chosen_method(engine, settings.method)
+    name = chosen_method(setup.engine, settings.method)
     series = series_of(name, lengths[-1], settings.temperature)
-    for config in series.values():
-        for _ in engine.stream(prompts[0], config.changed(max_new_tokens=_WARM_UP)):
+    series |= varied(name, series[name].config, settings.vary)
+    longest = max(*map(len, prompts), *(one.prefill for one in series.values()))
+    engine = _with_room(setup, longest + lengths[-1] + _MARGIN)
+    for one in series.values():
+        for _ in engine.stream(prompts[0], one.config.changed(max_new_tokens=_WARM_UP)):
             pass
     rounds: list[Round] = []
     with tqdm(total=len(series) * len(prompts) * setup.run.rounds * lengths[-1], unit="token") as bar:
         for _ in range(setup.run.rounds):
             rounds.append([_in_turns(engine, prompt, series, lengths, bar) for prompt in prompts])
     rows = [
-        _row(rounds, label, lengths, place, engine.target.cache_bytes(len(prompts[0]) + length))
-        for label in series
+        _row(
+            rounds,
+            label,
+            one.plain,
+            lengths,
+            place,
+            engine.target.cache_bytes((one.prefill or len(prompts[0])) + length),
+        )
+        for label, one in series.items()
         for place, length in enumerate(lengths)
     ]
     return Findings(rows, _notes(engine, rounds, series, len(prompts[0])), info=engine.info)
@@ -76,12 +95,55 @@ def chosen_method(engine: Engine, wanted: str) -> str:
     return wanted
 
 
-def series_of(name: str, length: int, temperature: float) -> dict[str, GenerationConfig]:
+def series_of(name: str, length: int, temperature: float) -> dict[str, Series]:
     """What is compared, by name: plain decoding first, each without and with the paper's penalty."""
     plain = GenerationConfig(method=BASELINE, max_new_tokens=length, ignore_eos=True, temperature=temperature)
-    found = {PLAIN: plain, name: plain.changed(method=name)}
     changes = PAPER_PENALTY | ({"min_p": PAPER_MIN_P} if temperature else {})
-    return found | {f"{label}, {PENALTY}": config.changed(**changes) for label, config in found.items()}
+    found = {PLAIN: Series(plain, PLAIN), name: Series(plain.changed(method=name), PLAIN)}
+    penalised = f"{PLAIN}, {PENALTY}"
+    return found | {
+        f"{label}, {PENALTY}": Series(one.config.changed(**changes), penalised)
+        for label, one in found.items()
+    }
+
+
+def varied(name: str, config: GenerationConfig, vary: str) -> dict[str, Series]:
+    """The ablations that ``vary`` names, of the method ``name``, whose settings are ``config`` else.
+
+    What is no setting of the method changes plain decoding too, which then is a further series. Raises
+    MedusaError.
+    """
+    own = {item.name: item.default for item in fields(method(name).settings)}
+    of_run = {item.name: item.default for item in fields(GenerationConfig) if item.metadata.get("step")}
+    found: dict[str, Series] = {}
+    for part in filter(None, (part.strip() for part in vary.split(","))):
+        key, _, text = part.partition("=")
+        default = 0 if key == PREFILL else (own | of_run).get(key)
+        if default is None or not text:
+            known = ", ".join([PREFILL, *own, *of_run])
+            raise MedusaError(f"--vary has {part!r}: write NAME=VALUE with one of {known}")
+        try:
+            value = type(default)(text)
+        except ValueError as error:
+            raise MedusaError(f"--vary has {part!r}: {text!r} is no value of {key}") from error
+        changed = config if key == PREFILL else config.changed(**{key: value})
+        pick_settings(method(name).settings, changed.options)
+        prefill, words = value if key == PREFILL else 0, f"{key} {text}"
+        plain = PLAIN if key in own else f"{PLAIN}, {words}"
+        if key not in own:
+            found[plain] = Series(changed.changed(method=BASELINE), plain, prefill)
+        found[f"{name}, {words}"] = Series(changed, plain, prefill)
+    return found
+
+
+def _begun(engine: Engine, prompt: Sequence[int], length: int) -> list[int]:
+    """The prompt, continued by plain decoding with a penalty to ``length`` tokens, or cut to them."""
+    text = list(prompt)[: length or None]
+    if len(text) < length:
+        config = GenerationConfig(method=BASELINE, ignore_eos=True, max_new_tokens=length - len(text))
+        for step in engine.stream(text, config.changed(**PAPER_PENALTY)):
+            text += step.emitted
+    return text
 
 
 def _with_room(setup: Setup, rows: int) -> Engine:
@@ -94,14 +156,15 @@ def _with_room(setup: Setup, rows: int) -> Engine:
 def _in_turns(
     engine: Engine,
     prompt: Sequence[int],
-    series: dict[str, GenerationConfig],
+    series: dict[str, Series],
     lengths: Sequence[int],
     bar: tqdm,
 ) -> dict[str, LongText]:
     """One text of each series; they take turns, so that a machine whose speed drifts treats them alike."""
     texts = {label: LongText() for label in series}
     running = {
-        label: _written(engine, prompt, config, lengths, texts[label]) for label, config in series.items()
+        label: _written(engine, _begun(engine, prompt, one.prefill), one.config, lengths, texts[label])
+        for label, one in series.items()
     }
     while running:
         for label, writing in list(running.items()):
@@ -126,9 +189,10 @@ def _written(
             yield totals.tokens
 
 
-def _row(rounds: list[Round], label: str, lengths: Sequence[int], place: int, cache_bytes: int) -> Row:
-    """Rates of the text up to a length; times of a step since the length before."""
-    base = _plain_of(label)
+def _row(
+    rounds: list[Round], label: str, base: str, lengths: Sequence[int], place: int, cache_bytes: int
+) -> Row:
+    """Rates of the text up to a length; times of a step since the length before; ``base`` is plain's."""
     whole, plain = _sums(rounds, label, place), _sums(rounds, base, place)
     part, plain_part = _parts(rounds, label, place), _parts(rounds, base, place)
     by_text = [text[label].reached[place] for texts in rounds for text in texts]
@@ -170,18 +234,16 @@ def _parts(rounds: list[Round], label: str, place: int) -> Totals:
     return whole.since(together(_sums(rounds, label, place - 1))) if place else whole
 
 
-def _notes(
-    engine: Engine, rounds: list[Round], series: dict[str, GenerationConfig], prompt: int
-) -> list[str]:
+def _notes(engine: Engine, rounds: list[Round], series: dict[str, Series], prompt: int) -> list[str]:
     """The context, the memory, how many texts agree, and what the figures count."""
     context = engine.info.extended or f"context {engine.target.context:,}, which the model was trained with"
-    first = next(iter(series.values()))
+    first = next(iter(series.values())).config
     notes = [f"The model's {context}.", f"Plain decoding: {run_memory(engine, prompt, first).parts()}."]
     if not first.temperature:
         same = {
-            label: sum(text[label].tokens == text[_plain_of(label)].tokens for text in rounds[0])
-            for label in series
-            if label != _plain_of(label)
+            label: sum(text[label].tokens == text[one.plain].tokens for text in rounds[0])
+            for label, one in series.items()
+            if label != one.plain and not one.config.temperature
         }
         counts = ", ".join(f"{label} {count}" for label, count in same.items())
         notes.append(f"Texts identical to plain decoding's, of {len(rounds[0])}: {counts}.")
@@ -190,7 +252,3 @@ def _notes(
         "since the length before; reading between steps is not counted."
     )
     return notes
-
-
-def _plain_of(label: str) -> str:
-    return f"{PLAIN}, {PENALTY}" if label.endswith(f", {PENALTY}") else PLAIN

@@ -1,0 +1,48 @@
+"""Multi-token prediction: the extra layer that some models are trained and shipped with, as their drafter.
+
+Row t joins the model's last hidden state of token t with the embedding of token t + 1 and runs one decoder
+layer; the model's LM head then guesses token t + 2. For the guesses below, the layer's own output stands for
+the hidden state. DeepSeek-V3 §2.2 (arXiv 2412.19437); the names of the tensors are those of its checkpoint,
+where the layer follows the model's own as ``model.layers.N``, and of models in its manner. ``model`` is the
+network, ``files`` reads a folder and ``drafter`` makes a step, in the way of EAGLE-3, whose tree and cache
+these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from medusa_core.config import setting
+from medusa_core.drafters import Method
+
+NAME = __name__.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The shape of the dynamic tree."""
+
+    draft_top_k: int = setting(
+        4, "guesses a node is given, and nodes a level goes on from", low=1, high=64, step=1
+    )
+    draft_depth: int = setting(3, "levels of drafted nodes, at most", low=1, high=16, step=1)
+    draft_nodes: int = setting(15, "drafted nodes, the root not counted, at most", low=1, high=128, step=1)
+
+
+METHOD = Method(
+    title="Multi-token prediction",
+    mark="m",
+    colour="rose",
+    help="the layer that a model was trained with to predict one token more drafts, then from its own output",
+    build=f"{__name__}.drafter:MtpDrafter.build",
+    settings=Settings,
+    files="the model.safetensors of a model with an eh_proj, as DeepSeek-V3's",
+    owns=f"{__name__}.files:owns",
+    load=f"{__name__}.drafter:load",
+    size=f"{__name__}.files:size",
+    cost=f"{__name__}.cost:cost",
+    design=(
+        "For each level a linear layer that joins hidden state and embedding, one decoder layer of the "
+        "model’s width, and the model’s own LM head."
+    ),
+)

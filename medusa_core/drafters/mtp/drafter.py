@@ -1,0 +1,126 @@
+"""A multi-token-prediction layer as it is loaded for a target, and its drafter: EAGLE-3's with this layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+import torch
+
+from medusa_core.checkpoints.files import State
+from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
+from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
+from medusa_core.drafters.eagle3.network import Network, TorchNetwork
+from medusa_core.drafters.eagle3.shape import DraftShape
+from medusa_core.drafters.mtp import NAME
+from medusa_core.drafters.mtp.files import read_layer, require_kind
+from medusa_core.drafters.mtp.model import MtpLayer
+from medusa_core.errors import MedusaError
+from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.model.target import Target
+from medusa_core.trees.origin import Origin
+
+_OWN_COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "LM head"}
+
+
+@dataclass(frozen=True)
+class MtpDraft(Eagle3Draft):
+    """A layer on the device of the target's LM head and in its dtype."""
+
+    @cached_property
+    def network(self) -> Network:
+        """The layer as drafters run it."""
+        return TorchNetwork(self.model, self.embedding)
+
+    @property
+    def label(self) -> str:
+        """For the badge."""
+        return "MTP layer"
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Its own weights, without embedding and LM head."""
+        yield from self.model.parameters()
+
+
+class MtpDrafter(Eagle3Drafter):
+    """Drafts from the target's last hidden state, and then from the layer's own output."""
+
+    def _origin(self, parent: int, level: int, rank: int) -> Origin:
+        fed = "fed the model’s hidden state" if level == 1 else "fed its own output"
+        of = f"node {parent}" if parent else "the root"
+        note = f"MTP layer, level {level}, {fed}: child {rank + 1} of {of}"
+        return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
+
+
+def load(folder: Path, target: Target) -> MtpDraft:
+    """Read a layer for a target. Raises MedusaError when it is damaged or does not fit."""
+    state, count = read_layer(folder)
+    require_kind(state, folder)
+    notes = [f"of {count} MTP layers the first drafts all levels"] if count > 1 else []
+    head, table = target.held.lm_head().to(target.output_device, target.dtype), target_embedding(target)
+    for name, own in (("embed_tokens.weight", table), ("shared_head.head.weight", head)):
+        if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
+            notes.append(f"{name} is not the model's own {_OWN_COPIES[name]}: the model's counts")
+    shape = _shape(target, state, folder)
+    return build(shape, state, target, head, table, tuple(notes))
+
+
+def build(
+    shape: DraftShape,
+    state: State,
+    target: Target,
+    head: torch.Tensor,
+    table: torch.Tensor,
+    notes: tuple[str, ...] = (),
+) -> MtpDraft:
+    """A layer from tensors that fit, placed for a target."""
+    with torch.device("meta"):
+        model = MtpLayer(shape, head)
+    placed = {name: tensor.to(target.output_device, target.dtype) for name, tensor in state.items()}
+    model.load_state_dict(placed, assign=True)
+    return MtpDraft(model.requires_grad_(False).eval(), table, LAST_HIDDEN.layers, notes)
+
+
+def _shape(target: Target, state: State, folder: Path) -> DraftShape:
+    """The sizes of the target's layers, which those of this layer must be. Raises MedusaError."""
+    config = target.config
+    heads = config.num_attention_heads
+    rope = dict(getattr(config, "rope_parameters", None) or {})
+    theta = rope.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0
+    gate = state.get("mlp.gate_proj.weight")
+    shape = DraftShape(
+        hidden=config.hidden_size,
+        intermediate=config.intermediate_size if gate is None else len(gate),
+        heads=heads,
+        key_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocabulary=target.vocab_size,
+        draft_vocabulary=target.vocab_size,
+        norm_eps=getattr(config, "rms_norm_eps", 1e-6),
+        rope_theta=theta,
+        rope_scaling=rope if rope.get("rope_type", "default") != "default" else None,
+        context=config.max_position_embeddings,
+    )
+    with torch.device("meta"):
+        wanted = {
+            name: tuple(one.shape) for name, one in MtpLayer(shape, torch.empty(0)).state_dict().items()
+        }
+    if set(wanted) != set(state):
+        lacks, has = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
+        raise MedusaError(
+            f"the MTP layer in {folder} "
+            + (f"lacks {lacks[0]} ({len(lacks)} in all)" if lacks else f"has {has[0]}, which is not known")
+            + ": name a model whose layer is a Llama's, or fetch it again"
+        )
+    for name, size in wanted.items():
+        if tuple(state[name].shape) != size:
+            raise MedusaError(
+                f"the MTP layer in {folder} holds {name} as {list(state[name].shape)}, the model makes it "
+                f"{list(size)} ({prod(size)} numbers): it belongs to another model"
+            )
+        if not bool(torch.isfinite(state[name].to(target.dtype)).all()):
+            raise MedusaError(f"the MTP layer in {folder} holds NaN or infinity in {name}: fetch it again")
+    return shape

@@ -1,0 +1,80 @@
+"""The tensors of a multi-token-prediction layer in a folder, alone or beside those of its model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medusa_core.checkpoints.files import State, read_tensors, shards
+from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.names import WEIGHTS_NAME
+from medusa_core.drafters import DraftSize
+from medusa_core.errors import MedusaError
+
+if TYPE_CHECKING:
+    from medusa_core.loading.model_size import ModelSize
+
+_PROJECTION = re.compile(r"model\.layers\.(\d+)\.eh_proj\.weight")
+_SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # the model's own, which some files repeat
+_OTHER_KINDS = {  # parts of layers that are computed in another way
+    "kv_a_proj_with_mqa": "multi-head latent attention",
+    "experts": "experts",
+    "q_norm": "norms of queries and keys",
+    "bias": "biases",
+}
+
+
+def owns(folder: Path) -> bool:
+    """Whether a file of the folder has a projection of embedding and hidden state."""
+    try:
+        return bool(_layers(folder))
+    except MedusaError:  # a damaged file: whoever reads the folder says so
+        return False
+
+
+def size(folder: Path, base: ModelSize) -> DraftSize:
+    """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
+    prefix = _prefix(folder)
+    files = shards(folder, WEIGHTS_NAME, lambda name: name.startswith(prefix))
+    found = (one for file in files for one in tensor_headers(file) if one.name.startswith(prefix))
+    counts = {one.name.removeprefix(prefix): one.count for one in found}
+    hidden = max(counts.get("enorm.weight", 0), 1)
+    keys = sum(counts.get(f"self_attn.{part}_proj.weight", 0) for part in ("k", "v"))
+    own = sum(count for name, count in counts.items() if name not in _SHARED)
+    return DraftSize(own, hidden + keys // hidden)
+
+
+def read_layer(folder: Path) -> tuple[State, int]:
+    """The first layer's tensors under their names in it, and how many such layers there are.
+
+    Raises MedusaError for damaged files.
+    """
+    prefix = _prefix(folder)
+    found = read_tensors(folder, WEIGHTS_NAME, lambda name: name.startswith(prefix), "MTP layer")
+    return {name.removeprefix(prefix): tensor for name, tensor in found.items()}, len(_layers(folder))
+
+
+def require_kind(state: State, folder: Path) -> None:
+    """Raise MedusaError for a layer whose parts are of another kind than a Llama's."""
+    for name in state:
+        for part, words in _OTHER_KINDS.items():
+            if part in name.split("."):
+                raise MedusaError(
+                    f"the MTP layer in {folder} has {words} ({name}), which are not computed here: name a "
+                    "model whose layer is a Llama's"
+                )
+
+
+def _prefix(folder: Path) -> str:
+    layers = _layers(folder)
+    if not layers:
+        raise MedusaError(f"{folder} holds no model.layers.N.eh_proj.weight: name a folder that does")
+    return f"model.layers.{layers[0]}."
+
+
+def _layers(folder: Path) -> list[int]:
+    """Numbers of the layers that predict one token more, in rising order."""
+    files = shards(folder, WEIGHTS_NAME, lambda name: _PROJECTION.fullmatch(name) is not None)
+    names = (one.name for file in files for one in tensor_headers(file))
+    return sorted(int(found[1]) for name in names if (found := _PROJECTION.fullmatch(name)))

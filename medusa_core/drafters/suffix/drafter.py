@@ -1,0 +1,145 @@
+"""Grows a tree of the text's likeliest continuations from the suffix automaton of the text so far."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from medusa_core.drafters import Draft
+from medusa_core.drafters.suffix import Settings
+from medusa_core.drafters.suffix.automaton import Match, SuffixAutomaton
+from medusa_core.model.features import NO_FEATURES
+from medusa_core.text.plural import counted
+from medusa_core.trees.origin import ROOT, Origin
+
+if TYPE_CHECKING:
+    import torch
+
+    from medusa_core.model.target import Target
+    from medusa_core.trees.token_tree import TokenTree
+
+_NAME = __name__.split(".")[-2]
+_LEAST_WEIGHT = 0.01  # shorter endings are left out where longer ones have left less than this
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A node below the root: its token, the product ``p`` of the shares down to it, where it was found."""
+
+    token: int
+    parent: int
+    p: float
+    match: Match  # the path's longest ending, this token included, that stands in the text
+
+
+class SuffixDrafter:
+    """Keeps the automaton of the text and drafts its likeliest continuations."""
+
+    features = NO_FEATURES
+    cache_bytes = 0
+
+    def __init__(self, target: Target, settings: Settings) -> None:
+        self.largest_tree = settings.draft_nodes + 1
+        self._target = target
+        self._settings = settings
+        self._tokens: list[int] = []
+        self._automaton = SuffixAutomaton()
+
+    @classmethod
+    def build(cls, target: Target, draft: Draft | None, settings: Settings) -> SuffixDrafter:
+        """Needs the target's device and the settings."""
+        return cls(target, settings)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text it has read."""
+        return len(self._tokens)
+
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Read the tokens of the prompt that are not read yet."""
+        self._extend(tokens[self.length :])
+
+    def propose(self, root: int, depth: int) -> TokenTree:
+        """The continuations of the text and ``root`` with the largest shares."""
+        depth = min(depth, self._settings.suffix_depth)
+        drafted = grown(self._automaton, root, depth, self._settings.draft_nodes, self._settings.suffix_least)
+        depths = [0]
+        for guess in drafted:
+            depths.append(depths[guess.parent] + 1)
+        return self._target.token_tree(
+            [root, *(guess.token for guess in drafted)],
+            [-1, *(guess.parent for guess in drafted)],
+            [ROOT, *map(self._origin, drafted, depths[1:])],
+            [1.0, *(guess.p for guess in drafted)],
+        )
+
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Read the accepted tokens."""
+        self._extend(tokens)
+
+    def truncate(self, length: int) -> None:
+        """Read the first ``length`` tokens anew: an automaton grows alone."""
+        if length < self.length:
+            kept, self._tokens, self._automaton = self._tokens[:length], [], SuffixAutomaton()
+            self._extend(kept)
+
+    def _extend(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+        self._automaton.extend(tokens)
+
+    def _origin(self, guess: Guess, depth: int) -> Origin:
+        found, size = self._automaton.count(guess.match), guess.match.length - 1
+        back = self.length + depth - self._automaton.latest(guess.match)
+        times = "once" if found == 1 else f"{found} times"
+        after = f"after the same {counted(size, 'token')}" if size > 1 else "after the same token"
+        return Origin(
+            _NAME, label=f"×{found}", note=f"found {times} {after}, last at distance {back}", back=back
+        )
+
+
+def grown(automaton: SuffixAutomaton, root: int, depth: int, most: int, least: float) -> list[Guess]:
+    """At most ``most`` nodes below ``root``, each with the largest share of those that may still be added.
+
+    A node comes after its parent, no deeper than ``depth`` and with a share of at least ``least``.
+    """
+    guesses: list[Guess] = []
+    waiting: list[tuple[float, int, int, Guess]] = []  # by share; of equal ones the first found comes first
+    number = count()
+    place, match, p, level = 0, automaton.end(root), 1.0, 1
+    while True:
+        if level <= depth:
+            for token, (share, longer) in continuations(automaton, match).items():
+                if p * share >= least:
+                    guess = Guess(token, place, p * share, longer)
+                    heapq.heappush(waiting, (-guess.p, next(number), level, guess))
+        if not waiting or len(guesses) == most:
+            return guesses
+        _, _, level, guess = heapq.heappop(waiting)
+        guesses.append(guess)
+        place, match, p, level = len(guesses), guess.match, guess.p, level + 1
+
+
+def continuations(automaton: SuffixAutomaton, match: Match) -> dict[int, tuple[float, Match]]:
+    """The tokens that followed an ending or its shorter ones: each with its share and its longest match.
+
+    An ending of n tokens has n of n + 1 parts of the weight that longer ones have left, since the longer it
+    is the surer it is, and each token of this the share of the places where it followed.
+    """
+    found: dict[int, tuple[float, Match]] = {}
+    left = 1.0
+    for ending in automaton.shorter(match):
+        if left < _LEAST_WEIGHT:
+            break
+        followers = automaton.followers(ending)
+        if not followers:  # the ending stands at the text's end alone
+            continue
+        weight = left * ending.length / (ending.length + 1)
+        total = sum(followers.values())
+        for token, times in followers.items():
+            share, longest = found.get(token, (0.0, None))
+            found[token] = (share + weight * times / total, longest or automaton.longer(ending, token))
+        left -= weight
+    return found

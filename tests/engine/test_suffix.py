@@ -1,0 +1,122 @@
+"""The suffix automaton against a search of the whole text, and the trees that are grown from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from medusa_core.drafters.suffix import Settings
+from medusa_core.drafters.suffix.automaton import SuffixAutomaton
+from medusa_core.drafters.suffix.drafter import SuffixDrafter, continuations
+from medusa_core.trees.origin import Origin
+
+TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
+
+
+def drafter_of(text, engine, **settings):
+    drafter = SuffixDrafter(engine.target, Settings(**settings))
+    drafter.begin(text, torch.empty(1, 0))
+    return drafter
+
+
+def places(text, part):
+    """Where ``part`` ends in ``text``."""
+    size = len(part)
+    return [end for end in range(size, len(text) + 1) if text[end - size : end] == part]
+
+
+def endings(text, root):
+    """The endings of ``text`` and ``root`` that stand in ``text``, the longest of each set of places."""
+    whole, seen = [*text, root], []
+    for size in range(len(whole), 0, -1):
+        found = places(text, whole[-size:])
+        if found and (not seen or found != seen[-1][1]):
+            seen.append((size, found))
+    return seen
+
+
+@given(text=TEXTS, root=st.integers(0, 3))
+def test_every_ending_has_the_places_and_followers_of_a_search(text, root):
+    automaton = SuffixAutomaton()
+    automaton.extend(text)
+    found = list(automaton.shorter(automaton.end(root)))
+    wanted = endings(text, root)
+    assert [match.length for match in found] == [size for size, _ in wanted]
+    for match, (_, ends) in zip(found, wanted, strict=True):
+        assert automaton.count(match) == len(ends)
+        assert automaton.latest(match) == ends[-1] - 1
+        assert automaton.followers(match) == Counter(text[end] for end in ends if end < len(text))
+
+
+@given(text=TEXTS, root=st.integers(0, 2))
+def test_longer_endings_weigh_more_and_shares_are_those_of_the_places(text, root):
+    automaton = SuffixAutomaton()
+    automaton.extend(text)
+    wanted, left = Counter(), 1.0
+    for size, ends in endings(text, root):
+        after = Counter(text[end] for end in ends if end < len(text))
+        if left >= 0.01 and after:
+            for token, count in after.items():
+                wanted[token] += left * size / (size + 1) * count / after.total()
+            left /= size + 1
+    found = continuations(automaton, automaton.end(root))
+    assert {token: share for token, (share, _) in found.items()} == pytest.approx(dict(wanted))
+
+
+def test_the_automaton_stays_linear_in_the_text():
+    automaton = SuffixAutomaton()
+    automaton.extend(torch.randint(0, 3, (2000,), generator=torch.Generator().manual_seed(0)).tolist())
+    assert len(automaton._next) <= 2 * 2000
+    assert sum(map(len, automaton._next)) <= 3 * 2000
+
+
+@given(text=TEXTS, root=st.integers(0, 2), nodes=st.integers(1, 20), depth=st.integers(1, 6))
+def test_a_tree_holds_the_likeliest_paths_each_once(engine, text, root, nodes, depth):
+    settings = {"draft_nodes": nodes, "suffix_depth": depth, "suffix_least": 0.05}
+    tree = drafter_of(text, engine, **settings).propose(root, 99)
+    p, tokens = tree.draft_logp.exp().tolist(), tree.tokens.tolist()
+    paths = [(root,)]
+    for node in range(1, tree.size):
+        paths.append((*paths[tree.parents[node]], tokens[node]))
+        assert 0.05 <= p[node] + 1e-6 <= p[tree.parents[node]] + 2e-6
+        assert places([*text, root], [*paths[node]][1:]) or tree.depths[node] > 1
+    assert len(set(paths)) == tree.size <= nodes + 1
+    assert max(tree.depths) <= depth
+    all_paths = drafter_of(text, engine, **settings | {"draft_nodes": 128}).propose(root, 99)
+    largest = sorted(all_paths.draft_logp.exp().tolist(), reverse=True)[: nodes + 1]
+    assert sorted(p, reverse=True) == pytest.approx(largest)
+
+
+def test_a_guess_says_how_often_and_where_it_was_found(engine):
+    tree = drafter_of([1, 2, 3, 9, 1, 2, 4, 8, 1, 2, 4, 7, 1], engine).propose(2, 1)
+    assert tree.tokens.tolist() == [2, 4, 3]
+    assert tree.origins[1:] == [
+        Origin(
+            "suffix", label="×2", note="found 2 times after the same 2 tokens, last at distance 4", back=4
+        ),
+        Origin("suffix", label="×1", note="found once after the same 2 tokens, last at distance 12", back=12),
+    ]
+
+
+def test_a_token_that_is_new_to_the_text_gets_no_guesses(engine):
+    assert drafter_of([1, 2, 3], engine).propose(7, 9).size == 1
+
+
+@given(data=st.data())
+def test_cut_back_it_is_that_of_the_shorter_text(engine, data):
+    text, more = data.draw(TEXTS), data.draw(TEXTS)
+    length = data.draw(st.integers(0, len(text) + 1))
+    kept = drafter_of(text, engine)
+    kept.truncate(length)
+    kept.observe(more, torch.empty(1, 0))
+    fresh = drafter_of([*text[:length], *more], engine)
+    assert kept.length == fresh.length
+    for root in range(3):
+        ours, theirs = kept.propose(root, 9), fresh.propose(root, 9)
+        assert (ours.tokens.tolist(), ours.parents, ours.origins) == (
+            theirs.tokens.tolist(), theirs.parents, theirs.origins,
+        )  # fmt: skip

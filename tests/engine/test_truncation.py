@@ -1,0 +1,147 @@
+"""Top-k and top-p: the tokens they leave are those of the obvious way and of transformers, for every rule.
+
+The joint distribution of three new tokens over many seeded runs of the real loop, on a model that is a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import numpy as np
+import plain_penalty
+import pytest
+import table_models
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
+
+from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import decode
+from medusa_core.drafters import SamplingDrafter, make_drafter
+from medusa_core.drafters.draft_model.draft import ModelDraft
+from medusa_core.errors import MedusaError
+from medusa_core.logits.processor import processor_of
+from medusa_core.logits.top import top_k_only, top_p_only
+from medusa_core.options import idle_options
+from medusa_core.text.stopping import Stopper
+from medusa_core.trace.builder import TraceBuilder
+from medusa_core.trace.format import RunTrace
+
+V, RUNS, NEW, LEAST_P = 5, 500, 3, 1e-3
+PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
+BOTH = {"temperature": 1.2, "top_k": 4, "top_p": 0.85, "min_p": 0.06}
+PATHS = {
+    "draws by p/q": ("draft_model", "rejection", {"draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}),
+    "the likeliest guesses": ("draft_model", "match", {"draft_top_k": 2, "draft_depth": 2, "draft_nodes": 4}),
+    "suffixes": ("suffix", "rejection", {"suffix_least": 0.02}),
+    "n-grams": ("ngram", "match", {"draft_depth": 2}),
+}
+FAST = {"draws by p/q", "suffixes"}
+
+
+def random_logits(seed, rows=4, vocabulary=7):
+    return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.3, 1.0, 1.7]), st.integers(1, 9), st.floats(0.05, 0.99))
+def test_what_is_left_is_the_obvious_choice_and_transformers(seed, temperature, top_k, top_p):
+    logits = random_logits(seed)
+    by_number = top_k_only(logits, top_k)
+    assert torch.equal(by_number, TopKLogitsWarper(top_k)(None, logits))
+    both = top_p_only(by_number, temperature, top_p)
+    slow = partial(plain_penalty.truncated, temperature=temperature, top_k=top_k, top_p=top_p)
+    assert torch.equal(both, torch.stack([slow(row) for row in logits]))
+    theirs = TopPLogitsWarper(top_p)(None, by_number / temperature)
+    assert torch.equal(both.isfinite(), theirs.isfinite())
+
+
+def test_a_run_judges_every_node_by_what_is_left(engine):
+    config = GenerationConfig.of(max_new_tokens=12, acceptance="typical", **BOTH)
+    for step in engine.stream(tiny.PROMPT, config):
+        slow = partial(plain_penalty.truncated, **BOTH)
+        assert torch.equal(step.logits, torch.stack([slow(row) for row in step.model_logits]))
+        assert all(p > 0 for node in step.verdict.path[1:] for p in [step.verdict.statistics.p[node]])
+
+
+def wanted(**settings):
+    """Exact joint probabilities of three new tokens [V, V, V]."""
+    table, found = table_models.tables(V)[0], np.zeros((V,) * NEW)
+    p = {}
+    for a, b in itertools.product(range(V), repeat=2):
+        logits = plain_penalty.truncated(table[a, b], **settings)
+        p[a, b] = (logits.double() / settings["temperature"]).softmax(dim=-1)
+    for a, b, c in itertools.product(range(V), repeat=NEW):
+        found[a, b, c] = p[*PROMPT[-2:]][a] * p[PROMPT[-1], a][b] * p[a, b][c]
+    return found
+
+
+def p_value(table, p):
+    """χ² test with cells of fewer than five expected runs put into one."""
+    expected = p.ravel() * table.sum()
+    rare = expected < 5
+    observed = np.append(table.ravel()[~rare], table.ravel()[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    assert len(observed) > 15
+    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+
+
+def counted(method, rule_name, settings, runs=RUNS):
+    """How often each triple came, [V, V, V], and how many drafts were accepted."""
+    target, small = map(table_models.TableTarget, table_models.tables(V))
+    found, accepted = np.zeros((V,) * NEW), 0
+    for seed in range(runs):
+        config = GenerationConfig.of(method=method, acceptance=rule_name, seed=seed, **BOTH, **settings)
+        generator = torch.Generator().manual_seed(seed)
+        drafter = make_drafter(target, {"draft_model": ModelDraft(small)}, config)
+        if isinstance(drafter, SamplingDrafter) and (sampling := sampling_of(config, generator)):
+            drafter.sample_by(sampling)
+        rule, stopper, tokens = make_rule(config, generator), Stopper(frozenset(), (), NEW, decode=str), []
+        for step in decode(target, drafter, rule, PROMPT, stopper, NEW, processor=processor_of(config)):
+            tokens += step.emitted
+            accepted += len(step.verdict.path) - 1
+        found[tuple(tokens)] += 1
+    return found, accepted
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PATHS]
+)
+def test_sampled_text_has_exactly_the_truncated_distribution(name):
+    found, accepted = counted(*PATHS[name])
+    right = wanted(**BOTH)
+    assert found[right == 0].sum() == 0  # what is left out is never drawn
+    assert accepted > RUNS / 5
+    assert p_value(found, right) > LEAST_P
+    assert p_value(found, wanted(temperature=BOTH["temperature"])) < LEAST_P
+
+
+def test_at_temperature_0_they_count_for_nothing_and_are_named():
+    settings = {"top_k": 3, "top_p": 0.5}
+    assert processor_of(GenerationConfig.of(**settings)) is None
+    assert idle_options(GenerationConfig.of(**settings)) == dict.fromkeys(settings, "--temperature 0")
+    assert idle_options(GenerationConfig.of(temperature=1.0, **settings)) == {}
+
+
+@pytest.mark.parametrize("settings", [{"top_k": -1}, {"top_k": 2.5}, {"top_p": 0.0}, {"top_p": 1.1}], ids=str)
+def test_values_out_of_range_are_named(settings):
+    with pytest.raises(MedusaError, match=next(iter(settings))):
+        GenerationConfig.of(**settings)
+
+
+def test_a_trace_keeps_them_and_one_without_has_no_word_of_them(engine):
+    config = GenerationConfig.of(max_new_tokens=4, temperature=0.8, top_k=3, top_p=0.9)
+    traces = []
+    for each in (config, config.changed(top_k=0, top_p=1.0)):
+        builder = TraceBuilder(engine, each, tiny.PROMPT)
+        for step in engine.stream(tiny.PROMPT, each):
+            builder.add(step)
+        traces.append(builder.finish())
+    read = [RunTrace.model_validate(trace).config for trace in traces]
+    assert [(one.top_k, one.top_p) for one in read] == [(3, 0.9), (0, 1.0)]
+    assert "top_k" not in traces[1]["config"]
+    assert "top_p" not in traces[1]["config"]
