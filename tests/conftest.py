@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from dataclasses import replace
 
 # Before any import of the libraries that read them: no test may reach the network, and products of tiny
@@ -65,17 +66,33 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a table marked ``sample(n)`` n rows, spread over its columns, run by default; others are slow."""
+    """Of a table marked ``sample`` some rows run by default, and the others are slow."""
     tables = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
             tables.setdefault((item.path, item.originalname), []).append(item)
     for rows in tables.values():
-        (most,) = rows[0].get_closest_marker("sample").args
+        chosen = _sampled(rows, *rows[0].get_closest_marker("sample").args)
+        for row in rows:
+            if row not in chosen:
+                row.add_marker(pytest.mark.slow)
+
+
+def _sampled(rows, most=None):
+    """``most`` rows of a table, spread over its columns; without a number each value of each column once."""
+    if most is not None:
         # Multiples of the golden ratio: no step that always meets the same value of an inner column.
-        order = sorted(range(len(rows)), key=lambda number: number * 0.618034 % 1)
-        for number in order[most:]:
-            rows[number].add_marker(pytest.mark.slow)
+        return sorted(rows, key=lambda row: rows.index(row) * 0.618034 % 1)[:most]
+    values = {row: set(row.callspec.indices.items()) for row in rows}
+    chosen, lacking, used = [], set.union(*values.values()), Counter()
+    while lacking:
+        # Of rows with as many values that are lacking the one whose values were used least.
+        chosen.append(
+            max(rows, key=lambda row: (len(values[row] & lacking), -sum(used[one] for one in values[row])))
+        )
+        lacking -= values[chosen[-1]]
+        used.update(values[chosen[-1]])
+    return chosen
 
 
 @pytest.hookimpl(wrapper=True)

@@ -118,7 +118,7 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     page.wait_for_selector("#figures-bar", state="hidden")
     assert figures_of(page, RECORDED) == before
     page.reload()
-    assert figures_of(page, RECORDED) == before
+    assert stated(page, "#decode-view [data-role=worth]", RECORDED) == before["Watch"]
 
 
 def test_on_a_public_page_a_measurement_is_its_visitor_s_alone(quick, monkeypatch, serve_session, open_page):
@@ -129,5 +129,5 @@ def test_on_a_public_page_a_measurement_is_its_visitor_s_alone(quick, monkeypatc
     turn_to(page, "Methods")
     page.wait_for_selector(f"#methods-words :has-text('{MEASURED}')")
     other = open_page(address)
-    figures_of(other, RECORDED)
+    stated(other, "#decode-view [data-role=worth]", RECORDED)
     assert not other.locator("#figures-bar").is_visible()

@@ -52,6 +52,7 @@ def opened(open_page: Any, address: str, size: tuple[int, int], language: str = 
     return page
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_step_is_seen_whole_without_scrolling(shipped_address, open_page, language, scheme):

@@ -26,6 +26,7 @@ def load(folder, lm_head):
     return build_heads(read_heads(folder), lm_head, folder)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", ["safetensors", "pt", "shards"])
 @pytest.mark.parametrize(("count", "layers"), [(5, 1), (2, 3), (12, 1)])
 @pytest.mark.parametrize("version", [1, 2])

@@ -41,6 +41,7 @@ V = tiny.VOCABULARY
 # --- every format into every other -------------------------------------------------------------------------
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("there", ["v1", "vllm", "tgi", "trtllm", "native"])
 @pytest.mark.parametrize("layers", [1, 2])
@@ -53,6 +54,7 @@ def test_v1_there_and_back_is_bit_for_bit(tmp_path, model, base, there, dtype, l
     assert config_of(back) == config_of(folder)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("there", ["v1", "vllm", "tgi", "trtllm", "native"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_v2_there_and_back_is_bit_for_bit(tmp_path, model, base, there, layers):

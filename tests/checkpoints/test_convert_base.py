@@ -50,6 +50,7 @@ def test_a_last_layer_of_its_own_is_named(tmp_path, model, base):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "base"]  # nothing half-written is left
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
 def test_the_lm_head_is_found_in_any_family(tmp_path, family, tied):

@@ -83,6 +83,7 @@ def folder(shop_engine, tmp_path):
     return shutil.copytree(shop_engine, tmp_path / "model")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", [WEIGHTS, f"heads/{HEADS}"])
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 9, 100, "header", "header + 1", "all but one"])
 def test_files_cut_off_anywhere_are_refused(folder, name, keep):
@@ -93,6 +94,7 @@ def test_files_cut_off_anywhere_are_refused(folder, name, keep):
     assert f"{file.name} is damaged or cut off" in survives(folder)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", [WEIGHTS, f"heads/{HEADS}"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flipped_bytes_in_a_header(folder, name, seed):
@@ -112,6 +114,7 @@ def test_flipped_bytes_in_a_pickle(folder, model, tmp_path, seed):
     survives(folder, heads)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "name", [CONFIG, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "heads/config.json"]
 )

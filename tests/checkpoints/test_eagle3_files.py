@@ -46,6 +46,7 @@ LAYOUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", ["safetensors", "bin"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_public_layout_is_recognised_and_loaded(engine, tmp_path, layout, kind):

@@ -86,6 +86,7 @@ def test_heads_of_another_base_are_refused(tmp_path, model, version):
             load(folder, torch.zeros(30, D))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])
 def test_truncated_files_are_refused(tmp_path, model, kind, keep):

@@ -135,6 +135,7 @@ def test_a_vllm_config_that_disagrees_is_reported(tmp_path, model, fault):
 # --- whole models ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize(("count", "layers"), [(3, 1), (2, 2)])
 def test_heads_inside_a_model(tmp_path, engine_folder, model, lm_head, shards, count, layers):

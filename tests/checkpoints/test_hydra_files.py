@@ -89,6 +89,7 @@ def test_heads_come_back_as_they_were_saved(model, base, tmp_path, kind, pickled
     assert trees[0] == trees[1]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pt"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_estimate_counts_what_is_held(model, base, tmp_path, kind, pickled, dtype):

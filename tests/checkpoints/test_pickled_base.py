@@ -23,6 +23,7 @@ def load(folder):
     return load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "torch before 1.6"])
 def test_it_is_the_same_model(engine_folder, model, tmp_path, shards, zipped):

@@ -25,6 +25,7 @@ def base(engine_folder, tmp_path):
     return folder
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("count", "layers"), [(1, 1), (5, 2)])
 def test_fresh_heads_say_what_the_base_says(base, model, tmp_path, count, layers, shared):

@@ -61,6 +61,7 @@ def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
         read += [tokens[node] for node in path]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek-v3", "gpt2"])
 @pytest.mark.parametrize("method", ["none", "medusa", "ngram"])
 def test_runs_give_transformers_own_greedy_tokens(name, method):

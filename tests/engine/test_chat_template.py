@@ -49,6 +49,7 @@ def with_template(template):
     return tokenizer
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("answer_next", [False, True])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_text_is_that_of_transformers(name, answer_next):

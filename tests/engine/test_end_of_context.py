@@ -12,6 +12,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_run_ends_with_the_context(dtype, batch, library):

@@ -121,6 +121,7 @@ def test_the_window_matters(name, monkeypatch):
     assert (results[0] - results[1]).abs().max() > 1e-2
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("name", "kernel"),

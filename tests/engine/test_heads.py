@@ -34,6 +34,7 @@ def shared(heads, lm_head):
     return MedusaHeads(heads.block_weight.data, heads.block_bias.data, lm_head)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("count", [1, 3, 5])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("shares", [False, True])

@@ -45,6 +45,7 @@ def captured_engine(model):
     return Engine(captured_target(model), engine.drafts, engine.tokenizer, engine.info)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize(
     "settings",

@@ -101,6 +101,7 @@ def some_library(llama_libraries, request):
     return llama_libraries("" if request.param == "largest" else request.param)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
@@ -147,6 +148,7 @@ def all_of(model, tokens, layers):
     return [output.logits[0, -1], *(output.hidden_states[layer][0, -1] for layer in layers)]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("prompt_length", [3, 15, SHORT_ROTATION - 16])
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.model_type in TAKEN])
 @torch.inference_mode()
@@ -202,6 +204,7 @@ def test_in_8_bits_it_gives_the_logits_of_transformers_on_rounded_weights(name, 
             torch.testing.assert_close(layer.weight, weight)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 @torch.inference_mode()
 def test_in_8_bits_a_number_that_is_none_stays_one(wrong, some_library):

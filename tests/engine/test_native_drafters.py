@@ -64,6 +64,7 @@ def test_an_eagle3_layer_with_norms_that_c_lacks_is_left_to_torch(flag, library)
         NativeNetwork(model, torch.randn(VOCABULARY, 64).bfloat16(), library)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("flags", [(), ("norm_before_fc",), ("fc_norm",)])
 @torch.inference_mode()

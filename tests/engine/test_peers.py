@@ -186,6 +186,7 @@ def test_a_peer_that_fails_later_is_named(engine, monkeypatch):
         run_bench(engine, PROMPTS, ["hf"], GREEDY, 1)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [([], "the prompt is empty"), ([1] * 96, "the context holds 96"), ([24], "the vocabulary from 0 to 23")],

@@ -82,6 +82,7 @@ REPOSITORIES = {
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", REPOSITORIES)
 @pytest.mark.parametrize("how", ["--heads", "--model", "both"])
 def test_heads_from_the_hub_find_their_base(hub, engine_folder, heads, model, tmp_path, name, how):
@@ -99,6 +100,7 @@ def test_heads_from_the_hub_find_their_base(hub, engine_folder, heads, model, tm
     assert bool(engine.info.notes) == ("v1.3" in name)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("named", [(True, False), (False, True), (True, True)])
 def test_a_full_model_from_the_hub_is_its_own_base(hub, engine_folder, heads, tmp_path, named, shards):

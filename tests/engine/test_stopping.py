@@ -126,6 +126,7 @@ def test_a_stop_string_is_not_looked_for_in_the_prompt(engine):
     assert steps[-1].finish_reason == "length"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("method", ["none", "medusa"])
 @pytest.mark.parametrize("prompt_length", [80, 92, 95])
 def test_the_end_of_the_context_shrinks_the_tree_and_stops(engine, method, prompt_length):

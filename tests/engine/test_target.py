@@ -250,6 +250,7 @@ def unknown(cls, dtype=torch.float32, **changes):
     return cls(config).to(dtype).eval().requires_grad_(False)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("cls", "message"),

@@ -28,6 +28,7 @@ def test_equal_logits_share_the_probability():
     assert probabilities(torch.tensor([[2.0, 2.0, 0.0]]), 1e-50).tolist() == [[0.5, 0.5, 0]]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("acceptance", ["match", "typical"])
 @pytest.mark.parametrize("temperature", [1e-50, 5e-324])
 def test_a_run_is_that_of_temperature_0(engine, acceptance, temperature):

@@ -102,6 +102,7 @@ def test_the_rows_that_count_are_the_recorded_ones(golden):
             assert rows.tolist() == wanted  # the least important at the end, where new rows go
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("golden", "number"), golden_rows("tokenswift", numbers))
 @pytest.mark.parametrize("mode", ["plain", "plain_no_ngram"])
 def test_drafts_are_the_recorded_ones_until_rows_are_chosen_anew(golden, number, mode):

@@ -63,31 +63,29 @@ def places(groups):
     return [(*where, name) for where, names in groups.items() for name in names]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.5, "0.5", True], ids=str)
-@pytest.mark.parametrize("place", places(NUMBERS), ids=lambda place: ".".join(map(str, place)))
-def test_numbers_that_are_none(good, tmp_path, place, value):
-    trace = copy.deepcopy(good)
-    at(trace, *place[:-1])[place[-1]] = value
-    with pytest.raises(MedusaError, match=rf"is no trace of version 2: {'.'.join(map(str, place))}: "):
-        read(trace, tmp_path)
+NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), -0.5, "0.5", True)
+NO_COUNTS = (-1, 0.5, float("nan"), "1", True)
+PLACES = [(place, NO_NUMBERS) for place in places(NUMBERS)] + [(place, NO_COUNTS) for place in places(COUNTS)]
 
 
-@pytest.mark.parametrize("value", [-1, 0.5, float("nan"), "1", True], ids=str)
-@pytest.mark.parametrize("place", places(COUNTS), ids=lambda place: ".".join(map(str, place)))
-def test_counts_that_are_none(good, tmp_path, place, value):
+@pytest.mark.parametrize(("place", "values"), PLACES, ids=lambda part: ".".join(map(str, part)))
+def test_numbers_and_counts_that_are_none(good, tmp_path, subtests, place, values):
     trace = json.loads(json.dumps(good))  # nodes of equal origins share it in memory
-    at(trace, *place[:-1])[place[-1]] = value
-    with pytest.raises(MedusaError, match=rf"is no trace of version 2: {'.'.join(map(str, place))}: "):
-        read(trace, tmp_path)
+    for value in values:
+        at(trace, *place[:-1])[place[-1]] = value
+        named = rf"is no trace of version 2: {'.'.join(map(str, place))}: "
+        with subtests.test(value=value), pytest.raises(MedusaError, match=named):
+            read(trace, tmp_path)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.5, "0.5", True], ids=str)
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
-def test_settings_of_a_rule_that_are_none(good, tmp_path, name, value):
+def test_settings_of_a_rule_that_are_none(good, tmp_path, subtests, name):
     trace = copy.deepcopy(good)
-    trace["config"]["acceptance"]["settings"][name] = value
-    with pytest.raises(MedusaError, match=rf"is no trace of version 2: config.*{name}"):
-        read(trace, tmp_path)
+    for value in NO_NUMBERS:
+        trace["config"]["acceptance"]["settings"][name] = value
+        named = rf"is no trace of version 2: config.*{name}"
+        with subtests.test(value=value), pytest.raises(MedusaError, match=named):
+            read(trace, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["p", "draft_p", "threshold"])

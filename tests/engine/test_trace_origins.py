@@ -72,6 +72,7 @@ def test_a_missing_setting_of_version_1_is_named(reads, first, name):
     assert sentence.endswith(f"is no trace of version 1: {name} is missing")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("part", ["config", "steps"])
 @pytest.mark.parametrize("value", [7, "abc", None, [1], [["a", 1]]], ids=repr)
 def test_a_version_1_made_of_other_things(reads, first, part, value):

@@ -91,6 +91,7 @@ def test_nodes_are_those_of_the_slow_version(engine, name):
     assert (len(shapes) > 1) == (name == "a tree of another shape in each step")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 1e-30])
 def test_numbers_of_judged_rows_are_those_of_all_rows(dtype, temperature):

@@ -48,6 +48,7 @@ def test_no_tree_of_the_same_size_is_better(rows, nodes):
     Topology.from_choices(found.choices)  # connected and without duplicates
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("heads", [1, 3, 5])
 @pytest.mark.parametrize("nodes", [1, 8, 33, 63])
 def test_assumed_accuracies_give_a_whole_tree_of_any_size(nodes, heads):

@@ -133,6 +133,7 @@ def test_bad_input_ends_in_one_line(engine_folder, prompt_file, capsys, flags, c
 # ---- the page
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_charts_draw_with_types_the_old_plotly_js_knows(records, name, dark):

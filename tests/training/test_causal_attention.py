@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from medusa_core.training.causal_attention import BLOCK, _Backward, causal_attention, register
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("tokens", [1, 7, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
 def test_results_and_gradients_are_those_of_torch(tokens, heads, kv_heads):

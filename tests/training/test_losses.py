@@ -26,6 +26,7 @@ def random_text():
     return torch.tensor([tiny.random_tokens(12, seed=s) for s in (1, 2)])
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("trained", [ALL, SOME], ids=["text", "answers"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_head_losses_equal_the_position_by_position_version(model, shared, trained):

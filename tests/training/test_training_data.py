@@ -189,6 +189,7 @@ def test_heldout_windows_cover_the_text_once():
 # --- all together
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 10, 11, 60])
 @pytest.mark.parametrize("shape", ["text", "chat"])
 def test_heldout_text_is_never_trained_on(tmp_path, embedded, count, shape):

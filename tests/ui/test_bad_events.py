@@ -56,6 +56,7 @@ def test_a_body_that_is_no_event(site, quiet, door, body):
     assert answer.json()["detail"].endswith("reload the page and try again.")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "service", ["gradio_api/queue/join", "gradio_api/run/predict", "gradio_api/cancel", "gradio_api/reset",
                 "medusa/stop", "medusa/steps"],
@@ -71,6 +72,7 @@ def test_a_number_that_is_not_finite_is_refused_everywhere(site, quiet, service,
         assert "is not to be read as JSON" in answer.json()["detail"]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "changes",
@@ -125,6 +127,7 @@ def test_listening_to_a_page_that_asked_for_nothing_ends_with_a_message(site, qu
     assert json.loads(line.removeprefix("data: "))["session_not_found"] is True
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "headers",
     [
@@ -141,6 +144,7 @@ def test_a_header_that_names_no_host(site, quiet, headers):
         assert answer.status_code in (400, 421), answer.text
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("length", ["x", "-1", "1" * 400, "1.5"])
 def test_a_length_that_is_none(site, quiet, length):
     host, _, port = site.url.removeprefix("http://").partition(":")
@@ -150,6 +154,7 @@ def test_a_length_that_is_none(site, quiet, length):
         assert wire.recv(1000).startswith(b"HTTP/1.1 4")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
@@ -180,6 +185,7 @@ def test_an_upload_that_is_none(site, quiet, kind, body, query):
     assert answer.json()["detail"].endswith(".")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "name", ["a" * 250, "../../../x.json", "a\tb.json", "ü.json", "C:\\x.json", ".", "..", "con", " ", "%00"]
 )

@@ -104,6 +104,7 @@ def test_the_sentence_gives_size_tokens_and_where_known_the_best_size():
     assert "plain decoding gives 100" in words
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("stats", [LAB, TIMED])
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_charts_use_types_the_pages_plotly_knows(stats, dark):

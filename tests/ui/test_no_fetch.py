@@ -100,6 +100,7 @@ def test_a_file_elsewhere_is_refused_at_once_and_beside_the_values(site, elsewhe
     assert asked == []
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize(
     "path",
@@ -140,6 +141,7 @@ def test_links_to_a_saved_state_are_closed(site):
     assert site.client.get(f"{site.url}/?__theme=dark").status_code == 200
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "name", ["call/work", "call/v2/work", "api/predict", "component_server", "stream/x", "mcp/", "vibe-edit"]
 )
@@ -167,6 +169,7 @@ def test_a_link_in_the_folder_of_uploads_is_no_upload(site, tmp_path):
         os.rmdir(folder)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("form", ["plain", "as the browser sends it", "below a proxy"])
 def test_an_upload_goes_on_working(site, form):
     [path] = site.client.post(

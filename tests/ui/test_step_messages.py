@@ -24,6 +24,7 @@ def run(session, **changes) -> list:
     return list(run_decode(session, PROMPT, SETTINGS | changes, StopFlag()))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("seconds", [0, 0.003, 60])
 @pytest.mark.parametrize("changes", [{}, {"method": "ngram"}], ids=["medusa", "ngram"])
 def test_messages_make_up_the_trace(session, monkeypatch, seconds, changes):
