@@ -101,7 +101,7 @@ function planMask(scene, room) {
 
 // An empty canvas of the plan's size, sharp on dense screens.
 function blank(canvas, plan) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = (window.devicePixelRatio || 1) * (canvas.currentCSSZoom || 1); // lecture mode zooms
   const [width, height] = [Math.round(plan.width * ratio), Math.round(plan.height * ratio)];
   const pen = canvas.getContext("2d");
   if (canvas.width === width && canvas.height === height) {

@@ -64,11 +64,13 @@ function buildParts(host, store, uid, { lecture, whole }) {
   const away = html("p", { class: "mdv-away", role: "status", hidden: true });
   tree.card.querySelector("header").after(away);
   const seen = { text: strip, timeline: transport, phases, tree, mask, why: inspector, cache: kv };
-  for (const [name, part] of Object.entries(seen)) part.card.dataset.part = name;
+  for (const [name, part] of Object.entries(seen)) (part.head || part.card).dataset.part = name;
   const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, grid);
   if (lecture) {
     const help = makeHelp(root);
-    badges.before(makeLecture(root).button, help.button);
+    const lectures = makeLecture(root, { narrowest: STAGE_WIDTH, lines: STAGE_LINES, least: 1 });
+    badges.before(lectures.button, help.button);
+    transport.card.querySelector(".mdv-row").append(lectures.exit);
     root.append(help.sheet);
   }
   let scene = null;
@@ -78,7 +80,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   let rested = { at: -MOST_REST_MS, cost: 0 }; // when that was drawn, and how long it took
   let waiting = false;
   host.replaceChildren(root);
-  listenToKeys(root, store, { transport, tree, phases }, () => scene);
+  listenToKeys(root, store, { transport, tree, phases }, () => scene, lecture);
   watchTheme(root, () => {
     ink = null;
     store.redraw();

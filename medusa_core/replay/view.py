@@ -15,9 +15,9 @@ SCRIPTS = (
     "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
     "lecture", "help", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
-    "share/menu",
+    "share/link", "share/menu",
 )  # fmt: skip
-STYLES = ("view.css", "inside.css", "lecture.css", "share/share.css")
+STYLES = ("view.css", "inside.css", "one_screen.css", "lecture.css", "share/share.css")
 
 
 def web_script() -> str:

@@ -44,7 +44,7 @@ def page(chromium, tmp_path_factory):
     page.goto(path.as_uri())
     page.click("[data-act=next]")
     page.wait_for_selector('.mdv[data-step="1"]')
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     yield page
     page.close()
 
@@ -134,7 +134,7 @@ def test_names_and_values_of_a_forged_trace_stay_words(page, tmp_path):
 def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_address, open_page):
     page = open_page(private_address)
     page.wait_for_selector("#decode-view .mdv-node")
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     trace = parse_trace(saved(page, "json"), "")
     before, data, after = re.split(SLOT, saved(page, "html").decode())
     assert parse_trace(data, "") == trace
@@ -175,7 +175,7 @@ def test_a_link_is_restored_when_the_page_opens(private_address, open_page):
     assert page.locator(".setting-temperature input[type=number]").first.input_value() == "1.5"
     page.click("#decode-run")
     page.wait_for_function("/tokens in/.test(document.querySelector('#decode-status').innerText)")
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     page.click("[data-share=link]")
     page.wait_for_function("document.querySelector('.mdv-copied').value.includes('#run=')")
     link = page.locator(".mdv-copied").input_value()

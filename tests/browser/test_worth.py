@@ -79,7 +79,7 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
 def test_the_share_panel_is_as_wide_as_the_view(view):
     view.evaluate("mountShare(window.view)")
     view.evaluate("(text) => window.view.receive(text)", message_trace(1, "file", make_trace()))
-    view.locator(".mdv-share summary").click()
+    view.locator(".mdv-shareopen").click()
     widths = [view.locator(part).bounding_box()["width"] for part in (".mdv-sharepanel", ".mdv-grid")]
     assert widths[0] == pytest.approx(widths[1], abs=1)
     assert view.locator(".mdv-viewhead .lecture-button").count() == 2
