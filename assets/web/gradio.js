@@ -74,3 +74,4 @@ function receiveValue() {
 }
 watch("value", receiveValue);
 receiveValue();
+mountOpening(decodeView, { hash: location.hash });

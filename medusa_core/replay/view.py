@@ -17,7 +17,7 @@ SCRIPTS = (
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
     "share/link", "share/menu",
 )  # fmt: skip
-STYLES = ("view.css", "inside.css", "one_screen.css", "lecture.css", "share/share.css")
+STYLES = ("view.css", "inside.css", "one_screen.css", "lecture.css", "share/share.css", "opening/opening.css")
 
 
 def web_script() -> str:

@@ -1,4 +1,4 @@
-"""A link names a recorded run and a step, or what differs from the defaults; all else is refused in one line."""
+"""A link names a recorded run and a step, or what differs from the defaults; all else is refused."""
 
 from __future__ import annotations
 

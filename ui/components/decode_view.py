@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from medusa_core.replay.view import WEB, web_script
+from medusa_core.replay.view import read_web, web_script
 from medusa_core.trace.packed import packed
 from ui.components.scripted_view import ScriptedView
 from ui.figures.tree_layout import tree_rows
@@ -32,6 +32,7 @@ from ui.records.outside import outside_defaults
 from ui.records.words import as_data
 
 TURNING = "turning"  # the step whose verdict turns with the smallest move of ε or δ, which the browser finds
+OPENING = ("plan", "picture", "opening")
 GLUE = "gradio.js"  # runs last: it mounts what the others define
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 
@@ -44,7 +45,8 @@ class DecodeView(ScriptedView):
     def __init__(self, value: str | None = None, **kwargs: Any):
         # The page's rules travel inside the script: a css_template would be compiled again at every step.
         defaults = f"const LINK_DEFAULTS = {json.dumps(outside_defaults())};\n"
-        script = web_script() + defaults + (WEB / GLUE).read_text(encoding="utf-8")
+        parts = [*(f"opening/{name}.js" for name in OPENING), GLUE]
+        script = web_script() + defaults + "".join(map(read_web, parts))
         super().__init__(value or "", host="mdv-host", script=script, **kwargs)
 
 
