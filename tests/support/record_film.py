@@ -53,6 +53,7 @@ def main() -> int:
 
 def film(page: Any, address: str, flags: argparse.Namespace) -> None:
     """Run the example and save the film of its first steps."""
+    page.add_init_script("localStorage.setItem('medusa-opening', 'seen')")
     page.goto(address)
     page.wait_for_selector("#decode-view .mdv-node")
     page.get_by_role("button", name=flags.example).click()
