@@ -73,6 +73,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     transport.card.querySelector(".mdv-row").append(lectures.exit);
     root.append(help.sheet);
   }
+  const flights = makeFlights(root, { maskRow: mask.rowPlace });
   let scene = null;
   let ink = null; // colours of the theme for the canvases
   let missed = new Set(); // changes since the last step that was drawn with its details
@@ -94,6 +95,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     }
     ink ??= readInks(root);
     if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
+    flights.before(scene, next, changed);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
     root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step && !scene.brief);
@@ -123,6 +125,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     if (mayWait(scene.state, changed)) restSoon();
     else drawRest(afterwards);
     for (const act of afterwards) act();
+    flights.after(scene);
   }
 
   // Text and counters at once; everything else stays until the details have come.

@@ -13,7 +13,7 @@ SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
     "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
-    "lecture", "help", "view",
+    "lecture", "help", "flights", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
     "share/link", "share/menu",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The opening: a first visit begins with it, any key ends it, it comes once; both lanes write the run's text."""
+"""The opening: a first visit begins with it, any key ends it, it comes once; both lanes write one text."""
 
 from __future__ import annotations
 
