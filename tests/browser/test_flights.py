@@ -1,4 +1,4 @@
-"""A guess is one element through the phases of its step: it ends where each phase draws it, then in the text."""
+"""A guess is one element through the phases of a step: it ends where each draws it, then in the text."""
 
 from __future__ import annotations
 
