@@ -59,7 +59,8 @@ def build_page(session: Session) -> Page:
             with gr.Tab("Watch", id="watch"):
                 desk = decode.build(session, selection, figures, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
-                learn.build(session, figures, recorded)
+                # The tour explains ε and δ, so its run is one that they judged.
+                learn.build(session, figures, sorted(recorded, key=lambda one: one.rule != "typical"))
             with gr.Tab("Compare", id="compare"), gr.Tabs(**TABS) as compare:
                 with gr.Tab("Side by side", id="side-by-side"):
                     race, second = side_by_side.build(session, selection, figures)

@@ -1,8 +1,9 @@
 // One node of the tree as a chip: verdict, token, which guess it is, and its number with its name. What a chip shows
 // follows the phase: the head's own q before the forward, the model's p after it, the verdict once judged.
 
-const AIRY = { width: 114, height: 42, gap: 12, pitch: 50, token: 14, least: 1 };
-const DENSE = { width: 196, height: 26, gap: 18, pitch: 31, token: 13, least: 1 };
+const AIRY = { width: 112, height: 38, gap: 8, pitch: 42, token: 15, least: 1, lines: 2 };
+const DENSE = { width: 196, height: 26, gap: 18, pitch: 31, token: 13, least: 1, lines: 1 };
+const SLIM = { width: 47, height: 36, gap: 4, pitch: 42, token: 12, least: 0.6, lines: 2, slim: true }; // for a phone, which then shows all columns
 const SMALL = "12px system-ui, sans-serif"; // as .small in view.css, for measuring
 const MARKS = { root: "", accepted: "✓", cut: "✂", rejected: "✕", orphan: "–", spare: "○", untried: "·" };
 const VERDICTS = {
@@ -19,6 +20,10 @@ function chipNumber({ stage }, node, position) {
   if (node.id === 0) return "";
   return stage < STAGE.verify ? "q " + shortP(node.draft_p) : "p " + shortP(node.p);
 }
+
+// What the numbers on the chips of this phase are.
+const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("pos: the token’s place in the text")
+  : stage < STAGE.verify ? phrase("q: how likely its head finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
 function chipTag({ stage }, node) {
   if (stage === STAGE.layout || stage === STAGE.mask) return say`node ${node.id}`;
@@ -70,21 +75,33 @@ function writeText(node, { words, ...attributes }) {
 }
 
 function chipTexts(scene, style, node, mark) {
+  if (style.slim) return slimTexts(scene, style, node, mark);
   const number = chipNumber(scene, node, scene.step.cache_length + node.depth);
-  const airy = style === AIRY;
-  const [indent, middle] = [mark ? 22 : 9, airy ? 18 : 17];
+  const airy = style.lines === 2;
+  const [indent, middle] = [mark ? 22 : 9, airy ? 16 : 17];
   const right = style.width - 8;
   const beforeNumber = right - (number ? widthOf(number, SMALL) + 6 : 0); // where the room for the origin ends
   const left = airy ? 9 : indent + 40; // a dense chip has the token's beginning before it
   const tag = clip(chipTag(scene, node), beforeNumber - left, SMALL);
   const tagEnd = airy ? left : beforeNumber;
   const room = airy ? right + 2 - indent : tagEnd - widthOf(tag, SMALL) - 8 - indent;
-  const low = airy ? 34 : 17;
+  const low = airy ? 31 : 17;
   return [
     { class: "mark", x: 12, y: middle, "text-anchor": "middle", words: mark || "" },
     { class: "token", x: indent, y: middle, "font-size": style.token, words: clip(visible(node.text, node.token_id), room, tokenFont(style.token)) },
     { class: "small", x: tagEnd, y: low, "text-anchor": airy ? null : "end", words: tag },
     { class: "small num", x: right, y: low, "text-anchor": "end", words: number },
+  ];
+}
+
+// The token above, its mark and the number alone below: the columns name the heads.
+function slimTexts(scene, style, node, mark) {
+  const [number] = chipNumber(scene, node, scene.step.cache_length + node.depth).replace(/\b0(?=\.)/, "").match(/[<>]?[.\d]+/) || [""];
+  return [
+    { class: "mark", x: 9, y: 29, "text-anchor": "middle", words: mark || "" },
+    { class: "token", x: style.width / 2, y: 14, "text-anchor": "middle", "font-size": style.token, words: clip(visible(node.text, node.token_id), style.width - 4, tokenFont(style.token)) },
+    { class: "small", x: 0, y: 29, "text-anchor": null, words: "" },
+    { class: "small num", x: style.width - 4, y: 29, "text-anchor": "end", words: number },
   ];
 }
 
@@ -105,10 +122,11 @@ function bonusOf({ step, stage }, plan) {
     svg("title", {}, say`The model’s own next token behind the accepted path. It becomes the root of the next step.`));
   const body = svg("g", { class: "mdv-chipbody" }, svg("rect", { class: "outer", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 10 }),
     svg("rect", { class: "inner", width: style.width, height: style.height, rx: 7 }));
-  const airy = style === AIRY;
-  const label = airy ? say`bonus: next root` : say`next root`;
-  body.append(tokenText(step.bonus, 9, airy ? 18 : 17, airy ? style.width - 18 : style.width - 28 - widthOf(label, SMALL), style.token),
-    svg("text", { class: "small", x: airy ? 9 : style.width - 8, y: airy ? 34 : 17, "text-anchor": airy ? null : "end" }, label));
+  const airy = style.lines === 2;
+  const label = style.slim ? "" : airy ? say`bonus: next root` : say`next root`;
+  const left = style.slim ? 3 : 9;
+  body.append(tokenText(step.bonus, left, airy ? 16 : 17, airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL), style.token),
+    svg("text", { class: "small", x: airy ? left : style.width - 8, y: airy ? 31 : 17, "text-anchor": airy ? null : "end" }, label));
   group.append(body);
   return [svg("path", { class: "mdv-bonusedge", d }), group];
 }

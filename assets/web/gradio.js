@@ -32,34 +32,46 @@ const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE, { whole: true 
 
 // What the menu "Share" has of the server and of the page's address (server: ui/tabs/share.py).
 const LINK = "#run=";
-const MOST_LINK_CHARACTERS = 12_000; // as ui/records/outside.py
+const MOST_LINK_CHARACTERS = 11_900; // as ui/records/outside.py, less what is around the parts
 const decodeShare = mountShare(decodeView, {
   shell: async () => {
     const root = (window.gradio_config && window.gradio_config.root) || "";
     const answer = await fetch(`${root}/medusa/replay`);
     return answer.ok ? answer.text() : "";
   },
-  linkTo: ({ heads, budget, tree, mode, ...settings }) => {
-    const own = tree === "yours" ? {} : { tree, ...(tree === "node budget" ? { budget } : {}) };
-    const text = JSON.stringify({ ...settings, ...own });
-    if (text.length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
+  linkTo: (state) => {
+    const parts = linkParts(state, LINK_DEFAULTS);
+    if (JSON.stringify(parts).length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
     // Without the query: on a Space it may hold a token of the visitor's.
-    return `${location.origin}${location.pathname}${LINK}${encodeURIComponent(text)}`;
+    return `${location.origin}${location.pathname}${LINK}${linkText(parts)}`;
   },
   open: (text) => {
     decodeHost.openedTrace = text;
     trigger("upload");
   },
 });
-decodeHost.addEventListener("linked", () => trigger("apply"));
-window.addEventListener("hashchange", () => location.hash.startsWith(LINK) && decodeHost.isConnected && trigger("apply"));
+let wantedStep = null; // of a run that a link asks for, once it has been made
+function applyLink() {
+  const step = Number(new URLSearchParams(location.hash.slice(LINK.length)).get("step"));
+  wantedStep = step > 1 ? step - 1 : null;
+  trigger("apply");
+}
+decodeHost.addEventListener("linked", applyLink);
+window.addEventListener("hashchange", () => location.hash.startsWith(LINK) && decodeHost.isConnected && applyLink());
+decodeHost.addEventListener("ended", () => {
+  if (wantedStep !== null) decodeView.store.goto(wantedStep);
+  wantedStep = null;
+});
 
 const REFUSED = '{"kind": "refused"';
 function receiveValue() {
   const text = props.value || "";
   if (text.startsWith(REFUSED)) decodeShare.say(LANGUAGE.tell(JSON.parse(text).words));
   else decodeView.receive(text);
-  if (text.startsWith('{"seq":0,"kind":"trace"')) decodeShare.say("");
+  if (!text.startsWith('{"seq":0,"kind":"trace"')) return;
+  decodeShare.say("");
+  decodeShare.close();
 }
 watch("value", receiveValue);
 receiveValue();
+mountOpening(decodeView, { hash: location.hash });

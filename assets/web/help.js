@@ -16,7 +16,7 @@ function makeHelp(root) {
   const rows = HELP_KEYS.map(([keys, words]) => html("div", {}, html("dt", {}, html("kbd", {}, say(keys))), html("dd", {}, say(words))));
   const close = html("button", { type: "button", onclick: () => sheet.close() }, say`Close`);
   const sheet = html("dialog", { class: "mdv-help", "aria-label": say`Keys of this view` },
-    html("h3", {}, say`Keys of this view`), html("p", {}, say`They work once the view has the focus: click it, or reach it with Tab.`),
+    html("h3", {}, say`Keys of this view`), html("p", {}, say`They work at once where nothing else has the focus; those of the tree once the view has it: click it, or reach it with Tab.`),
     html("dl", {}, ...rows), close);
   const button = html("button", { type: "button", class: "lecture-button", "data-act": "help", "aria-haspopup": "dialog", title: say`Keys of this view`,
     "aria-label": say`Keys of this view`, onclick: open }, "?");

@@ -126,3 +126,20 @@ function stopStringOf(trace, index) {
     return at - node.text.length >= output.text.length;
   }).map((node) => node.id);
 }
+
+// The step whose verdict turns with the smallest move of ε or δ, so that moving a slider a little shows something at
+// once; of several the first. 0 where none turns, as in a run that was judged in another way.
+const MOVES_OF_BAR = [1.1, 1.25, 1.5, 2, 3];
+
+function turningStep({ config, steps }) {
+  const { epsilon, delta } = settingsOf(config);
+  const path = (step, ...bar) => typicalVerdict(step, ...bar).path.join();
+  for (const by of MOVES_OF_BAR) {
+    const bars = [[epsilon * by, delta], [epsilon / by, delta], [epsilon, delta * by], [epsilon, delta / by]];
+    const found = steps.findIndex((step) => isJudgedByBar(step) && bars.some((bar) => path(step, ...bar) !== path(step, epsilon, delta)));
+    if (found >= 0) return found;
+  }
+  return 0;
+}
+
+const isJudgedByBar = (step) => step.nodes.length > 1 && step.nodes.every((node, i) => i === 0 || isKnown(node.entropy));

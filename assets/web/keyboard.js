@@ -1,10 +1,11 @@
-// Keys of the view. They work while it has the focus; those that do not take scrolling away from the reader
-// also work while nothing has the focus and the pointer is over the view.
+// Keys of the view. They work while it has the focus; some also work while nothing has the focus and the view is in the
+// window, so that nobody has to click first; of a view inside of something with keys of its own (`alone` is false) only
+// under the pointer.
 
 const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // which need no tree
-const HOVER_KEYS = [" ", "ArrowLeft", "ArrowRight", "Escape"];
+const IDLE_KEYS = [" ", "ArrowLeft", "ArrowRight", ",", ".", "Escape"];
 
-function listenToKeys(root, store, { transport, tree, phases }, sceneNow) {
+function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone) {
   const { state } = store;
   const actions = {
     " ": () => transport.toggle(),
@@ -36,8 +37,7 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow) {
   function concerns(event) {
     const { target } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return false;
-    const idle = target === document.body || target === document.documentElement;
-    if (!root.contains(target) && !(idle && root.matches(":hover") && HOVER_KEYS.includes(event.key))) return false;
+    if (!root.contains(target) && !(isIdle(target) && (alone ? isInWindow(root) : root.matches(":hover")) && IDLE_KEYS.includes(event.key))) return false;
     if (target.matches("select, textarea, [contenteditable]")) return false;
     if (target.matches("input")) return target.type === "range" && [" ", "Enter", "Escape"].includes(event.key);
     return !(target.matches("button, summary") && [" ", "Enter"].includes(event.key));
@@ -51,4 +51,12 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow) {
     event.preventDefault();
     action(event);
   }, { signal: life.signal });
+}
+
+// Whether nothing has the focus.
+const isIdle = (target) => target === document.body || target === document.documentElement;
+
+function isInWindow(root) {
+  const { top, bottom, width } = root.getBoundingClientRect();
+  return width > 0 && bottom > 0 && top < window.innerHeight;
 }

@@ -1,14 +1,17 @@
 // Lecture mode of one part of the page: full screen, large type, and what is not needed there put away. The button
-// or the key L turns it on and off, Escape ends it.
+// or the key L turns it on and off; Escape and a button on the screen end it.
 
 const LINES = 36; // of text that the height of the screen has room for
 const LEAST_ZOOM = 1.1;
+const STAGE_LINES = 55; // of the linked view, whose tree and mask are most of what is shown
+const STAGE_WIDTH = 1370; // in its own pixels, so that tree and mask stand side by side
 
 // `onChange` hears when it begins and ends; `type` is the size in pixels of the part's running text, `narrowest` the
 // width in its own pixels that it needs to have its pieces side by side.
-function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000 } = {}) {
+function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, lines = LINES, least = LEAST_ZOOM } = {}) {
   const button = html("button", { type: "button", class: "lecture-button", "data-act": "lecture", "aria-pressed": "false",
     title: say`Large type, full screen (L); Escape ends it`, onclick: toggle }, say`Lecture mode`);
+  const exit = html("button", { type: "button", class: "lecture-exit", "data-act": "lecture-exit", title: say`Ends it, as Escape does`, onclick: leave }, say`Leave lecture mode`);
   const life = new AbortController();
   const isOn = () => root.classList.contains("is-lecture");
 
@@ -22,7 +25,7 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000 } 
   // The type grows with the screen, so that the last row of a room reads it as well on any; but a narrow screen is
   // not to show a few words a line.
   function grow() {
-    const zoom = Math.max(LEAST_ZOOM, Math.min(window.innerHeight / LINES / type, window.innerWidth / narrowest));
+    const zoom = Math.max(least, Math.min(window.innerHeight / lines / type, window.innerWidth / narrowest));
     root.style.setProperty("--lecture-zoom", zoom);
     root.style.setProperty("--lecture-height", window.innerHeight / zoom + "px");
   }
@@ -46,6 +49,7 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000 } 
 
   function onKey(event) {
     if (!root.isConnected) return life.abort();
+    if (root.querySelector("dialog[open]")) return; // it takes the keys
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape" && isOn()) {
       event.stopPropagation();
@@ -66,5 +70,5 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000 } 
     if (full) root.dataset.full = "true";
     else delete root.dataset.full;
   }, { signal: life.signal });
-  return { button, toggle, isOn };
+  return { button, exit, toggle, isOn };
 }

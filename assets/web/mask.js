@@ -63,7 +63,15 @@ function makeMask(store) {
     if (table.open) writeTable(table, scene);
   }
 
-  return { card, draw };
+  // The label of a node's row, on the screen; null where nothing is drawn.
+  function rowPlace(i) {
+    if (!plan || i >= plan.count) return null;
+    const seen = canvas.getBoundingClientRect();
+    const scale = seen.width / canvas.offsetWidth;
+    return { left: seen.left, width: plan.gutter * scale, top: seen.top + (plan.top + i * plan.cell) * scale, height: plan.cell * scale };
+  }
+
+  return { card, draw, rowPlace };
 }
 
 function captionOf(scene) {
@@ -101,7 +109,7 @@ function planMask(scene, room) {
 
 // An empty canvas of the plan's size, sharp on dense screens.
 function blank(canvas, plan) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = (window.devicePixelRatio || 1) * (canvas.currentCSSZoom || 1); // lecture mode zooms
   const [width, height] = [Math.round(plan.width * ratio), Math.round(plan.height * ratio)];
   const pen = canvas.getContext("2d");
   if (canvas.width === width && canvas.height === height) {

@@ -8,10 +8,11 @@ function makePhasePanel(store) {
   const words = html("p", { class: "mdv-phasewords", "data-role": "phase", role: "status" });
   const shapes = html("p", { class: "mdv-shapes", "data-role": "shapes" });
   const picture = html("div", { class: "mdv-phasepic" });
-  const body = html("div", { class: "mdv-phasebody" }, words, shapes, picture);
-  const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` },
-    html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row), body);
-  const room = widthKept(body, () => latest && latest.step && latest.phase && paint(latest));
+  const told = html("div", { class: "mdv-phasetold" }, words, shapes);
+  const body = [told, picture];
+  const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
+  const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
+  const room = widthKept(picture, () => latest && latest.step && latest.phase && paint(latest));
   let latest = null;
   linkNodes(store, picture);
 
@@ -48,6 +49,7 @@ function makePhasePanel(store) {
     shapes.replaceChildren(...shapesOf(scene, phase).map(([name, shape]) => html("span", {}, name + " ", html("code", {}, shape))),
       time && html("span", { class: "mdv-phasetime" }, html("i", { class: "mdv-dot phase-" + TIMED_BY[phase] }), time));
     picture.replaceChildren(...phasePicture(scene, phase, room.width));
+    picture.hidden = !picture.childNodes.length;
   }
 
   function draw(scene, changed) {
@@ -61,13 +63,13 @@ function makePhasePanel(store) {
         button.classList.toggle("done", scene.phase !== null && STAGE[name] < STAGE[scene.phase]);
       }
       whole.setAttribute("aria-pressed", String(scene.phase === null));
-      body.hidden = scene.phase === null;
+      for (const part of body) part.hidden = scene.phase === null;
       if (scene.phase) paint(scene);
     }
     for (const part of picture.querySelectorAll("[data-node]")) part.classList.toggle("lit", Number(part.dataset.node) === scene.lit);
   }
 
-  return { card, draw, move, atEnd };
+  return { card, head, draw, move, atEnd };
 }
 
 function phaseButton(name, onclick) {

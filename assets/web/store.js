@@ -106,7 +106,9 @@ function apply(store, message, key = null) {
   const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null };
   if (message.kind === "trace") {
     const own = message.settings || null; // the page sets its controls to them as well
-    store.set({ ...fresh, trace: unpackedTrace(message.trace), packed: message.trace, note: message.note || "", failure: "", live: false, follow: false, beside: message.beside || null, key: null, bytes: 0, lost: "" });
+    const trace = unpackedTrace(message.trace);
+    const index = Math.min(Math.max(0, trace.steps.length - 1), message.at === "turning" ? turningStep(trace) : message.at || 0);
+    store.set({ ...fresh, index, trace, packed: message.trace, note: message.note || "", failure: "", live: false, follow: false, beside: message.beside || null, key: null, bytes: 0, lost: "" });
     store.set({ made: own, settings: own ? { ...state.settings, ...own } : state.settings });
   } else if (message.kind === "begin") {
     begin(store, { ...fresh, key }, message.trace);

@@ -99,7 +99,7 @@ function makeTransport(store, phases) {
   function paintTicks({ steps, index, ink }) {
     const [width, height] = [room.width, 34];
     if (width < 20) return;
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = (window.devicePixelRatio || 1) * (ticks.currentCSSZoom || 1); // lecture mode zooms
     Object.assign(ticks, { width: width * ratio, height: height * ratio });
     Object.assign(ticks.style, { width: width + "px", height: height + "px" });
     const pen = ticks.getContext("2d");

@@ -2,7 +2,7 @@
 
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
-const WHOLE = { least: 0.5, room: 360 }; // a whole tree is drawn no smaller, and not at all in a narrower box: it could not be read
+const WHOLE = { least: 0.5, slim: 560 }; // a whole tree is drawn no smaller; in a narrower box its chips are slim, so that they can be read
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -18,12 +18,17 @@ function makeTree(store, whole = false) {
     ["+", say`Zoom in`, () => scale(zoom.factor * 1.2)]]
     .map(([text, label, onclick]) => html("button", { type: "button", "aria-label": label, title: label, onclick }, text));
   const card = html("section", { class: "mdv-card mdv-area-tree", "aria-label": say`Candidate tree` },
-    cardHead(say`Candidate tree`, say`p: how likely the model itself finds a guess`, folding, ...tools), box, legend.row);
+    cardHead(say`Candidate tree`, " ", folding, ...tools), box, legend.row);
+  const hint = card.querySelector(".mdv-title span"); // says what the numbers are
   const [groups, edges] = [new Map(), new Map()]; // chips and the edges to them by their nodes
   let loose = []; // what else is drawn
   let watched = null;
   let shown = "";
-  const room = widthKept(box, settle);
+  let latest = null;
+  const room = widthKept(box, () => {
+    if (zoom.plan && latest.step && isSlim() !== Boolean(zoom.plan.style.slim)) rebuild(latest);
+    settle();
+  });
   const rootSeen = new IntersectionObserver(([entry]) => { away.hidden = entry.intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
   linkNodes(store, picture);
   dragToPan(box);
@@ -42,8 +47,10 @@ function makeTree(store, whole = false) {
     scale(Math.min(1.25, fitting));
   }
 
+  const isSlim = () => whole && room.width > 0 && room.width < WHOLE.slim;
+
   function rebuild(scene) {
-    const plan = planTree(scene);
+    const plan = planTree(scene, isSlim());
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
     // A phase is played by what is made anew.
@@ -109,9 +116,8 @@ function makeTree(store, whole = false) {
     if (!plan || !room.width) return;
     const filled = getComputedStyle(box).flexGrow !== "0"; // the page gives it its height
     const tallest = filled ? box.clientHeight - 4 : Math.max(TALLEST, window.innerHeight * 0.55);
-    const all = whole && room.width >= WHOLE.room;
-    const wide = (room.width - 4) / (all ? plan.width : plan.roomy);
-    const least = all ? WHOLE.least : plan.style.least;
+    const wide = (room.width - 4) / (whole ? plan.width : plan.roomy);
+    const least = whole ? WHOLE.least : plan.style.least;
     scale(Math.min(1.5, Math.max(least, Math.min(wide, (tallest - 40) / plan.height))));
     box.style.height = filled ? "" : Math.min(tallest, (plan.height + plan.style.pitch) * zoom.factor + 36) + "px";
   }
@@ -126,9 +132,11 @@ function makeTree(store, whole = false) {
   }
 
   function draw(scene, changed, afterwards) {
+    latest = scene;
     if (!scene.step) return clear();
     legend.draw(scene);
     const { lit } = scene;
+    hint.textContent = say(numberHint(scene));
     const revealed = changed.has("node") && isLarge(scene.step) && scene.state.node !== null && !groups.has(scene.state.node);
     if (revealed || REBUILD.some((name) => changed.has(name))) {
       scene.rows = rowsOf(scene);
@@ -153,7 +161,8 @@ function makeTree(store, whole = false) {
 
 // Coordinates of everything drawn. The bonus token hangs behind the path's end, on a row of its own if that node has
 // children.
-function planTree(scene) {
+// `slim`: for a narrow box.
+function planTree(scene, slim = false) {
   const { step, recorded, verdict } = scene;
   const { shown, folds } = foldTree(scene);
   const rowOf = folds.length ? foldedRows({ shown, folds }, recorded.parents) : new Map(scene.rows.map((row, i) => [i, row]));
@@ -166,20 +175,20 @@ function planTree(scene) {
     bonus.row = Math.max(...below.map((item) => rowOf.get(item))) + 1;
     for (const [item, row] of rowOf) if (row > bonus.row - 1) rowOf.set(item, row + 1);
   }
-  const style = Math.max(...rowOf.values()) + 1 >= DENSE_FROM ? DENSE : AIRY;
+  const style = slim ? SLIM : Math.max(...rowOf.values()) + 1 >= DENSE_FROM ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
   const last = Math.max(...depths, bonus ? bonus.depth : 0);
-  const x = (depth) => 8 + depth * (style.width + style.gap);
+  const x = (depth) => (style.slim ? 3 : 8) + depth * (style.width + style.gap);
   const y = (row) => 10 + row * style.pitch;
-  const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth));
+  const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth, slim));
   return { shown, folds, rowOf, depths, rows, style, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
-    width: x(last) + style.width + 8, height: y(rows - 1) + style.height + 12 };
+    width: x(last) + style.width + (style.slim ? 3 : 8), height: y(rows - 1) + style.height + 12 };
 }
 
-function columnName(nodes, depth) {
+function columnName(nodes, depth, slim) {
   if (depth === 0) return say`root`;
   const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.origin.head));
-  if (heads.size === 0) return say`next step`;
+  if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
   return heads.size === 1 && head !== null && head !== undefined ? say`head ${head}` : say`depth ${depth}`;
 }

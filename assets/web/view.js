@@ -64,13 +64,16 @@ function buildParts(host, store, uid, { lecture, whole }) {
   const away = html("p", { class: "mdv-away", role: "status", hidden: true });
   tree.card.querySelector("header").after(away);
   const seen = { text: strip, timeline: transport, phases, tree, mask, why: inspector, cache: kv };
-  for (const [name, part] of Object.entries(seen)) part.card.dataset.part = name;
+  for (const [name, part] of Object.entries(seen)) (part.head || part.card).dataset.part = name;
   const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, grid);
   if (lecture) {
     const help = makeHelp(root);
-    badges.before(makeLecture(root).button, help.button);
+    const lectures = makeLecture(root, { narrowest: STAGE_WIDTH, lines: STAGE_LINES, least: 1 });
+    badges.before(lectures.button, help.button);
+    transport.card.querySelector(".mdv-row").append(lectures.exit);
     root.append(help.sheet);
   }
+  const flights = makeFlights(root, { maskRow: mask.rowPlace });
   let scene = null;
   let ink = null; // colours of the theme for the canvases
   let missed = new Set(); // changes since the last step that was drawn with its details
@@ -78,7 +81,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   let rested = { at: -MOST_REST_MS, cost: 0 }; // when that was drawn, and how long it took
   let waiting = false;
   host.replaceChildren(root);
-  listenToKeys(root, store, { transport, tree, phases }, () => scene);
+  listenToKeys(root, store, { transport, tree, phases }, () => scene, lecture);
   watchTheme(root, () => {
     ink = null;
     store.redraw();
@@ -92,6 +95,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     }
     ink ??= readInks(root);
     if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
+    flights.before(scene, next, changed);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
     root.classList.toggle("is-waiting", Boolean(scene.trace) && !scene.step && !scene.brief);
@@ -121,6 +125,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     if (mayWait(scene.state, changed)) restSoon();
     else drawRest(afterwards);
     for (const act of afterwards) act();
+    flights.after(scene);
   }
 
   // Text and counters at once; everything else stays until the details have come.

@@ -13,11 +13,11 @@ SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
     "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
-    "lecture", "help", "view",
+    "lecture", "help", "flights", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
-    "share/menu",
+    "share/link", "share/menu",
 )  # fmt: skip
-STYLES = ("view.css", "inside.css", "lecture.css", "share/share.css")
+STYLES = ("view.css", "inside.css", "one_screen.css", "lecture.css", "share/share.css", "opening/opening.css")
 
 
 def web_script() -> str:

@@ -25,6 +25,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+SEEN = "try { localStorage.setItem('medusa-opening', 'seen'); } catch {}"  # no storage: no opening either
 PATIENCE = 90_000  # milliseconds: a page draws slowly on a machine that has other things to do
 
 
@@ -79,11 +80,17 @@ class Pages:
         height: int = 1000,
         *,
         alone: bool = False,
+        newcomer: bool = False,
         color_scheme: str = "light",
         reduced_motion: str = "no-preference",
     ) -> Any:
-        """A page at this address; ``alone`` for one of a browser that has nothing of the others."""
+        """A page at this address; ``alone`` for one of a browser that has nothing of the others.
+
+        ``newcomer``, which goes with it: the opening has not been seen there.
+        """
         page = self._browser.new_page() if alone else self._shared.take()
+        if alone and not newcomer:
+            page.add_init_script(SEEN)
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=color_scheme, reduced_motion=reduced_motion)
         page.set_default_timeout(PATIENCE)
@@ -151,6 +158,7 @@ class SharedPages:
 @pytest.fixture(scope="session")
 def shared_pages(chromium) -> Iterator[SharedPages]:
     context = chromium.new_context()
+    context.add_init_script(SEEN)
     yield SharedPages(context)
     context.close()
 

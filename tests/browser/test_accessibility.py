@@ -62,7 +62,7 @@ def decode_states(page: Any) -> Iterator[str]:
         view.locator(f".mdv-phase[data-phase={phase}]").click()
         yield f"phase {phase}"
     view.locator(".mdv-phase[aria-pressed=true]").click()
-    view.locator(".mdv-share summary").click()
+    view.locator(".mdv-shareopen").click()
     yield "the menu Share"
     page.keyboard.press("Escape")
     view.locator("[data-act=help]").click()

@@ -50,7 +50,7 @@ def page(chromium, tmp_path_factory):
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("dialog", lambda dialog: said.append(dialog.message))
     page.goto(path.as_uri())
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     yield page
     context.close()
     assert said == []

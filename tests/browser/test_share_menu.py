@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import xml.etree.ElementTree as ET
-from urllib.parse import unquote
+from urllib.parse import parse_qsl
 
 import pytest
 from view_trace import HOSTILE, TREE, make_trace
@@ -17,7 +17,7 @@ from view_trace import HOSTILE, TREE, make_trace
 from medusa_core.cli.main import build_parser
 from medusa_core.replay.page import replay_html, write_replay
 from medusa_core.trace.format import RunTrace, parse_trace
-from ui.records.outside import settings_of_link
+from ui.records.link import read_link
 
 pytestmark = pytest.mark.browser
 
@@ -44,7 +44,7 @@ def page(chromium, tmp_path_factory):
     page.goto(path.as_uri())
     page.click("[data-act=next]")
     page.wait_for_selector('.mdv[data-step="1"]')
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     yield page
     page.close()
 
@@ -134,7 +134,8 @@ def test_names_and_values_of_a_forged_trace_stay_words(page, tmp_path):
 def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_address, open_page):
     page = open_page(private_address)
     page.wait_for_selector("#decode-view .mdv-node")
-    page.click(".mdv-share summary")
+    page.click("[data-act=next]")
+    page.click(".mdv-shareopen")
     trace = parse_trace(saved(page, "json"), "")
     before, data, after = re.split(SLOT, saved(page, "html").decode())
     assert parse_trace(data, "") == trace
@@ -143,6 +144,9 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     page.click("[data-share=link]")
     page.wait_for_function("document.querySelector('.mdv-copied').value.includes('#run=')")
     link = page.locator(".mdv-copied").input_value()
+    assert "recorded=" in link
+    assert len(link) < 120
+    page.wait_for_selector(".mdv-sharesaid:has-text('does not carry what you tried out')")
 
     def open_file(text: bytes, words: str) -> None:
         with page.expect_file_chooser() as chooser:
@@ -158,13 +162,16 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     prompt = box.input_value()
     assert prompt == trace.prompt.text
 
-    box.fill("something else")
     page.evaluate("link => { location.href = link }", link)  # only the part behind "#" changes
+    page.wait_for_selector("#decode-view .is-note:text-is('recorded run')")
+    page.wait_for_selector("#decode-view .mdv[data-step='1']")  # the step that was shared
+    box.fill("something else")
+    page.evaluate("location.hash = '#run=prompt=a+fox&temperature=1.5'")
     page.wait_for_selector("text=are those of the link")
-    assert box.input_value() == prompt
+    assert box.input_value() == "a fox"
     page.evaluate("location.hash = '#run=' + encodeURIComponent(JSON.stringify({tree: '/etc/passwd'}))")
     page.wait_for_selector("text=Nothing of the link was taken over: no tree is called")
-    assert page.locator("#decode-view .is-note").inner_text().startswith("uploaded")  # nothing was run
+    assert page.locator("#decode-view .is-note").inner_text() == "recorded run"  # nothing was run
 
 
 @pytest.mark.slow
@@ -175,8 +182,11 @@ def test_a_link_is_restored_when_the_page_opens(private_address, open_page):
     assert page.locator(".setting-temperature input[type=number]").first.input_value() == "1.5"
     page.click("#decode-run")
     page.wait_for_function("/tokens in/.test(document.querySelector('#decode-status').innerText)")
-    page.click(".mdv-share summary")
+    page.click(".mdv-shareopen")
     page.click("[data-share=link]")
     page.wait_for_function("document.querySelector('.mdv-copied').value.includes('#run=')")
     link = page.locator(".mdv-copied").input_value()
-    assert settings_of_link(unquote(link.split("#run=")[1]))["temperature"] == 1.5  # of a live run, too
+    parts = dict(parse_qsl(link.split("#run=")[1]))
+    carried = read_link(json.dumps({"link": parts}), ())
+    assert carried.settings["temperature"] == 1.5  # of a live run, too
+    assert len(link) < 300

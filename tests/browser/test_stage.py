@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+
+from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 
@@ -30,6 +33,14 @@ CUT = """(parts) => {
     const found = [...view.querySelectorAll(where)];
     return !found.length || !found.every(inside);
   });
+}"""
+# The smallest type on a node of the tree, in pixels of the screen.
+SMALLEST = """(which = ".token") => {
+  const sizes = [...document.querySelectorAll(`[data-part=tree] [data-node] ${which}`)].map((text) => {
+    const { width } = text.ownerSVGElement.getBoundingClientRect();
+    return parseFloat(getComputedStyle(text).fontSize) * width / text.ownerSVGElement.viewBox.baseVal.width;
+  });
+  return Math.min(...sizes);
 }"""
 CONTROLS = """() => {
   const all = [...document.querySelectorAll("button, input, select, textarea, summary, a[href]")];
@@ -80,6 +91,9 @@ def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shipped_addre
 def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, open_page):
     page = opened(open_page, shipped_address, PHONE)
     tree, mask = page.locator("[data-part=tree]"), page.locator("[data-part=mask]")
+    page.wait_for_function(f"() => !({CUT})([]).includes('[data-part=tree] [data-node]')")
+    assert page.locator("[data-part=tree] [data-node]").count() == 16
+    assert page.evaluate(SMALLEST) >= 10
     box = tree.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
@@ -91,3 +105,63 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, o
     )
     assert tree.bounding_box()["x"] < 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shipped_address, open_page):
+    page = opened(open_page, shipped_address, LARGE)
+    page.keyboard.press("l")  # nobody has clicked anything
+    page.wait_for_selector("#decode-view .mdv.is-lecture")
+    page.wait_for_function(f"() => ({CUT})({PARTS}).length === 0")
+    page.wait_for_function(f"({SMALLEST})() >= 20")
+    for act in ("play", "next", "lecture-exit"):
+        assert page.locator(f"#decode-view [data-act={act}]").is_visible()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#decode-view .mdv[data-step='1']")
+    page.click("[data-act=lecture-exit]")
+    page.wait_for_selector("#decode-view .mdv:not(.is-lecture)")
+
+
+def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shipped_address, open_page):
+    page = opened(open_page, shipped_address, SMALL)
+    page.keyboard.press(".")
+    page.wait_for_selector("#decode-view .mdv[data-phase=propose]")
+    heads = page.locator(".mdv-head")
+    assert heads.count() == 5
+    page.wait_for_function(f"() => ({CUT})([]).length === 0")
+    frame = page.locator(".mdv-phasepic").bounding_box()
+    last = heads.last.bounding_box()
+    assert last["x"] + last["width"] <= frame["x"] + frame["width"]
+    assert last["y"] + last["height"] <= frame["y"] + frame["height"]
+
+
+def test_the_first_run_is_a_greedy_story_and_the_first_for_the_bar_turns_at_a_touch(
+    shipped_address, open_page
+):
+    first, typical = recordings()[0], next(one for one in recordings() if one.rule == "typical")
+    assert first.trace["config"]["temperature"] == 0
+    assert re.fullmatch(r" ?\w+", first.trace["steps"][0]["nodes"][0]["text"])
+    page = opened(open_page, shipped_address, SMALL)
+    page.locator("#decode-more input").check()
+    page.locator("#recorded input").click()
+    page.get_by_role("option", name=typical.name).click()
+    page.wait_for_selector("#decode-view .mdv-badges :text('typical')")
+    kept = page.locator("#decode-view .mdv-node:is(.is-accepted, .is-root)")
+    before = kept.count()
+    page.locator(".setting-epsilon input[type=number]").first.fill("0.1")
+    page.locator(".setting-epsilon input[type=number]").first.press("Tab")
+    page.wait_for_selector("#decode-view .mdv.is-hypothetical")
+    counts = {before, kept.count()}
+    for name, value in (
+        ("epsilon", "0.12"),
+        ("epsilon", "0.07"),
+        ("epsilon", "0.09"),
+        ("delta", "0.38"),
+        ("delta", "0.24"),
+    ):
+        page.locator(f".setting-{name} input[type=number]").first.fill(value)
+        page.locator(f".setting-{name} input[type=number]").first.press("Tab")
+        page.wait_for_function(
+            "v => document.querySelector('[data-role=whatif]').innerText.includes(v)", arg=value
+        )
+        counts.add(kept.count())
+    assert len(counts) > 1

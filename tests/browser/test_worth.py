@@ -77,10 +77,14 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
     ] * len(SAME)
 
 
-def test_the_share_panel_is_as_wide_as_the_view(view):
+def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view):
     view.evaluate("mountShare(window.view)")
     view.evaluate("(text) => window.view.receive(text)", message_trace(1, "file", make_trace()))
-    view.locator(".mdv-share summary").click()
-    widths = [view.locator(part).bounding_box()["width"] for part in (".mdv-sharepanel", ".mdv-grid")]
-    assert widths[0] == pytest.approx(widths[1], abs=1)
+    before = view.locator(".mdv-grid").bounding_box()
+    view.locator(".mdv-shareopen").click()
+    assert view.locator(".mdv-share").evaluate("dialog => dialog.matches(':modal')")
+    assert view.locator(".mdv-grid").bounding_box() == before
     assert view.locator(".mdv-viewhead .lecture-button").count() == 2
+    view.keyboard.press("Escape")
+    assert view.locator(".mdv-share").is_hidden()
+    assert view.evaluate("document.activeElement.className") == "mdv-shareopen"

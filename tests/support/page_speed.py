@@ -181,6 +181,7 @@ def streamed_runs(browser: Any, address: str) -> None:
         runs[-1].append((time.perf_counter(), len(step.emitted)))
 
     page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.add_init_script("localStorage.setItem('medusa-opening', 'seen')")
     page.goto(address)
     page.wait_for_selector(".mdv-node")
     unfold(page)

@@ -53,6 +53,7 @@ def main() -> int:
 
 def film(page: Any, address: str, flags: argparse.Namespace) -> None:
     """Run the example and save the film of its first steps."""
+    page.add_init_script("localStorage.setItem('medusa-opening', 'seen')")
     page.goto(address)
     page.wait_for_selector("#decode-view .mdv-node")
     page.get_by_role("button", name=flags.example).click()
@@ -60,7 +61,7 @@ def film(page: Any, address: str, flags: argparse.Namespace) -> None:
     # The embedded model's run may be over before the page is seen to be live.
     page.wait_for_selector("#decode-status :text('tokens in')", timeout=120_000)
     page.wait_for_selector("#decode-view .mdv-badges :text('finished')")
-    page.click("#decode-view .mdv-share summary")
+    page.click("#decode-view .mdv-shareopen")
     page.fill("[aria-label='Last step of the film']", str(flags.steps))
     with page.expect_download() as download:
         page.click("[data-share=film]")

@@ -4,7 +4,7 @@ The component's value is one message, a JSON string; the page keeps the trace an
 neither scrubbing nor hovering nor moving ε / δ comes back to the server.
 
 Messages, told apart by "kind" ("seq" only makes equal messages differ):
-  trace  a whole run, shown from its first step            {"run", "trace", "layouts", "note", "settings"}
+  trace  a whole run, shown from step "at" {"run", "trace", "layouts", "note", "settings", "at"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …, "layouts"}
   end    the run is over; its steps have all been sent     {"run", "output", "beside"}
@@ -24,12 +24,15 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from medusa_core.replay.view import WEB, web_script
+from medusa_core.replay.view import read_web, web_script
 from medusa_core.trace.packed import packed
 from ui.components.scripted_view import ScriptedView
 from ui.figures.tree_layout import tree_rows
+from ui.records.outside import outside_defaults
 from ui.records.words import as_data
 
+TURNING = "turning"  # the step whose verdict turns with the smallest move of ε or δ, which the browser finds
+OPENING = ("plan", "picture", "opening")
 GLUE = "gradio.js"  # runs last: it mounts what the others define
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 
@@ -41,7 +44,9 @@ class DecodeView(ScriptedView):
 
     def __init__(self, value: str | None = None, **kwargs: Any):
         # The page's rules travel inside the script: a css_template would be compiled again at every step.
-        script = web_script() + (WEB / GLUE).read_text(encoding="utf-8")
+        defaults = f"const LINK_DEFAULTS = {json.dumps(outside_defaults())};\n"
+        parts = [*(f"opening/{name}.js" for name in OPENING), GLUE]
+        script = web_script() + defaults + "".join(map(read_web, parts))
         super().__init__(value or "", host="mdv-host", script=script, **kwargs)
 
 
@@ -52,15 +57,16 @@ def message_trace(
     note: str = "",
     settings: dict[str, Any] | None = None,
     beside: dict[str, Any] | None = None,
+    at: int | str = 0,
 ) -> str:
-    """Show a whole trace from its first step. `note` is a badge such as "recorded example".
+    """Show a whole trace from the step ``at``, or `TURNING`. `note` is a badge such as "recorded example".
 
     `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
     `beside` is as in `message_end`.
     """
     whole = packed(trace)
     content = {"trace": whole, "layouts": layouts_of(whole["shapes"]), "note": as_data(note)}
-    return _message(seq, "trace", run, **content, settings=settings, beside=beside)
+    return _message(seq, "trace", run, **content, settings=settings, beside=beside, at=at)
 
 
 def message_begin(seq: int, run: str, trace: dict) -> str:

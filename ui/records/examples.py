@@ -27,6 +27,11 @@ class Recording:
     trace: dict[str, Any]
 
     @property
+    def rule(self) -> str:
+        """The name of the acceptance rule that judged it."""
+        return self.trace["config"]["acceptance"]["name"]
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What the page's controls hold for such a run, by name."""
         return settings_of(self.trace)

@@ -14,20 +14,18 @@ from medusa_core.drafters import method
 from medusa_core.drafters.medusa import DEFAULT
 from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import Controls, build_controls, has_tree
-from ui.components.decode_view import DecodeView, message_rest, message_trace
-from ui.components.events import QUIET, page_under_way, tell_script, tell_view
-from ui.components.text_line import TextLine
+from ui.components.decode_view import DecodeView, message_rest
+from ui.components.events import QUIET, page_under_way, tell_view
 from ui.records.examples import Recording
-from ui.records.figures import PageFigures
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
-from ui.records.worth import recorded_worth
 from ui.runs.decode import DecodeRequest
 from ui.serving.kept_runs import RunSlot
 from ui.session import Session
 from ui.tabs import share
 from ui.tabs.chat import CHAT, ChatPanel
+from ui.tabs.recorded import connect_recorded, recorded_menu, recorded_message
 from ui.tabs.run_bar import (
     SIDE_WIDTH,
     connect_run,
@@ -61,7 +59,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
             mode = gr.Radio(MODES, value=COMPLETE, show_label=False, container=False, elem_id="decode-mode")
             with gr.Column(elem_classes=["mode", "when-complete"]):
                 bar = run_bar(session, "decode", "Run", start.get("prompt"))
-                picker = _picker(recorded)
+                picker = recorded_menu(recorded)
             with gr.Column(elem_classes=["mode", "when-chat"]):
                 chat = ChatPanel.build(session)
             # The style sheet folds them: gradio would not tell unmounted controls of their visibility.
@@ -72,7 +70,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
                 )
         with gr.Column(elem_classes="stage"):
             view = DecodeView(
-                _message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW
+                recorded_message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW
             )
             charts = ChartPanel.build()
 
@@ -113,7 +111,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
     tell_view(VIEW, "anew", [chat.anew.click], {})
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
-    share.connect(view, charts, picker, settings, bar.status)
+    share.connect(view, charts, picker, settings, bar.status, figures, recorded)
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
     selection.change(
         _say_tree, [selection, controls.method], [bar.status, chat.bar.status], queue=False, **QUIET
@@ -124,7 +122,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
         painted.then(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
-        _connect_picker(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
+        connect_recorded(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
     return controls
 
 
@@ -135,61 +133,3 @@ def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:
         title = method(method_name).title
         words = sentences(words, Words("It counts for nothing with the method “{0}”: choose another.", title))
     return words, words
-
-
-def _picker(recorded: list[Recording]) -> gr.Dropdown:
-    names = [recording.name for recording in recorded]
-    return gr.Dropdown(
-        names,
-        value=names[0] if names else None,
-        label="Recorded runs",
-        info="explore a finished run; no model is needed for it",
-        filterable=False,
-        visible=bool(names),
-        elem_id="recorded",
-    )
-
-
-def _connect_picker(
-    recorded: list[Recording],
-    figures: gr.State,
-    picker: gr.Dropdown,
-    settings: dict[str, Any],
-    view: DecodeView,
-    charts: ChartPanel,
-    lines: list[TextLine],
-) -> None:
-    """A recording brings prompt and controls along: what they hold is what is shown.
-
-    ``lines`` tell of a run before, and are emptied.
-    """
-    by_name = {recording.name: recording for recording in recorded}
-    parts = {name: part for name, part in settings.items() if name in recorded[0].settings}
-
-    def show(name: str, dark: bool, page: PageFigures) -> tuple[Any, ...]:
-        recording = by_name[name]
-        values = (recording.settings[part] for part in parts)
-        empty = [""] * len(lines)
-        return _message(recording, page), *values, *charts.updates(recording.trace, dark), *empty
-
-    # What a recorded run says of its speed follows the figures of all tabs.
-    worths = gr.JSON(visible=False)
-    known = figures.change(
-        lambda page: {_run(one): recorded_worth(one.trace, page) for one in recorded},
-        figures, worths, **QUIET,
-    )  # fmt: skip
-    known.then(None, worths, None, js=tell_script(VIEW, "worths", ["worths"]))
-    picker.input(
-        show, [picker, charts.dark, figures], [view, *parts.values(), *charts.plots, *lines], **QUIET
-    )
-
-
-def _message(recording: Recording, page: PageFigures) -> str:
-    return message_trace(
-        0, _run(recording), recording.trace, "recorded run", recording.settings,
-        recorded_worth(recording.trace, page),
-    )  # fmt: skip
-
-
-def _run(recording: Recording) -> str:
-    return f"recorded-{recording.name}"

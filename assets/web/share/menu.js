@@ -1,5 +1,5 @@
-// The "Share" menu of a view: files of the run on screen, and texts that make it again. `page` is what only a page with
-// a server has: `shell()`, a replay file without a run, `linkTo(settings)`, and `open(text)` for a trace from a file.
+// The dialog "Share" of a view: files of the run on screen, and texts that make it again. `page` is what only a page with
+// a server has: `shell()`, a replay file without a run, `linkTo(state)`, and `open(text)` for a trace from a file.
 
 const MOST_TRACE_BYTES = 6_000_000; // as ui/records/uploaded_trace.py
 const SAY_SIZE = 1_000_000; // bytes of a trace from which on its button says how large it is
@@ -37,28 +37,30 @@ function makeShareMenu(view, page) {
     [say`Make it again`, [
       button("python", say`Copy as Python`, "step", () => copy("Python", asPython(recipe()))),
       button("command", say`Copy as command (bash, zsh)`, "step", () => copy(say`the command`, asCommand(recipe()))),
-      page.linkTo && button("link", say`Copy link to prompt and settings`, "made", () => copy(say`the link`, page.linkTo(state.made))),
+      page.linkTo && button("link", say`Copy link`, "made", async () => { await copy(say`the link`, page.linkTo(state)); said.textContent += " " + linkLimits(state); }),
     ]],
   ];
   const buttons = groups.flatMap(([, each]) => each).filter((each) => each && each.needs !== undefined);
   const panel = html("div", { class: "mdv-sharepanel" },
     ...groups.map(([title, each]) => html("div", { class: "mdv-sharegroup", role: "group", "aria-label": title }, html("b", {}, title), ...each)), said, copied);
-  const menu = html("details", { class: "mdv-share" }, html("summary", {}, say`Share`), panel);
+  const close = html("button", { type: "button", class: "mdv-shareclose", onclick: () => menu.close() }, say`Close`);
+  const menu = html("dialog", { class: "mdv-share", "aria-label": say`Share` }, html("header", {}, html("h3", {}, say`Share`), close), panel);
+  const opener = html("button", { type: "button", class: "mdv-shareopen", "aria-haspopup": "dialog", onclick: open }, say`Share`);
   const chooser = html("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: () => openFile(chooser.files[0]) });
   menu.append(chooser);
-  menu.addEventListener("toggle", refresh);
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    event.stopPropagation();
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  });
+  menu.addEventListener("keydown", (event) => event.stopPropagation()); // the view's own keys rest while it is open
+  menu.addEventListener("click", ({ target }) => target === menu && menu.close()); // beside it
   const badges = root.querySelector(".mdv-badges");
   const head = html("div", { class: "mdv-viewhead" });
   badges.replaceWith(head);
-  head.append(badges, menu, ...[...root.querySelectorAll(":scope > .lecture-button")].reverse());
+  head.append(badges, opener, menu, ...[...root.querySelectorAll(":scope > .lecture-button")].reverse());
 
-  // What can be had of the run on screen; asked when the menu opens and while it is open.
+  function open() {
+    if (!menu.open) menu.showModal(); // the browser closes it by Escape, and gives the focus back
+    refresh();
+  }
+
+  // What can be had of the run on screen; asked when the dialog opens and while it is open.
   function refresh() {
     film.refresh();
     const { trace, live } = state;
@@ -137,5 +139,5 @@ function makeShareMenu(view, page) {
     page.open(await file.text());
   }
 
-  return { say: tell, close: () => { menu.open = false; } };
+  return { say: tell, close: () => menu.close() };
 }

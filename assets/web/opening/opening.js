@@ -1,0 +1,112 @@
+// The opening: a first visit begins with it, once; any key or click ends it, a button of the view plays it again.
+
+const OPENING_KEPT = "medusa-opening"; // in the browser's storage, once it has been seen
+const OPENING_FRAMES = 8; // a second, of its film
+
+function mountOpening(view, { hash = "" } = {}) {
+  const { trace, beside } = view.state; // the recorded run that the page came with
+  if (!trace) return;
+  let sheet = null;
+  view.onBuild(({ root }) => {
+    sheet = makeOpening(root, trace, beside);
+    root.append(sheet.dialog);
+    const again = html("button", { type: "button", class: "lecture-button mdv-openingagain", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
+    (root.querySelector(".mdv-shareopen") || root.querySelector(".lecture-button")).before(again);
+  });
+  if (!hash && !calm() && isNew()) sheet.play();
+}
+
+// Where nothing can be stored, nobody knows whether it has been seen.
+function isNew() {
+  try {
+    if (localStorage.getItem(OPENING_KEPT)) return false;
+    localStorage.setItem(OPENING_KEPT, "seen");
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function makeOpening(root, trace, beside) {
+  const frame = html("div", { class: "mdv-show" });
+  const said = html("p", { class: "mdv-showsaid", role: "status" });
+  const button = (act, words, onclick) => html("button", { type: "button", "data-act": act, onclick }, words);
+  const dialog = html("dialog", { class: "mdv-opening", "aria-label": say`Opening` }, frame,
+    html("div", { class: "mdv-showrow" }, button("opening-end", say`Begin`, () => dialog.close()), button("opening-again", say`Once more`, () => play()),
+      button("opening-film", say`Save as a film (GIF)`, save), said, html("span", { class: "mdv-showhint" }, say`any key or click ends it`)));
+  let show = null;
+  let handle = 0;
+  let work = null;
+
+  dialog.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    const pressed = event.target.closest("button") && ["Enter", " ", "Tab"].includes(event.key);
+    if (pressed || ["Tab", "Shift", "Control", "Alt", "Meta"].includes(event.key)) return;
+    event.preventDefault();
+    dialog.close();
+  });
+  dialog.addEventListener("click", ({ target }) => target.closest("button") || dialog.close());
+  dialog.addEventListener("close", () => {
+    cancelAnimationFrame(handle);
+    if (work) work.abort();
+  });
+
+  function play() {
+    if (!dialog.open) dialog.showModal();
+    const tall = window.innerWidth < window.innerHeight;
+    show = openingPicture(trace, beside, tall);
+    frame.replaceChildren(show.picture);
+    said.textContent = "";
+    cancelAnimationFrame(handle);
+    if (calm()) return show.paint(show.end);
+    const start = performance.now();
+    const next = () => {
+      const time = (performance.now() - start) / 1000;
+      dialog.dataset.time = Math.min(time, show.end).toFixed(1);
+      show.paint(Math.min(time, show.end));
+      if (time < show.end && dialog.open) handle = requestAnimationFrame(next);
+    };
+    next();
+  }
+
+  async function save() {
+    if (work) return;
+    work = new AbortController();
+    try {
+      const blob = await openingFilm(root, trace, beside, (done, all) => { said.textContent = say`frame ${done} of ${all}`; }, work.signal);
+      saveFile("medusa-opening.gif", blob);
+      said.textContent = say`Saved as ${"medusa-opening.gif"}.`;
+    } catch (error) {
+      if (!work.signal.aborted) said.textContent = say`That did not work: ${error.message}`;
+    } finally {
+      work = null;
+    }
+  }
+
+  return { dialog, play };
+}
+
+// The opening as an animated GIF, of the same frames as on the screen.
+async function openingFilm(root, trace, beside, told, signal) {
+  const show = openingPicture(trace, beside, false);
+  const stage = html("div", { class: "mdv mdv-filmstage", "aria-hidden": "true", "data-drafter": root.dataset.drafter }, show.picture);
+  root.parentElement.append(stage);
+  try {
+    const gif = makeGif(show.width, show.height);
+    const pen = html("canvas", { width: show.width, height: show.height }).getContext("2d", { willReadFrequently: true });
+    const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
+    const frames = Math.ceil(show.end * OPENING_FRAMES);
+    for (let i = 0; i <= frames; i++) {
+      show.paint(i / OPENING_FRAMES);
+      const drawn = [...show.picture.children].map(styledCopy);
+      pen.drawImage(await loaded(standalone(show.width, show.height, ground, ...drawn)), 0, 0);
+      await new Promise((done) => setTimeout(done)); // for the page to be drawn
+      signal.throwIfAborted();
+      gif.add(pen.getImageData(0, 0, show.width, show.height).data, i === frames ? 3000 : 1000 / OPENING_FRAMES);
+      told(i, frames);
+    }
+    return gif.finished();
+  } finally {
+    stage.remove();
+  }
+}

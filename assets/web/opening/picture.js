@@ -1,0 +1,142 @@
+// The opening as one picture that is drawn for any moment of it: made once, then only moved and faded. The page plays
+// it, and the film is made of its frames.
+
+const SHOW = { width: 1200, height: 640, pad: 28, chip: [72, 26], pitch: [78, 31], line: 27, scale: 1.2, type: 13 };
+const TALL_SHOW = { width: 390, height: 780, pad: 14, chip: [52, 21], pitch: [56, 24], line: 19, scale: 1, type: 10 };
+const MOVED_IN = 0.22; // share of a pass until its guesses are in their places
+const JUDGED_AT = 0.78; // and from which what was kept goes into the text
+const eased = (share) => { const s = Math.max(0, Math.min(1, share)); return s * s * (3 - 2 * s); };
+
+// `paint(seconds)` draws a moment. `tall` is for a phone.
+function openingPicture(trace, beside, tall) {
+  const plan = openingPlan(trace, beside);
+  const show = tall ? TALL_SHOW : SHOW;
+  const picture = svg("svg", { class: "mdv-treepic mdv-showpic", viewBox: `0 0 ${show.width} ${show.height}`, role: "img",
+    "aria-label": say`Plain decoding and Medusa write the same text, on one slowed clock.` });
+  const half = tall ? show.width : (show.width - 3 * show.pad) / 2;
+  const box = (i) => (tall ? { x: show.pad, y: 84 + i * 270, width: show.width - 2 * show.pad, height: i ? 420 : 255 }
+    : { x: show.pad + i * (half + show.pad), y: 84, width: half, height: show.height - 84 - 20 });
+  const words = wordsOf(show);
+  const plain = laneOf(plan, plan.plain, box(0), show, say`Plain decoding`);
+  const tree = laneOf(plan, plan.tree, box(1), show, say`Medusa`);
+  picture.append(svg("text", { class: "mdv-filmtitle", x: show.pad, y: 30 }, say`Medusa in twenty seconds`), words.part, plain.part, tree.part);
+
+  function paint(time) {
+    words.write(openingWords(plan, time));
+    plain.paint(time);
+    tree.paint(time);
+  }
+
+  return { picture, paint, end: plan.end, width: show.width, height: show.height };
+}
+
+// What is said, in at most two lines (three on a phone), written anew only when it changes.
+function wordsOf(show) {
+  const lines = Array.from({ length: 3 }, (_, i) => svg("text", { class: "mdv-filmtext", x: show.pad, y: 52 + i * 20 }));
+  const part = svg("g", {}, ...lines);
+  let said = "";
+  function write(words) {
+    if (words === said) return;
+    said = words;
+    const wrapped = wrapPieces([{ text: words }], show.width - 2 * show.pad, (text) => widthOf(text, FILM_FONT));
+    lines.forEach((line, i) => { line.textContent = (wrapped[i] || []).map(({ text }) => text).join(""); });
+  }
+  return { part, write };
+}
+
+// A lane: its name, counters, the bar of the weights, the guesses of the pass that goes on, and the text.
+function laneOf(plan, lane, box, show, name) {
+  const inner = { x: box.x + 14, width: box.width - 28 };
+  const big = "mdv-filmcount" + (show === SHOW ? "" : " mdv-showsmall");
+  const counter = svg("text", { class: big, x: box.x + box.width - 14, y: box.y + 28, "text-anchor": "end" });
+  const fill = svg("rect", { class: "mdv-showfill", width: inner.width, height: 12, rx: 4 });
+  const bar = svg("g", { transform: `translate(${inner.x},${box.y + 44})` }, svg("rect", { class: "mdv-showbar", width: inner.width, height: 12, rx: 4 }), fill);
+  const caption = svg("text", { class: "mdv-filmquiet", x: inner.x, y: box.y + 74 }, say`all weights read`);
+  const marks = lane.passes.map((_, i) => svg("rect", { class: "mdv-showfill", x: inner.x + 118 + i * 8, y: box.y + 63, width: 5, height: 13, rx: 1, opacity: 0 }));
+  const depths = Math.max(...lane.passes.map(({ step }) => (step ? Math.max(...step.nodes.map((node) => node.depth)) : 0)));
+  const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * show.pitch[0] + show.chip[0] / 2) * show.scale, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
+  const top = box.y + 110;
+  const text = textPlaces(plan, inner, box.y + box.height - 3.4 * show.line, show);
+  const stays = text.prompt.map(({ words, x, y }) => svg("text", { class: "mdv-showprompt", x, y, "font-size": show.type }, words));
+  const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, bottom: box.y + box.height - 4.4 * show.line }));
+  const part = svg("g", {}, svg("rect", { class: "mdv-filmwell", x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
+    svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, ...passes.map((pass) => pass.part));
+
+  function paint(time) {
+    const { done, tokens, now, share } = laneAt(lane, time);
+    counter.textContent = say`${plural(done, "pass", "passes")} · ${plural(tokens, "token")}`;
+    fill.setAttribute("transform", `scale(${now ? Math.max(0.001, eased((share - MOVED_IN * 0.6) / (JUDGED_AT - MOVED_IN * 0.6))) : 1},1)`);
+    marks.forEach((mark, i) => mark.setAttribute("opacity", i < done ? 1 : 0));
+    passes.forEach((pass, i) => pass.paint(i < done ? 1 : i === done ? share : null));
+  }
+
+  return { part, paint };
+}
+
+// The nodes of one pass: each is born at the head of its column, takes its place in the tree, and ends in the text or
+// fades. A pass without a tree has its one token.
+function passOf(lane, pass, number, { inner, top, show, text, bottom }) {
+  const { step } = pass;
+  const nodes = step ? step.nodes : pass.tokens;
+  const first = lane.passes.slice(0, number).reduce((sum, each) => sum + each.tokens.length, 0);
+  const rows = step ? fallbackRows(step.nodes.map((node) => node.parent ?? -1)) : [0];
+  const scale = Math.min(show.scale, (bottom - top - 8) / ((Math.max(...rows) + 1) * show.pitch[1]), inner.width / ((Math.max(...nodes.map((node) => (step ? node.depth : 0))) + 1) * show.pitch[0]));
+  const [wide, high] = show.chip;
+  const parts = nodes.map((node, i) => {
+    const kept = step ? step.path.indexOf(node.id) : 0;
+    const place = kept >= 0 && kept < pass.tokens.length ? text.places[first + kept] : null;
+    const chip = svg("rect", { class: "chip", width: wide, height: high, rx: 6 });
+    const shown = place ? visible(node.text, node.token_id) : clip(visible(node.text, node.token_id), wide - 6, tokenFont(show.type));
+    const words = svg("text", { class: "token", x: wide / 2, y: high / 2 + 4.5, "text-anchor": "middle", "font-size": show.type }, ...signed(shown));
+    const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}`, "data-token": place ? first + kept : null }, chip, words);
+    const depth = step ? node.depth : 0;
+    const tree = { x: inner.x + depth * show.pitch[0] * scale, y: top + rows[i] * show.pitch[1] * scale };
+    return { group, chip, place, tree, born: { x: tree.x, y: top - 12 }, depth, wide, high };
+  });
+  const edges = parts.flatMap((each, i) => (step && i > 0 ? [edgeBetween(parts[step.nodes[i].parent].tree, each.tree, show.chip, scale)] : []));
+  const lines = svg("g", { class: "mdv-showedges" }, ...edges);
+  const part = svg("g", { opacity: 0 }, lines, ...parts.map(({ group }) => group));
+
+  // `share` of the pass that is done, null before it.
+  function paint(share) {
+    part.setAttribute("opacity", share === null ? 0 : 1);
+    if (share === null) return;
+    for (const each of parts) paintNode(each, share, scale);
+    lines.setAttribute("opacity", (eased((share - MOVED_IN * 0.7) / 0.1) * (1 - eased((share - JUDGED_AT) / 0.1))).toFixed(3));
+  }
+
+  return { part, paint };
+}
+
+function paintNode({ group, chip, place, tree, born, depth, wide, high }, share, scale) {
+  const start = (depth * MOVED_IN) / 8;
+  const came = eased((share - start) / (MOVED_IN - start));
+  const gone = eased((share - JUDGED_AT) / (1 - JUDGED_AT));
+  const at = (from, to, by) => from + (to - from) * by;
+  let [x, y, size] = [at(born.x, tree.x, came), at(born.y, tree.y, came), scale];
+  if (place) [x, y, size] = [at(x, place.x + (place.width - wide) / 2, gone), at(y, place.y - high / 2 - 4.5, gone), at(size, 1, gone)];
+  group.setAttribute("transform", `translate(${x.toFixed(1)},${y.toFixed(1)}) scale(${size.toFixed(3)})`);
+  group.setAttribute("opacity", (came * (place ? 1 : 1 - gone)).toFixed(3));
+  chip.setAttribute("opacity", (place ? 1 - gone : 1).toFixed(3));
+}
+
+function edgeBetween(from, to, [wide, high], scale) {
+  const [x1, y1, x2, y2] = [from.x + wide * scale, from.y + (high / 2) * scale, to.x, to.y + (high / 2) * scale];
+  return svg("path", { class: "mdv-edge", d: `M${x1},${y1}L${x2},${y2}` });
+}
+
+// Where the prompt's last words and the tokens stand, in three lines.
+function textPlaces({ prompt, tokens }, inner, top, show) {
+  const font = tokenFont(show.type);
+  const measure = (words) => widthOf(words, font);
+  const pieces = [{ text: "… " + prompt.split(/\s/).slice(-6).join(" ") }, ...tokens.map((node) => ({ text: visible(node.text, node.token_id).replaceAll("␣", " "), node }))];
+  const lines = wrapPieces(pieces, inner.width, measure);
+  const places = new Map();
+  const before = [];
+  lines.forEach((line, row) => line.forEach(({ piece, text, x, width }) => {
+    const at = { x: inner.x + x, y: top + 18 + row * show.line, width };
+    if (piece.node) places.has(piece.node) || places.set(piece.node, at);
+    else before.push({ ...at, words: text });
+  }));
+  return { prompt: before, places: tokens.map((node) => places.get(node)) };
+}

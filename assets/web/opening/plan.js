@@ -1,0 +1,45 @@
+// The opening's timetable: the beginning of a recorded run twice on one slowed clock, by plain decoding and with its
+// tree. Pure. Both lanes write the same text, since the run is greedy (tests/ui/test_opening_run.py).
+
+const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: to the end of a sentence between these
+const OPENING_SECONDS = 18; // of the slower lane; what it came to is read after it
+const OPENING_AFTER = 2;
+
+// Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `worth` has the times of a pass by
+// what was measured of the two methods (worth.js); without them every pass is drawn equally long.
+function openingPlan(trace, beside) {
+  const steps = [];
+  const tokens = [];
+  for (const step of trace.steps) {
+    if (tokens.length >= MOST_SHOWN || (tokens.length >= LEAST_SHOWN && /[.!?]\s*$/.test(tokens.slice(-2).map((node) => node.text).join("")))) break;
+    steps.push(step);
+    tokens.push(...emittedNodes(step));
+  }
+  const timed = beside && beside.timed_ms && beside.timed_ms.every(isKnown) ? beside.timed_ms : null;
+  const [plainMs, treeMs] = timed || [1, 1];
+  const slow = OPENING_SECONDS / Math.max(tokens.length * plainMs, steps.length * treeMs);
+  const lane = (kept, ms) => {
+    const passes = kept.map((each, i) => ({ ...each, start: i * ms * slow, end: (i + 1) * ms * slow }));
+    return { passes, end: passes.length * ms * slow };
+  };
+  const plain = lane(tokens.map((node) => ({ tokens: [node], step: null })), plainMs);
+  const tree = lane(steps.map((step) => ({ tokens: emittedNodes(step), step })), treeMs);
+  return { plain, tree, tokens, prompt: (trace.prompt && trace.prompt.text) || "", isTimed: Boolean(timed), end: OPENING_SECONDS + OPENING_AFTER };
+}
+
+// How far a lane is at a time: whole passes done, tokens they wrote, the pass that goes on and its share done.
+function laneAt({ passes, end }, time) {
+  const done = time >= end ? passes.length : passes.findIndex((pass) => time < pass.end);
+  const now = passes[done] || null;
+  return { done, tokens: passes.slice(0, done).reduce((sum, pass) => sum + pass.tokens.length, 0), now, share: now ? (time - now.start) / (now.end - now.start) : 1 };
+}
+
+// What is said at a time, for a reader who knows nothing of it.
+function openingWords({ plain, tree, tokens }, time) {
+  if (time < 4.5) return say`To write one token, a language model reads all its weights once. Then it begins again.`;
+  if (time < 9) return say`Medusa’s heads guess the next tokens from what the last pass left: a tree of guesses.`;
+  if (time < 13.5) return say`One pass of the model checks the whole tree: it reads the weights once and keeps what it would have written.`;
+  if (time < plain.end) return say`The rest is dropped. Both write the same text: only the number of passes differs.`;
+  const ratio = decimal(plain.passes.length / tree.passes.length, 1);
+  return say`${plural(tokens.length, "token")}: ${plain.passes.length} passes one by one, ${tree.passes.length} with Medusa. The weights were read ${ratio} times less often.`;
+}

@@ -1,0 +1,33 @@
+// A link to a recorded run, or to prompt and settings of a run, at the step on screen. Pure; the server reads it
+// (ui/records/link.py), and gives `defaults`: what a setting is that the link does not name.
+
+const RECORDED = "recorded-"; // what the names of recorded runs begin with (ui/tabs/decode.py)
+const UNNAMED = ["heads", "budget", "tree", "mode"]; // of this page alone, or told in another way
+
+// What stands behind "#run=" in the link.
+function linkParts({ run, index, made }, defaults) {
+  const step = index > 0 ? { step: index + 1 } : {};
+  if (run.startsWith(RECORDED)) return { recorded: run.slice(RECORDED.length), ...step };
+  const { prompt, method, tree, budget } = made;
+  const others = Object.values(METHODS).flatMap(({ settings }) => settings);
+  const counts = (name) => !others.includes(name) || ((METHODS[method] || {}).settings || []).includes(name);
+  const parts = {};
+  for (const [name, value] of Object.entries(made)) {
+    const known = !UNNAMED.includes(name) && name !== "prompt" && value !== null && value !== undefined;
+    if (known && counts(name) && value !== defaults[name]) parts[name] = value;
+  }
+  if (counts("tree") && tree && tree !== "yours" && tree !== defaults.tree) parts.tree = tree;
+  if (parts.tree === "node budget") parts.budget = budget;
+  return { prompt, ...parts, ...step };
+}
+
+const linkText = (parts) => new URLSearchParams(parts).toString();
+
+// What a link leaves out, in words.
+function linkLimits({ run, note, index }) {
+  const at = index > 0 ? say`It opens at step ${index + 1}.` + " " : "";
+  if (run.startsWith(RECORDED)) return say`It carries the recorded run.` + " " + at + say`It does not carry what you tried out with the sliders.`;
+  const rest = say`It does not carry the model, its heads or a tree of your own.`;
+  if (isRecording({ note })) return say`It carries prompt and settings of the run, not the file: send the trace along to show this very run.` + " " + at + rest;
+  return say`It carries prompt and settings: who opens it presses Run.` + " " + at + rest;
+}

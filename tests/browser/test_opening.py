@@ -1,0 +1,85 @@
+"""The opening: a first visit begins with it, any key ends it, it comes once; both lanes write one text."""
+
+from __future__ import annotations
+
+import pytest
+
+from medusa_core.replay.view import read_web
+from medusa_core.trace.packed import packed
+from ui.records.examples import recordings
+
+pytestmark = pytest.mark.browser
+
+OPEN = "dialog.mdv-opening[open]"
+LANES = """([trace, beside]) => {
+  const plan = openingPlan(unpackedTrace(trace), beside);
+  const texts = (lane) => lane.passes.flatMap((pass) => pass.tokens.map((node) => node.text)).join("");
+  const lanes = [plan.plain, plan.tree];
+  return {
+    plain: texts(plan.plain), tree: texts(plan.tree),
+    passes: lanes.map((lane) => lane.passes.length), ends: lanes.map((lane) => lane.end),
+    at: [2, plan.plain.end].map((time) => laneAt(plan.plain, time).tokens),
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def opening_page(script_page):
+    script_page.add_script_tag(content=read_web("opening/plan.js"))
+    return script_page
+
+
+def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
+    trace = recordings()[0].trace
+    plan = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [2.0, 3.0]}])
+    assert plan["plain"] == plan["tree"]
+    assert trace["output"]["text"].startswith(plan["tree"])
+    tokens, steps = plan["passes"]
+    emitted = [len(step["emitted"]) for step in trace["steps"][:steps]]
+    assert tokens == sum(emitted)
+    # A pass with a tree takes half as long again, by the times given.
+    assert plan["ends"] == [18, pytest.approx(18 * 1.5 * steps / tokens)]
+    assert plan["at"] == [int(2 / (18 / tokens)), tokens]
+
+
+def test_a_first_visit_begins_with_it_and_any_key_ends_it(shipped_address, open_page):
+    page = open_page(shipped_address, alone=True, newcomer=True)
+    page.wait_for_selector(OPEN)
+    page.wait_for_function("document.querySelector('.mdv-opening').dataset.time > 0.5")
+    assert page.locator(f"{OPEN} .mdv-filmcount").count() == 4  # names and counters
+    page.keyboard.press("x")
+    page.wait_for_selector(OPEN, state="detached")
+    page.reload()
+    page.wait_for_selector("#decode-view .mdv-node")
+    assert page.locator(OPEN).count() == 0
+    page.click("[data-act=opening]")  # unasked it comes once
+    page.wait_for_selector(OPEN)
+    page.locator(".mdv-show").click()
+    page.wait_for_selector(OPEN, state="detached")
+
+
+def test_who_wants_no_motion_sees_its_end_when_asked_and_can_save_it(shipped_address, open_page):
+    page = open_page(shipped_address, alone=True, newcomer=True, reduced_motion="reduce")
+    page.wait_for_selector("#decode-view .mdv-node")
+    assert page.locator(OPEN).count() == 0
+    page.click("[data-act=opening]")
+    words = " ".join(page.locator(f"{OPEN} .mdv-filmcount").all_text_contents())
+    lengths = [len(step["emitted"]) for step in recordings()[0].trace["steps"]]
+    counts = [(steps, sum(lengths[:steps])) for steps in range(1, len(lengths) + 1)]
+    steps, tokens = next(each for each in counts if f"{each[0]} passes · {each[1]} tokens" in words)
+    assert steps < tokens
+    assert f"{tokens} passes · {tokens} tokens" in words
+
+
+@pytest.mark.slow
+def test_its_film_has_a_frame_for_each_moment(shipped_address, open_page):
+    page = open_page(shipped_address, alone=True, reduced_motion="reduce")
+    page.wait_for_selector("#decode-view .mdv-node")
+    page.click("[data-act=opening]")
+    with page.expect_download() as download:
+        page.click("[data-act=opening-film]")
+    with open(download.value.path(), "rb") as file:
+        data = file.read()
+    assert data.startswith(b"GIF89a")
+    assert data.count(b"\x21\xf9\x04") > 100
+    assert len(data) < 4_000_000
