@@ -12,12 +12,11 @@ WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
-    "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
-    "lecture", "help", "view",
-    "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
-    "share/menu",
+    "bar_curve", "drafting/picture", "alternatives", "inspector", "phase_panel", "transport", "worth",
+    "counters", "keyboard", "lecture", "help", "view", "share/again", "share/pen", "share/files", "share/gif",
+    "share/wrap", "share/film_frame", "share/film", "share/menu",
 )  # fmt: skip
-STYLES = ("view.css", "inside.css", "lecture.css", "share/share.css")
+STYLES = ("view.css", "inside.css", "drafting/drafting.css", "lecture.css", "share/share.css")
 
 
 def web_script() -> str:
