@@ -70,8 +70,8 @@ def find_device(name: str) -> Device:
     limits = re.fullmatch(_LIMITS, name.strip(), re.IGNORECASE)
     if limits is None:
         raise MedusaError(
-            f"no device is called {name!r}: use {THIS} or one of {', '.join(known)}, or give its limits as in "
-            '"900 GB/s, 120 TFLOP/s"'
+            f"no device is called {name!r}: use {THIS} or one of {', '.join(known)}, "
+            'or give its limits as in "900 GB/s, 120 TFLOP/s"'
         )
     bandwidth = float(limits[1]) * (1000 if limits[2].lower() == "tb" else 1)
     if not (bandwidth > 0 and float(limits[3]) > 0):

@@ -26,7 +26,7 @@ PROPOSE = """([message, step]) => {
   view.store.goto(step);
   view.store.set({ phase: 'propose' });
   return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
-    done([host.querySelector('.mdv-drafting').textContent, host.querySelector('.mdv-phasewords').textContent]);
+    done(['.mdv-drafting', '.mdv-phasewords'].map((part) => host.querySelector(part).textContent));
     host.remove();
   })));
 }"""

@@ -112,8 +112,9 @@ def best_words(overlapped: Gain, added: Gain) -> Words:
     if max(overlapped.speedup, added.speedup) <= 1:
         return Words("No number of candidates is faster than plain decoding here.")
     return Words(
-        "Computed, not measured. Best where reading and arithmetic overlap fully: {0} candidates, {1} times plain "
-        "decoding; where one follows the other: {2} candidates, {3} times. A device lies between the two.",
+        "Computed, not measured. Best where reading and arithmetic overlap fully: {0} candidates, {1} times "
+        "plain decoding; where one follows the other: {2} candidates, {3} times. A device lies between the "
+        "two.",
         overlapped.candidates, f"{overlapped.speedup:.2f}", added.candidates, f"{added.speedup:.2f}",
     )  # fmt: skip
 
