@@ -1,4 +1,4 @@
-"""The numbers of Learn's cards on memory and on the reader's own model: by the formulas of `medusa_core.hardware`.
+"""The numbers of Learn's cards on memory and on the reader's own model, by the formulas of Hardware.
 
 Nothing of it is measured but the tokens per step, which are those of the record that all tabs show; the
 cards say so.
@@ -79,7 +79,7 @@ def _step_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
 
 
 def _point(shape: ModelShape, device: Device, tokens: int) -> dict[str, float]:
-    """A step as a whole under the roof: its FLOP a byte, and FLOP a second at the time that the formulas give."""
+    """A step as a whole under the roof: FLOP a byte, and FLOP a second at the time of the formulas."""
     work = Work(1, tokens, CONTEXT, NUMBER_BYTES)
     products = operators(shape, work)
     flops = sum(p.calls * p.flops for p in products)
@@ -102,7 +102,7 @@ def _attention_facts(shape: ModelShape) -> dict[str, Any]:
 
 
 def _page_facts(shape: ModelShape) -> dict[str, Any]:
-    """Three texts in a cache that is reserved for each at its longest, and in one that is handed out in pages."""
+    """Three texts in a cache that reserves the longest for each, and in one that gives out pages."""
 
     def held(tokens: int) -> float:
         return kv_cache_bytes(shape, 1, tokens, NUMBER_BYTES)
@@ -174,7 +174,5 @@ def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
         if row.phase_ms and "+" not in row.series
     ]
     if PLAIN not in {speed.name for speed in speeds}:
-        raise MedusaError(
-            "no speeds are stored or measured, so tokens per step are not known: measure them in Compare"
-        )
+        raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")
     return speeds

@@ -31,7 +31,7 @@ function sourceBoxes(by, levels) {
   const often = rounds === 1 ? say`once in a step` : say`${rounds} rounds in a step`;
   return [
     html("div", { class: "mdv-draftreads" }, ...drafting.reads.map((name) => html("span", {}, say(name)))), intoSign(),
-    html("div", { class: "mdv-draftwho" }, html("b", {}, say(drafting.who)), html("span", {}, often)), intoSign(),
+    html("div", { class: "mdv-draftwho" }, html("b", {}, say(drafting.who)), html("span", {}, often)), levels ? intoSign() : null,
   ];
 }
 
