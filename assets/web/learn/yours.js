@@ -13,7 +13,6 @@ function yoursPicture({ records, say, ask }) {
     const { model, device } = form.elements;
     ask({ model: model.value, device: (devices.find(([, title]) => title === device.value) ?? [device.value])[0] });
   });
-  form.addEventListener("keydown", (event) => event.stopPropagation()); // letters and digits are keys of the tour
   return [form, html("p", { class: "learn-caption" }, say("yours_help")), html("div", { role: "status" }, ...expectedParts(found, say))];
 }
 
