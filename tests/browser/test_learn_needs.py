@@ -106,7 +106,7 @@ def test_a_recording_carries_every_card_and_its_cousin_is_one(page, name):
 
 def test_a_chain_has_no_siblings_and_no_cousins(page):
     walked = walk(page, cut(FIRST, is_first))
-    assert stood_in(walked) == {"tree", "row", "mask"}
+    assert stood_in(walked) == {"tree", "row", "mask", "exact"}
     reason = "The tree of your own run has no two guesses for one place"
     assert walked["row"]["lacking"] == reason + "; for this card the recorded run is shown."
     assert walked["row"]["facts"]["a_id"] != walked["row"]["facts"]["b_id"]
