@@ -46,7 +46,7 @@ function rooflinePicture({ facts, records, say }) {
 // Two ideas against waiting for memory: scores made in tiles, and a cache handed out in pages.
 function tilesPicture({ facts, records, say }) {
   const tiles = squares((row, column) => (column > row ? "" : row >> 1 === 2 && column >> 1 === 1 ? "is-now" : row >> 1 < 2 || (row >> 1 === 2 && column >> 1 < 1) ? "is-done" : "is-waiting"));
-  const scores = bit("learn-side", html("h4", {}, say("tiles_title")), grid("is-tiles", tiles), html("p", {}, say("tiles_words", facts)));
+  const scores = bit("learn-side", html("h4", {}, say("tiles_title")), grid("is-tiles", tiles), html("p", { class: "learn-secret" }, say("tiles_words", facts)));
   return [bit("learn-sides", scores, pagesPart(facts, records.computed.paging, say)), key(say, "now", "done", "used", "reserved")];
 }
 
