@@ -74,7 +74,7 @@ INSTRUCTION_SETS = {
 
 
 _NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
-_FUNCTIONS: dict[str, tuple[type, ...]] = {  # what each takes; all give back a number
+_FUNCTIONS: dict[str, tuple[type, ...]] = {  # argument types; all return a number
     "usable": (),
     "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _ADDRESS, _NUMBER),
     "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),

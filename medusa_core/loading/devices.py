@@ -19,7 +19,7 @@ from medusa_core.loading.native_library import native_library
 
 _CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
 _CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (  # of a container's memory, what it uses and what that is, in both versions of cgroups
+_LIMITS = (  # files with a container's limit, usage and kinds of usage, in both versions of cgroups
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )

@@ -21,12 +21,12 @@ from medusa_core.model.forward import Rows
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _CPU = torch.device("cpu")
-_ROWS = (1, 16)  # of a plain step, and of a tree's
-_CALLS = 9  # of each candidate, all in turn
+_ROWS = (1, 16)  # rows of a plain step and of a tree
+_CALLS = 9  # calls of each candidate, in turn
 _STEADY = 1.35  # median over fastest call of each candidate: beyond it the machine is too busy
-_SECONDS = 1.0  # that all calls may take
+_SECONDS = 1.0  # time limit of all calls
 _WORTH_IT = 1.1  # least gain of fewer threads
-_TIMED_BYTES = 512 * 2**20  # of weights, beyond which memory sets the pace and all threads help
+_TIMED_BYTES = 512 * 2**20  # bytes of weights beyond which memory sets the pace and all threads help
 
 Candidate = TypeVar("Candidate", int, str)
 
