@@ -28,7 +28,7 @@ function rooflinePicture({ facts, records, say }) {
   const words = (className, left, above, text, anchor = "start") => svg("text", { class: className, x: left, y: above, "text-anchor": anchor }, text);
   const dots = points.map(({ tokens, intensity, speed }, i) => svg("g", { class: i ? "learn-secret" : null }, svg("circle", { class: "dot", cx: x(intensity), cy: y(speed), r: 6 }),
     words("name", x(intensity) + (i ? -10 : 12), y(speed) + (i ? -12 : 5), say(["roof_plain", "roof_tree", "roof_prompt"][i], { tokens }), i ? "end" : "start")));
-  return [html("figure", { class: "learn-roofline" }, svg("svg", { viewBox: `0 0 ${ROOF.width} ${ROOF.height}`, role: "img", "aria-label": say("roof_label", facts) },
+  return [html("figure", { class: "learn-roofline", tabindex: "0" }, svg("svg", { viewBox: `0 0 ${ROOF.width} ${ROOF.height}`, role: "img", "aria-label": say("roof_label", facts) },
     svg("path", { class: "memory", d: `M${x(low)},${y(bottom)}L${x(ridge)},${y(peak)}V${ROOF.height - ROOF.bottom}H${x(low)}Z` }),
     svg("path", { class: "arithmetic", d: `M${x(ridge)},${y(peak)}H${x(high)}V${ROOF.height - ROOF.bottom}H${x(ridge)}Z` }),
     svg("path", { class: "roof", d: `M${x(low)},${y(bottom)}L${x(ridge)},${y(peak)}H${x(high)}` }),
