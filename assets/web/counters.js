@@ -39,7 +39,7 @@ function makeCounters() {
     const recording = isRecording(scene.state);
     if (!recording && trace.output && trace.output.tokens_per_second) figures.push(["speed", trace.output.tokens_per_second.toFixed(0), say`tokens / s, whole run`]);
     const distinct = distinctWholeRun(trace);
-    if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct 4-grams, whole run`]);
+    if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`of the sequences of 4 tokens are different, whole run`]);
     numbers.replaceChildren(...countsOf(figures));
     time.replaceChildren(...timeOf(step, recording));
   }

@@ -79,45 +79,7 @@ function phaseButton(name, onclick) {
 }
 
 function phasePicture(scene, phase, room) {
-  if (phase === "propose") return [headsPicture(scene)];
+  if (phase === "propose") return [draftingPicture(scene)];
   if (phase === "layout" || phase === "verify" || phase === "keep") return [html("div", { class: "mdv-kvbox", tabindex: "0", role: "group", "aria-label": say`Slots of the cache, scrolls sideways` }, kvPicture(scene, room, STAGE[phase]))];
   return [];
-}
-
-// The paper's first figure: one hidden state into every head, and what each of them guesses.
-function headsPicture({ step }) {
-  const heads = headsOf(step);
-  if (!heads) return html("span", {});
-  const columns = Array.from({ length: heads }, (_, i) => {
-    const guesses = guessesOf(step, i + 1);
-    const most = Math.max(...guesses.map((node) => node.draft_p ?? 0), 1e-9);
-    const rows = guesses.slice(0, 4).map((node) => html("div", { class: "mdv-guess", "data-node": node.id, style: `--i:${i * 4 + (node.origin.rank ?? 0)}` },
-      html("span", { class: "mdv-barname" }, visible(node.text, node.token_id)),
-      html("span", { class: "mdv-track" }, html("span", { class: "mdv-fill", style: `width:${(100 * (node.draft_p ?? 0)) / most}%` })),
-      html("span", { class: "mdv-num" }, "q " + shortP(node.draft_p))));
-    const more = guesses.length > 4 ? html("div", { class: "mdv-more" }, say`+${guesses.length - 4} more`) : null;
-    return html("div", { class: "mdv-head" }, html("b", {}, say`head ${i + 1}`), html("span", { class: "mdv-foretells" }, foretells(step, guesses, i + 1)), ...rows, more);
-  });
-  return html("div", { class: "mdv-headspic", tabindex: "0", role: "group", "aria-label": say`Guesses of the heads, scrolls sideways` },
-    html("div", { class: "mdv-hidden" }, html("b", {}, say`hidden state`), html("span", {}, say`one vector, read at the last kept token`),
-      isSequential(step) ? html("span", {}, say`every head also reads the tokens before its guess`) : null),
-    html("span", { class: "mdv-into", "aria-hidden": "true" }, "→"), ...columns);
-}
-
-// Which token a head guesses; of heads that read the path, after which one, since the others have other guesses.
-function foretells(step, guesses, head) {
-  if (head === 1) return say`next token after the root`;
-  if (!isSequential(step) || !guesses.length) return say`token ${head} after the root`;
-  const path = lineage(step.nodes.map((node) => node.parent ?? -1), guesses[0].parent).reverse();
-  return say`token ${head}, after ${"“" + visible(path.map((id) => step.nodes[id].text).join("")) + "”"}`;
-}
-
-// The different guesses of one head that are in the tree, the best first; each by its first node. Of heads that
-// read the path, those after one path: that of the first node.
-function guessesOf(step, head) {
-  const found = new Map();
-  const first = step.nodes.find((node) => node.origin.head === head);
-  const rivals = isSequential(step) && first ? step.nodes.filter((node) => node.parent === first.parent) : step.nodes;
-  for (const node of rivals) if (node.origin.head === head && !found.has(node.origin.rank)) found.set(node.origin.rank, node);
-  return [...found.values()].sort((a, b) => (a.origin.rank ?? 0) - (b.origin.rank ?? 0));
 }

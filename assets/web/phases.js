@@ -94,7 +94,8 @@ function proposeWords({ step, steps, index }) {
   const heads = headsOf(step);
   if (!heads) {
     const { by } = (step.nodes[1] || step.nodes[0]).origin;
-    return say`The drafter “${say(methodOf(by).title)}” proposes ${plural(step.nodes.length - 1, "token")} after the root ${quoted(step.nodes[0])}: it ${say(methodOf(by).help || phrase("has no heads"))}.`;
+    const proposed = say`The drafter “${say(methodOf(by).title)}” proposes ${plural(step.nodes.length - 1, "token")} after the root ${quoted(step.nodes[0])}.`;
+    return [proposed, ...(methodOf(by).drafting?.words ?? []).map((words) => say(words))].join(" ");
   }
   const before = steps[index - 1];
   const last = before ? quoted(pathNodes(before).at(-1)) : say`the prompt’s last token`;

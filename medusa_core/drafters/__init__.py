@@ -49,6 +49,23 @@ class NoSettings:
 
 
 @dataclass(frozen=True)
+class Drafting:
+    """How a drafter drafts, in the words of the page: its picture is drawn from them and a step's nodes.
+
+    ``reads`` are the things a draft starts from, ``who`` reads them. ``feeds`` is what each level is given of
+    the one before, "" where all levels are guessed at once: then one round makes the whole draft. ``levels``
+    name the columns of guesses; the last name counts on in {0}. ``words`` are whole sentences: who reads
+    what, how often, and what the next guess is made with.
+    """
+
+    reads: tuple[str, ...]
+    who: str
+    words: tuple[str, str, str]
+    feeds: str = ""
+    levels: tuple[str, ...] = ("token {0}",)
+
+
+@dataclass(frozen=True)
 class Method:
     """What a drafter's module says of itself.
 
@@ -72,6 +89,7 @@ class Method:
     fixed_tree: str = ""
     cost: str = ""
     design: str = ""  # one sentence
+    drafting: Drafting | None = None  # None for two drafters, or none
     any_model: bool = False  # its files are those of any language model, so all others are asked first
     sequential: bool = False  # whether its heads see the tokens drafted above their guesses
     joins: bool = False  # whether its guesses, which need no weights, may be merged into another's tree
@@ -225,6 +243,7 @@ def method(name: str) -> Method:
         fixed_tree="",
         cost="",
         design="",
+        drafting=None,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Draft, Method
+from medusa_core.drafters import Draft, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
 from medusa_core.model.features import NO_FEATURES
 from medusa_core.text.plural import counted
@@ -47,6 +47,15 @@ METHOD = Method(
     settings=Settings,
     cost=NOTHING,
     design="It looks tokens up in the text, on the host: no matrix product.",
+    drafting=Drafting(
+        reads=("the last tokens of the text",),
+        who="a search in the text",
+        words=(
+            "It looks for the last tokens of the text in the text before them, the longest match first.",
+            "One search in a step: no network is asked.",
+            "It copies on: what followed the match there is guessed here, token after token.",
+        ),
+    ),
     joins=True,
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Draft, Method
+from medusa_core.drafters import Draft, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.model.features import NO_FEATURES
@@ -45,6 +45,15 @@ METHOD = Method(
     settings=Settings,
     cost=NOTHING,
     design="It counts n-grams of the text, on the host: no matrix product.",
+    drafting=Drafting(
+        reads=("the root",),
+        who="a table of the text’s sequences",
+        words=(
+            "It looks the root up in a table of all short sequences of the text.",
+            "One look into the table in a step: no network is asked.",
+            "The most frequent sequences that begin with the root become the branches of the tree.",
+        ),
+    ),
 )
 
 

@@ -6,11 +6,13 @@ the three GPUs of its appendix. They are limits: programs reach a part of them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from medusa_core.errors import MedusaError
 
 GIGA, TERA = 1e9, 1e12
+_LIMITS = r"(\d+(?:\.\d+)?)\s*(GB|TB)/s[\s,]+(\d+(?:\.\d+)?)\s*T(?:FLOP|FLOPS)?(?:/s)?"
 THIS = "this"  # the machine the program runs on, which is measured
 
 
@@ -58,8 +60,22 @@ def known_devices() -> dict[str, Device]:
 
 
 def find_device(name: str) -> Device:
-    """The device of that name. Raises MedusaError."""
+    """The device of that name, or one by its two limits, as in "900 GB/s, 120 TFLOP/s".
+
+    The memory of such a one is unknown. Raises MedusaError.
+    """
     known = known_devices()
-    if name not in known:
-        raise MedusaError(f"no device is called {name!r}: use {THIS} or one of {', '.join(known)}")
-    return known[name]
+    if name in known:
+        return known[name]
+    limits = re.fullmatch(_LIMITS, name.strip(), re.IGNORECASE)
+    if limits is None:
+        raise MedusaError(
+            f"no device is called {name!r}: use {THIS} or one of {', '.join(known)}, "
+            'or give its limits as in "900 GB/s, 120 TFLOP/s"'
+        )
+    bandwidth = float(limits[1]) * (1000 if limits[2].lower() == "tb" else 1)
+    if not (bandwidth > 0 and float(limits[3]) > 0):
+        raise MedusaError(f"a limit of {name!r} is 0: give more")
+    return _device(
+        name, f"{limits[1]} {limits[2].upper()}/s, {limits[3]} TFLOP/s", bandwidth, float(limits[3]), 0
+    )

@@ -74,9 +74,18 @@ def attention(name: str, shape: ModelShape, work: Work) -> Product:
     [s, d] of each key-value head, read once for all query heads that share it.
     """
     q, s, d = work.tokens, work.context, shape.head_size
-    numbers = work.batch * (shape.heads * (s * q + q * d) + shape.kv_heads * s * d)
+    numbers = work.batch * (shape.heads * q * d + shape.kv_heads * s * d)
     flops = 2.0 * work.batch * shape.heads * q * s * d
-    return Product(name, ATTENTION, flops, work.number_bytes * numbers, shape.layers)
+    moved = score_bytes(shape, work) + work.number_bytes * numbers
+    return Product(name, ATTENTION, flops, moved, shape.layers)
+
+
+def score_bytes(shape: ModelShape, work: Work) -> float:
+    """Bytes of one layer's scores, b·n·q·s numbers: QKᵀ writes them and PV reads them.
+
+    FlashAttention (Dao et al., 2022) makes them tile by tile and moves none of them.
+    """
+    return work.number_bytes * work.batch * shape.heads * work.tokens * work.context
 
 
 def operators(shape: ModelShape, work: Work) -> list[Product]:

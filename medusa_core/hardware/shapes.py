@@ -5,6 +5,8 @@ Those of known models are written here; of any other they are read off its confi
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from medusa_core.errors import MedusaError
 
 MOST_PARAMETERS = 10**12
+SMALLEST_SIZE, LARGEST_SIZE = 3e8, 2e11  # of models that are given by their number of parameters
 MHA, GQA, MQA = "MHA", "GQA", "MQA"
 # Names that families use in their config.json.
 _NAMES = {
@@ -139,6 +142,31 @@ def known_shapes() -> dict[str, ModelShape]:
         _qwen("qwen2.5-72b", 8192, 29_568, (64, 8), 80),
     )
     return {shape.name: shape for shape in shapes}
+
+
+def find_shape(name: str) -> ModelShape:
+    """A known model, or one of a size such as "3B" or "350M" parameters.
+
+    A size gets the proportions of the nearest known model and as many layers as come closest to it. Raises
+    MedusaError.
+    """
+    known = known_shapes()
+    if (key := name.strip().lower()) in known:
+        return known[key]
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mb])", key)
+    if size is None:
+        raise MedusaError(
+            f"no shape is called {name!r}: give a size such as 3B, or one of {', '.join(known)}"
+        )
+    wanted = float(size[1]) * (1e9 if size[2] == "b" else 1e6)
+    if not SMALLEST_SIZE <= wanted <= LARGEST_SIZE:
+        raise MedusaError(
+            f"{name} is {wanted:.3g} parameters: the sizes that can be estimated are 300M to 200B"
+        )
+    nearest = min(known.values(), key=lambda shape: abs(math.log(shape.parameters / wanted)))
+    tables = nearest.parameters - nearest.layers * nearest.linear_parameters
+    layers = max(1, round((wanted - tables) / nearest.linear_parameters))
+    return replace(nearest, name=f"{size[1]}{size[2].upper()}", layers=layers)
 
 
 def shape_of_config(config: Any, name: str) -> ModelShape:

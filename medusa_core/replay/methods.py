@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from medusa_core.drafters import drafter_names, method, method_names
 from medusa_core.replay.colours import drafter_palette
@@ -18,6 +18,7 @@ def methods_script() -> str:
             "help": found.help,
             "weights": found.has_weights,
             "sequential": found.sequential,
+            "drafting": found.drafting and asdict(found.drafting),
             "settings": [item.name for item in fields(found.settings)],
         }
         for name in method_names()

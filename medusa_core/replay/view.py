@@ -12,12 +12,15 @@ WEB = project_folder() / "assets" / "web"
 SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
-    "bar_curve", "alternatives", "inspector", "phase_panel", "transport", "worth", "counters", "keyboard",
-    "lecture", "help", "flights", "view",
+    "bar_curve", "drafting/picture", "alternatives", "inspector", "phase_panel", "transport", "worth",
+    "counters", "keyboard", "lecture", "help", "flights", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
     "share/link", "share/menu",
 )  # fmt: skip
-STYLES = ("view.css", "inside.css", "one_screen.css", "lecture.css", "share/share.css", "opening/opening.css")
+STYLES = (
+    "view.css", "inside.css", "drafting/drafting.css", "one_screen.css", "lecture.css", "share/share.css",
+    "opening/opening.css",
+)  # fmt: skip
 
 
 def web_script() -> str:

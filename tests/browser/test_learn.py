@@ -7,16 +7,21 @@ import re
 import gradio as gr
 import pytest
 import view_trace
+from tour_page import tour_content
 
-from medusa_core.training.config import Medusa1Config
-from ui.components.learn_view import LearnView, learn_content
+from ui.components.learn_view import LearnView
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
 from ui.records.lessons import lesson_records, lesson_texts
 
 pytestmark = pytest.mark.browser
 
-RUNS = {recording.name: recording.trace for recording in recordings()}
+RUNS = {
+    recording.name: recording.trace
+    for recording in recordings()
+    if recording.trace["config"]["drafter"]["name"] == "medusa"
+}
+CARDS = lesson_texts()["en"]["cards"]
 FIRST = next(iter(RUNS.values()))
 TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
 # Every card: its text, its choices, then its answer, for the run on screen.
@@ -39,9 +44,8 @@ WALK = """() => {
 
 @pytest.fixture(scope="module")
 def address(serve) -> str:
-    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay, stored_page()), FIRST)
     with gr.Blocks(analytics_enabled=False) as demo:
-        LearnView(content, elem_id="learn-view")
+        LearnView(tour_content(FIRST), elem_id="learn-view")
     return serve(demo)
 
 
@@ -71,7 +75,7 @@ def test_every_card_takes_its_numbers_from_the_run_on_screen(page, name):
     trace = RUNS[name]
     assert page.evaluate(TAKE, trace) == ""
     walked = page.evaluate(WALK)
-    assert len(walked) == 10
+    assert len(walked) == len(CARDS)
     for card in walked:
         assert not re.search(r"\{\w+\}|undefined|NaN|\[\[", card["text"] + card["picture"]), card
         assert 2 <= len(set(card["choices"])) == len(card["choices"]) <= 4, card
@@ -121,15 +125,15 @@ def test_keys_alone_go_through_it_and_the_browser_remembers(page, address):
     assert page.locator(".learn-answer").inner_text().startswith("Right.")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".learn[data-card=heads].is-asking")
-    assert "Card 2 of 10: " in page.locator(".learn-hidden[aria-live=polite]").text_content()
+    assert f"Card 2 of {len(CARDS)}: " in page.locator(".learn-hidden[aria-live=polite]").text_content()
     assert asked == [], "a card asked the server"
     page.reload()
     page.wait_for_selector(".learn[data-card=heads]")
-    assert page.locator(".learn-progress").inner_text() == "1 of 10 answered"
+    assert page.locator(".learn-progress").inner_text() == f"1 of {len(CARDS)} answered"
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector(".learn[data-card=passes] .learn-choice.is-right")
     page.locator(".learn-head .learn-link").click()
-    assert page.locator(".learn-progress").inner_text() == "0 of 10 answered"
+    assert page.locator(".learn-progress").inner_text() == f"0 of {len(CARDS)} answered"
 
 
 def test_a_term_opens_its_note_and_gives_the_focus_back(page):
@@ -232,7 +236,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     assert page.evaluate("medusaSettings['decode-view'].tree") == "auto"
     assert [len(step["nodes"]) for step in told["steps"]] == [16] * len(told["steps"])
     assert any(len(choice) > 1 and choice[-1] > 0 for choice in told["config"]["tree"])
-    assert "of 10" in page.locator(".learn-count").inner_text()
+    assert f"of {len(CARDS)}" in page.locator(".learn-count").inner_text()
     page.locator(".learn-choice").first.click()
     right = page.locator(".learn-choice.is-right span").first.inner_text()
     assert right == str(len(told["steps"]))

@@ -33,7 +33,7 @@ WALK = f"""async (watched) => {{
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   const drawn = async () => {{ for (let i = 0; i < 4; i++) await frame(); }};
   const faults = [];
-  for (let i = 0; i < 10; i++) {{
+  for (let i = 0; i < document.querySelectorAll('.learn-dots button').length; i++) {{
     document.querySelectorAll('.learn-dots button')[i].click();
     await drawn();
     faults.push(...look('asking', watched.asking));

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.shapes import ModelShape, attention_kind, known_shapes, shape_of_config
+from medusa_core.hardware.devices import find_device
+from medusa_core.hardware.shapes import (
+    ModelShape,
+    attention_kind,
+    find_shape,
+    known_shapes,
+    shape_of_config,
+)
 
 SMALL = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 8,
@@ -30,6 +38,34 @@ def test_the_embedded_model_has_as_many_numbers_as_its_files_but_for_norms():
 )
 def test_known_models_have_their_published_size(name, billions):
     assert known_shapes()[name].parameters / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"), [("3B", 3e9), ("350m", 0.35e9), ("20 b", 20e9), ("70B", 70e9)]
+)
+def test_a_size_gets_the_proportions_of_the_nearest_model(size, parameters):
+    shape = find_shape(size)
+    assert shape.parameters == pytest.approx(parameters, rel=0.04)
+    assert replace(shape, name="", layers=1) in [
+        replace(one, name="", layers=1) for one in known_shapes().values()
+    ]
+    assert find_shape(" Llama-7B ") == known_shapes()["llama-7b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("14M", "300M to 200B"), ("3", "give a size such as 3B, or one of")]
+)
+def test_a_size_that_cannot_be_estimated_is_refused(name, words):
+    with pytest.raises(MedusaError, match=words):
+        find_shape(name)
+
+
+def test_a_device_is_given_by_its_limits():
+    own = find_device("900 GB/s, 120 TFLOP/s")
+    assert (own.bandwidth, own.peak, own.memory) == (900e9, 120e12, 0)
+    assert find_device("0.9 tb/s 120 TFLOPS").title == "0.9 TB/s, 120 TFLOP/s"
+    with pytest.raises(MedusaError, match="give more"):
+        find_device("0 GB/s, 120 TFLOP/s")
 
 
 def test_names_of_other_families_are_read():

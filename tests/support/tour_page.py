@@ -6,15 +6,23 @@ from typing import Any
 
 from medusa_core.training.config import Medusa1Config
 from ui.components.learn_view import learn_content, learn_script
+from ui.records.examples import recordings
 from ui.records.figures import stored_page
-from ui.records.lessons import lesson_records, lesson_texts
+from ui.records.lessons import lesson_records, lesson_runs, lesson_texts
+from ui.tabs.learn_computed import computed_records
 
 TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
 
 
+def tour_content(trace: dict[str, Any]) -> str:
+    """The tour with ``trace`` as the page's recorded run, the recorded runs of other drafters beside it."""
+    records = lesson_records(Medusa1Config().head_decay, stored_page()) | computed_records(stored_page())
+    return learn_content(lesson_texts(), records, trace, lesson_runs(recordings()))
+
+
 def mount_tour(page: Any, trace: dict[str, Any]) -> None:
-    """Lay the tour out in an empty page, told with ``trace`` as the page's recorded run."""
-    content = learn_content(lesson_texts(), lesson_records(Medusa1Config().head_decay, stored_page()), trace)
+    """Lay the tour out in an empty page."""
+    content = tour_content(trace)
     page.evaluate("document.body.innerHTML = '<div class=learn-host></div>'")
     mount = f"const tour = document.querySelector('.learn-host'); tour.learn = mountLearn(tour, {content});"
     page.add_script_tag(content=learn_script() + mount)

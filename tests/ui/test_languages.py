@@ -44,6 +44,8 @@ def has_words(text: str) -> bool:
 
 def said_by_a_view() -> set[str]:
     titles = {words for name in method_names() for words in (method(name).title, method(name).help)}
+    for drafting in filter(None, (method(name).drafting for name in method_names())):
+        titles |= {*drafting.reads, drafting.who, *drafting.words, *drafting.levels} | {drafting.feeds} - {""}
     return titles.union(*(of_script(read_web(f"{name}.js")) for name in SCRIPTS))
 
 

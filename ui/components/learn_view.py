@@ -8,6 +8,7 @@ server.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,45 @@ from ui.components.scripted_view import ScriptedView
 
 LEARN = Path(__file__).resolve().parents[2] / "assets" / "web" / "learn"
 SCRIPTS = (
-    "facts", "needs", "telling", "formulas", "words", "pictures", "memory", "glossary", "card", "own_run",
-    "keyboard", "stage", "panel",
+    "facts", "drafted", "exact", "needs", "telling", "formulas", "words", "hardware", "yours", "pictures",
+    "memory", "glossary", "card", "own_run", "keyboard", "stage", "panel",
 )  # fmt: skip
 GLUE = "gradio.js"  # runs last: it mounts what the others define
+# Of an event whose first input is a hidden text: it gets what the reader asked. ANSWERED tells the answer.
+ASKED = """(_, ...others) => [document.querySelector(".learn-host").learn.asked(), ...others]"""
+ANSWERED = """(text) => document.querySelector(".learn-host").learn.expect(text)"""
 
 
 class LearnView(ScriptedView):
-    """`value` is what `learn_content` returns."""
+    """`value` is what `learn_content` returns. `ask`: the reader named a model and a device (`ASKED`)."""
+
+    script_events = frozenset({"ask"})
 
     def __init__(self, value: str, **kwargs: Any):
         script = learn_script() + (LEARN / GLUE).read_text(encoding="utf-8")
         super().__init__(value, host="learn-host", script=script, **kwargs)
 
 
-def learn_content(texts: dict[str, Any], records: dict[str, Any], trace: dict[str, Any]) -> str:
-    """The component's value: texts by language, records of `ui.records.lessons`, and the recorded run."""
-    whole = packed(trace)
-    recording = {"trace": whole, "layouts": layouts_of(whole["shapes"])}
-    content = {"texts": texts, "records": records, "recording": recording}
+def learn_content(
+    texts: dict[str, Any],
+    records: dict[str, Any],
+    trace: dict[str, Any],
+    runs: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
+) -> str:
+    """The component's value: texts by language, records of `ui.records.lessons`, and the recorded run.
+
+    ``runs`` are those of other drafters, each with its name: cards on a drafter that is not among them are
+    left out.
+    """
+    others = {drafter: {"name": name, **_recording(run)} for drafter, (name, run) in (runs or {}).items()}
+    content = {"texts": texts, "records": records, "recording": _recording(trace), "runs": others}
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels
+
+
+def _recording(trace: dict[str, Any]) -> dict[str, Any]:
+    whole = packed(trace)
+    return {"trace": whole, "layouts": layouts_of(whole["shapes"])}
 
 
 def learn_script() -> str:

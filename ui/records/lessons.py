@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
-from medusa_core.experiments.spec_bench import step_times
-from ui.records.examples import ASSETS
-from ui.records.figures import PageFigures
+from medusa_core.experiments.spec_bench import of_all_kinds, step_times
+from ui.records.examples import ASSETS, Recording
+from ui.records.figures import Figures, PageFigures
 from ui.records.origin import source_words
 from ui.records.words import as_data
 
@@ -24,6 +25,14 @@ def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:
         (assets / "learn").glob("*.json"), key=lambda file: (file.stem != FIRST_LANGUAGE, file.stem)
     )
     return {file.stem: _read(file) for file in files}
+
+
+def lesson_runs(recorded: Sequence[Recording]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name and trace of the first recorded run of each drafter but that of the first run, by drafter."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for recording in reversed(recorded):
+        found[recording.trace["config"]["drafter"]["name"]] = (recording.name, recording.trace)
+    return {name: run for name, run in found.items() if recorded[0].trace is not run[1]}
 
 
 def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
@@ -57,8 +66,26 @@ def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
         times = step_times(figures.record.rows)
         if len(times) > 1:
             latency = [{name: row[name] for name in TIMES} for row in times]
-            return {"latency": latency, "source": as_data(source_words(figures))}
-    return {}
+            return {
+                "latency": latency,
+                "source": as_data(source_words(figures)),
+                "methods": _methods(figures),
+            }
+    return {"methods": []}
+
+
+def _methods(figures: Figures) -> list[dict[str, Any]]:
+    """What each drafter kept and cost over all kinds of text."""
+    return [
+        {
+            "name": row.series,
+            "tokens": row.tokens_per_step.mean,
+            "overhead": row.overhead,
+            "speedup": row.speedup.median,
+        }
+        for row in of_all_kinds(figures.record.rows)
+        if row.phase_ms and row.speedup
+    ]
 
 
 def _read(file: Path) -> Any:

@@ -16,7 +16,7 @@ from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
-from medusa_core.hardware.shapes import known_shapes
+from medusa_core.hardware.shapes import find_shape
 from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
 from ui.components.events import QUIET, page_under_way
@@ -129,8 +129,8 @@ def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple
     menus = gr.Row(visible=times == COMPUTED)
     if times == MEASURED or not found.speeds:
         return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
-    shape, on = known_shapes()[model], find_device(device)
     try:
+        shape, on = find_shape(model), find_device(device)
         methods = compute(found.speeds, found.figures.options if found.figures else None, shape, on)
     except MedusaError as error:
         return str(error), gr.skip(), gr.skip(), menus

@@ -15,7 +15,7 @@ function factsOf(trace, index, records) {
     typical: rule === "typical", greedy: rule === "greedy", sampling: !["typical", "greedy", "nucleus"].includes(rule), nucleus: rule === "nucleus", matching: rule === "match", rejection: rule === "rejection", temperature: setting(config.temperature),
     epsilon: setting(config.epsilon ?? NaN), delta: setting(config.delta ?? NaN),
     index, step: index + 1, next_step: index + 2, before: step.cache_length, nodes: step.nodes.length, ...factsOfRun(trace),
-    ...factsOfHeads(trace, records), ...factsOfTimes(trace, step, records), ...factsOfLearning(records),
+    ...factsOfHeads(trace, records), ...factsOfTimes(trace, step, records), ...factsOfLearning(records), ...records.computed,
   };
 }
 

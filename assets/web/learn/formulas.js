@@ -15,6 +15,7 @@ const FORMULAS = {
     call("SiLU", sub(mi("V"), mi("k")), mi("h"), mo("+"), sub(mi("b"), mi("k"))), mo(")"))],
   bar: () => [call("min", mi("ε"), mo(","), mi("δ"), mo("·"), sup(mi("e"), mrow(mo("−"), mi("H"))))],
   entropy: () => [mi("H"), mo("="), mo("−"), math("munder", mo("∑"), mi("x")), call("p", mi("x")), mo("·"), call("ln", call("p", mi("x")))],
+  exact: () => [mo("min"), mo("("), mi("p"), mo(","), mi("q"), mo(")"), mo("+"), mo("max"), mo("("), mn("0"), mo(","), mi("p"), mo("−"), mi("q"), mo(")"), mo("="), mi("p")],
   speed: ({ measured, mean, overhead }) => [mt("speedup"), mo("="),
     math("mfrac", mt("tokens per step"), mt("overhead")), ...(measured ? [mo("="), math("mfrac", mn(mean), mn(overhead))] : [])],
   loss: ({ decay }) => [mt("loss"), mo("="), math("munder", mo("∑"), mi("k")), sup(mn(decay), mi("k")), mo("·"), mo("("), mo("−"), mi("ln"),

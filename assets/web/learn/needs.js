@@ -17,6 +17,11 @@ const NEEDS = {
   places: ({ steps }, index) => factsOfPlaces(steps[index]),
   failed: ({ steps }, index) => factsOfFailed(steps[index]),
   dropped: ({ steps }, index) => factsOfPath(steps[index]),
+  fed: ({ steps }, index) => factsOfFed(steps[index]),
+  drafted: ({ steps }, index) => factsOfDraft(steps[index]),
+  copied: ({ steps }, index) => factsOfCopied(steps[index]),
+  exact: (trace, index) => factsOfExact(trace, trace.steps[index]),
+  part: ({ steps }, index) => factsOfPart(steps[index]),
   next: ({ steps }, index) => (steps[index].bonus && index + 1 < steps.length ? { bonus: named(steps[index].bonus), end_id: steps[index].path[steps[index].path.length - 1] } : null),
 };
 

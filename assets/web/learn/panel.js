@@ -6,11 +6,16 @@ function mountLearn(host, content) {
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
   const trace = unpackedTrace(content.recording.trace);
   const recorded = { trace, layouts: content.recording.layouts, name: { text: "recorded" }, teller: makeTeller(trace, records) };
+  const others = Object.fromEntries(Object.entries(content.runs ?? {}).map(([drafter, { name, trace, layouts }]) => {
+    const run = unpackedTrace(trace);
+    return [drafter, { trace: run, layouts, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) }];
+  }));
+  for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => !each.run || canTell(others[each.run], each));
   if (!canTellAll(recorded, texts)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
   const memory = makeMemory();
   const viewHost = html("div", { class: "mdv-host" });
   const view = mountDecodeView(viewHost, DECODE_VIEW_STYLE, { lecture: false, whole: true });
-  const stage = makeStage(view, viewHost, records);
+  const stage = makeStage(view, viewHost, records, ask);
   const glossary = makeGlossary({ onSeen: stage.showPart });
   const card = makeCard({ onAnswer: choose, onAgain: () => choose(null), onTry: tryInDecode, link: glossary.link });
   const yours = makeOwnRun({ onRun: takeRun, onRecorded: takeRecording });
@@ -19,7 +24,7 @@ function mountLearn(host, content) {
   const live = html("p", { class: "learn-hidden", role: "status", "aria-live": "polite" });
   const heading = html("h2", {});
   const keys = html("p", { class: "learn-keys" });
-  const [back, next, reset] = [() => go(state.card - 1), () => go(state.card + 1), startOver].map((onclick) => html("button", { type: "button", onclick }));
+  const [back, next, reset] = [() => go(state.card - 1), () => (state.card === cardsNow().length - 1 ? tryInDecode() : go(state.card + 1)), startOver].map((onclick) => html("button", { type: "button", onclick }));
   Object.assign(back, { className: "learn-plain" });
   Object.assign(next, { className: "learn-primary" });
   Object.assign(reset, { className: "learn-link" });
@@ -29,10 +34,11 @@ function mountLearn(host, content) {
   root.append(html("header", { class: "learn-head" }, heading, html("div", { class: "learn-tools" }, progress, reset, lecture.button)),
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
+  let asked = "{}";
   const state = { run: null, shown: null, trace: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
   const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
-  const nameOf = (words, { name }) => plainText(words[name.text], name);
+  const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
   host.replaceChildren(root);
   listenToCardKeys(root, { go: (by) => go(state.card + by), choose: chooseByKey, glossary });
   show(recorded, memory.kept.card);
@@ -68,7 +74,7 @@ function mountLearn(host, content) {
     const { words } = own;
     root.lang = state.language;
     root.setAttribute("aria-label", words.tour);
-    [heading.textContent, back.textContent, next.textContent, reset.textContent] = [words.tour, words.back, words.next, words.reset];
+    [heading.textContent, back.textContent, reset.textContent] = [words.tour, words.back, words.reset];
     [lecture.button.textContent, keys.textContent] = [words.lecture, words.keys];
     [[dots, words.cards], [side, words.story], [stage.picture, words.picture], [stage.node, words.stage]]
       .forEach(([part, name]) => part.setAttribute("aria-label", name));
@@ -127,19 +133,29 @@ function mountLearn(host, content) {
     const own = texts[state.language];
     const told = own.cards[state.card];
     const chosen = answers()[told.id] ?? null;
-    const { facts, missing } = state.run.teller.tell(told);
-    const shown = missing ? { run: recorded, facts: recorded.teller.tell(told).facts } : { run: state.run, facts };
+    const { shown, missing } = runFor(told);
     const lacking = missing ? lackingWords(own.words, missing) : "";
     state.shown = shown;
     card.draw({ card: told, number: state.card + 1, total: own.cards.length, texts: own, facts: shown.facts, chosen, lacking });
     drawDots(own.cards);
     progress.textContent = plainText(own.words.answered, { done: Object.keys(answers()).length, count: own.cards.length });
+    const isLast = state.card === own.cards.length - 1;
     back.disabled = state.card === 0;
-    next.disabled = state.card === own.cards.length - 1;
+    next.textContent = isLast ? own.words.onward : own.words.next;
+    next.disabled = isLast && !decodeHostOfPage();
     root.classList.toggle("is-asking", chosen === null);
     root.dataset.card = told.id;
     const words = { ...own, run: nameOf(own.words, shown.run) };
     stage.draw({ told, shown, words, isAnswered: chosen !== null, isLecture: lecture.isOn() });
+  }
+
+  // The run that a card is told with: the reader's, unless it lacks something or is of another drafter than the card.
+  function runFor(told) {
+    const isOther = told.run && state.trace.config.drafter.name !== told.run;
+    const { facts, missing } = isOther ? {} : state.run.teller.tell(told);
+    if (facts) return { shown: { run: state.run, facts }, missing: "" };
+    const run = others[told.run] ?? recorded;
+    return { shown: { run, facts: run.teller.tell(told).facts }, missing };
   }
 
   function lackingWords(words, missing) {
@@ -161,14 +177,27 @@ function mountLearn(host, content) {
   // The speeds of all tabs have changed: this machine was measured, or the reader went back to the recorded ones.
   function renew(newer) {
     Object.assign(records, newer);
-    for (const run of new Set([recorded, state.run])) run.teller = makeTeller(run.trace, records);
+    for (const run of new Set([recorded, state.run, ...Object.values(others)])) run.teller = makeTeller(run.trace, records);
     draw();
   }
 
-  return { root, state, takeRun, takeRecording, renew };
+  // What the reader's own model and card bring: the server is asked, and its answer comes by `expect`.
+  function ask(what) {
+    asked = JSON.stringify(what);
+    host.dispatchEvent(new CustomEvent("ask"));
+  }
+
+  function expect(text) {
+    records.expected = JSON.parse(text);
+    draw();
+    root.querySelector(".learn-yourform button")?.focus({ preventScroll: true });
+  }
+
+  return { root, state, takeRun, takeRecording, renew, expect, asked: () => asked };
 }
 
-const canTellAll = (run, texts) => !unfitReason(run.trace) && Object.values(texts)[0].cards.every((card) => !run.teller.tell(card).missing);
+const canTell = (run, card) => Boolean(run) && !unfitReason(run.trace) && !run.teller.tell(card).missing;
+const canTellAll = (run, texts) => Object.values(texts)[0].cards.every((card) => card.run || canTell(run, card));
 
 // Said in place of the cards where the recording of the page cannot carry them.
 function unfitWords(texts) {

@@ -2,7 +2,7 @@
 
 const GRID_AREA = /mdv-area-(\w+)/;
 
-function makeStage(view, viewHost, records) {
+function makeStage(view, viewHost, records, ask) {
   const picture = html("section", { class: "learn-picture", tabindex: "0" });
   const source = html("p", { class: "learn-source" });
   const node = html("section", { class: "learn-stage" }, picture, source, viewHost);
@@ -13,7 +13,7 @@ function makeStage(view, viewHost, records) {
   function draw({ told, shown, words, isAnswered, isLecture }) {
     const { run, facts } = shown;
     const drawing = PICTURES[told.picture];
-    const drawn = drawing ? drawing({ step: run.trace.steps[facts.index], facts, records, say: sayer(words.pictures) }) : [];
+    const drawn = drawing ? drawing({ step: run.trace.steps[facts.index], trace: run.trace, facts, records, ask, say: sayer(words.pictures) }) : [];
     picture.replaceChildren(...drawn.filter(Boolean));
     picture.hidden = picture.childNodes.length === 0;
     const about = picture.querySelector(".is-named");

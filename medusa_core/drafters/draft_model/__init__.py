@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Drafting, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -42,6 +42,17 @@ METHOD = Method(
     design=(
         "A model of the size of Llama-160M, which drafts for Llama-7B in published work, with the model’s "
         "vocabulary: one forward pass for each level."
+    ),
+    drafting=Drafting(
+        reads=("the whole text, in a cache of its own", "the root"),
+        who="a smaller model",
+        feeds="its own guesses",
+        levels=("pass {0}",),
+        words=(
+            "A whole smaller language model reads the text. It sees nothing of the large model.",
+            "It makes one forward pass for each level of the tree, the first on the root.",
+            "It reads its own guesses as if they were written, and guesses on behind them.",
+        ),
     ),
     any_model=True,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Drafting, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -44,5 +44,22 @@ METHOD = Method(
     design=(
         "A linear layer that joins three hidden states; then, for each level, one decoder layer of the "
         "model’s width and an LM head of at most 32,000 tokens."
+    ),
+    drafting=Drafting(
+        reads=(
+            "hidden state, a low layer",
+            "hidden state, a middle layer",
+            "hidden state, a high layer",
+            "the root",
+        ),
+        who="one extra layer",
+        feeds="its own output and its guess",
+        levels=("level {0}",),
+        words=(
+            "One extra layer reads three hidden states of the model, joined into one vector, and the root.",
+            "It works once for each level of the tree, on several nodes at a time.",
+            "From level 2 on it reads its own output and the token it guessed, not the model. The likeliest "
+            "of all guesses become the tree, so its shape is another in every step.",
+        ),
     ),
 )

@@ -7,7 +7,7 @@ what is loaded of it, ``drafter`` the tree that grows level by level.
 
 from __future__ import annotations
 
-from medusa_core.drafters import Method
+from medusa_core.drafters import Drafting, Method
 from medusa_core.drafters._head_trees import TreeSettings
 
 NAME = __name__.rpartition(".")[2]
@@ -30,5 +30,17 @@ METHOD = Method(
     design=(
         "One head after the other, on all nodes of its level that go on: a block over the hidden state and "
         "the path’s tokens, and the model’s LM head."
+    ),
+    drafting=Drafting(
+        reads=("hidden state of the last kept token", "the root"),
+        who="head after head",
+        feeds="the tokens guessed before it",
+        levels=("head {0}",),
+        words=(
+            "Head 1 reads the hidden state of the last kept token and the root.",
+            "The heads work one after the other, each once in a step, on all paths that go on.",
+            "Head 2 also reads what head 1 guessed, head 3 what both guessed, and so on: behind another "
+            "guess a head expects something else.",
+        ),
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from medusa_core.drafters import Method
+from medusa_core.drafters import Drafting, Method
 from medusa_core.drafters._head_trees import AUTO as AUTO
 from medusa_core.drafters._head_trees import DEFAULT as DEFAULT  # both are read from here
 from medusa_core.drafters._head_trees import TreeSettings
@@ -36,6 +36,16 @@ METHOD = Method(
     fixed_tree=f"{__name__}.draft:fixed_tree",
     cost=f"{__name__}.cost:cost",
     design="For each level of the tree a head of one residual block and an LM head of its own, on one row.",
+    drafting=Drafting(
+        reads=("hidden state of the last kept token",),
+        who="all heads at once",
+        levels=("head {0}",),
+        words=(
+            "Every head reads the same vector: the hidden state of the last kept token.",
+            "Each head works once in a step, and none waits for another.",
+            "No guess is read by another head: head 2 does not know what head 1 guessed.",
+        ),
+    ),
 )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Drafting, Method
 from medusa_core.drafters._head_trees import TreeSettings
 
 NAME = __name__.rpartition(".")[2]
@@ -64,5 +64,18 @@ METHOD = Method(
     design=(
         "The whole model once more, on one row and over a part of its cache; then a block and the model’s LM "
         "head for each further level."
+    ),
+    drafting=Drafting(
+        reads=("a part of the model’s cache", "the root"),
+        who="the model, then its heads",
+        feeds="the hidden state before it",
+        levels=("the model’s own guess", "head {0}"),
+        words=(
+            "The model itself reads the root, but of its cache only the first rows of the text and those "
+            "that matter most.",
+            "It makes one such short pass in a step; then each head works once, one after the other.",
+            "Each head goes on from the hidden state before it. Sequences of the text that begin with the "
+            "first guess join the tree.",
+        ),
     ),
 )

@@ -10,7 +10,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
-from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
+from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes, shape_of_config
 from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.selection import Selection
@@ -68,11 +68,11 @@ def menus(
     titles = [(device.title, known) for known, device in known_devices().items()]
     model = gr.Dropdown(
         [*known_shapes(), *models], value="llama-7b", label="Shape of the model", elem_id=f"{name}-model",
-        filterable=False, min_width=200,
+        info="or type a size, as 3B", allow_custom_value=True, min_width=200,
     )  # fmt: skip
     device = gr.Dropdown(
-        [*titles, *devices], value="a100", label="Device", elem_id=f"{name}-device", filterable=False,
-        min_width=200,
+        [*titles, *devices], value="a100", label="Device", elem_id=f"{name}-device",
+        info="or type its limits, as 900 GB/s, 120 TFLOP/s", allow_custom_value=True, min_width=200,
     )  # fmt: skip
     return model, device
 
@@ -109,7 +109,7 @@ def connect_drawing(
 def shape_named(session: Session, selection: Selection, name: str) -> ModelShape:
     """The shape that a menu's entry stands for. Raises MedusaError."""
     if name != LOADED:
-        return known_shapes()[name]
+        return find_shape(name)
     engine = session.model_at_hand(selection)
     if engine is None:
         raise MedusaError("no model is loaded yet: run it once in Decode, or choose a shape of the list")

@@ -115,7 +115,9 @@ def draw(
         Words("{0}: {1} a token, {2} in all.", shape.kind, bytes_words(of_token), bytes_words(cache)),
         Words("{0} holds texts of {1} tokens beside the weights.", chosen.device.title, f"{most:,}")
         if most > 0
-        else Words("The weights do not fit {0}.", chosen.device.title),
+        else Words("The weights do not fit {0}.", chosen.device.title)
+        if chosen.device.memory
+        else Words("The memory of {0} is not known.", chosen.device.title),
     )
     kinds = {kind: shape.with_kv_heads(count) for kind, count in _kinds(heads, kv_heads).items()}
     ratios = [

@@ -19,7 +19,9 @@ from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_slider
 
 NOTE = """<p class="note">What to see: a plain step (circles) lies far left, where memory is the limit, and
 more candidates move the products to the right for almost no time; a prompt (squares) is bound by
-arithmetic.</p>"""
+arithmetic. Across: operations done for each byte read or written; up: operations a second. Of a layer’s
+products q, k and v make queries, keys and values, qk and pv are the attention between them, and o, gate, up
+and down are the weights behind it.</p>"""
 COLUMNS = ("product", "calls", "FLOP", "bytes", "FLOP a byte", "time of a call", "limit")
 
 

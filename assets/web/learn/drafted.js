@@ -1,0 +1,33 @@
+// What the cards on other drafters take from a step of such a drafter's run. Pure.
+
+// Two siblings behind which the next level guesses something else.
+function factsOfFed({ nodes }) {
+  const firstChild = (id) => nodes.find((node) => node.parent === id && isKnown(node.origin.head) && isFirst(node));
+  const pairs = nodes.slice(1).filter((node) => isKnown(node.origin.head)).map((node) => [node, firstChild(node.id)]).filter(([, child]) => child);
+  for (const [a, next] of pairs) {
+    const other = pairs.find(([b, its]) => b.parent === a.parent && b.id > a.id && its.token_id !== next.token_id);
+    if (!other) continue;
+    const [b, its] = other;
+    return { fed_a: named(a), fed_a_next: named(next), fed_b: named(b), fed_b_next: named(its), fed_head: next.origin.head, fed_id: a.id };
+  }
+  return null;
+}
+
+function factsOfDraft({ nodes }) {
+  const levels = Math.max(...nodes.map((node) => node.depth));
+  return levels > 1 && nodes.length > levels + 1 ? { drafted: nodes.length - 1, levels } : null;
+}
+
+// A chain of copied guesses of which the model keeps some and refuses some.
+function factsOfCopied(step) {
+  const copied = step.nodes.filter((node) => isKnown(node.origin.back));
+  const kept = copied.filter((node) => node.accepted);
+  if (!kept.length || kept.length === copied.length) return null;
+  const [first] = copied;
+  return { copied: copied.length, copied_kept: kept.length, copied_back: first.origin.back, copied_text: lineText(step, kept.map((node) => node.id)) };
+}
+
+function factsOfPart(step) {
+  const seen = step.drafter_rows ? countSeen(step) : step.cache_length;
+  return seen < step.cache_length ? { seen_rows: seen } : null;
+}

@@ -1,0 +1,48 @@
+// The reader's own model and card: a form, and what the server computes for them (ui/tabs/learn_computed.py).
+
+function yoursPicture({ records, say, ask }) {
+  const found = records.expected;
+  const field = (name, value, known) => html("label", {}, say("yours_" + name),
+    html("input", { type: "text", name, value, list: "learn-known-" + name, maxlength: 100, autocomplete: "off" }),
+    html("datalist", { id: "learn-known-" + name }, ...known.map((one) => html("option", { value: one }))));
+  const devices = records.computed.devices;
+  const form = html("form", { class: "learn-yourform" }, field("model", found.model, records.computed.models), field("device", titleOf(found.device, devices), devices.map(([, title]) => title)),
+    html("button", { type: "submit", class: "learn-primary" }, say("yours_compute")));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const { model, device } = form.elements;
+    ask({ model: model.value, device: (devices.find(([, title]) => title === device.value) ?? [device.value])[0] });
+  });
+  return [form, html("p", { class: "learn-caption" }, say("yours_help")), html("div", { role: "status" }, ...expectedParts(found, say))];
+}
+
+const titleOf = (name, devices) => (devices.find(([known]) => known === name) ?? [null, name])[1];
+
+// The sentence to keep, and the table behind it.
+function expectedParts(found, say) {
+  if (found.error) return [html("p", { class: "learn-lacking" }, LANGUAGE.tell(found.error))];
+  const heads = found.rows.find((row) => row.name === "medusa") ?? found.rows[0];
+  const plain = found.rows.find((row) => row.name === "none");
+  const whole = (rate) => rate.toPrecision(2).includes("e") ? Math.round(rate).toLocaleString("en") : String(Number(rate.toPrecision(2)));
+  const cells = (row) => [row.tokens, row.overhead].map((value) => html("td", {}, decimal(value))).concat(html("td", {}, whole(row.rate)), html("td", {}, decimal(row.speedup)));
+  return [
+    html("p", { class: "learn-expected" }, say("yours_expect", { model: found.model, device: found.device, title: LANGUAGE.tell(heads.title), plain: whole(plain.rate), rate: whole(heads.rate), speedup: decimal(heads.speedup) })),
+    html("table", { class: "learn-trainings" },
+      html("thead", {}, html("tr", {}, ...["method", "tokens", "overhead", "rate", "speedup"].map((each) => html("th", { scope: "col" }, say("yours_" + each))))),
+      html("tbody", {}, ...found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(row.title)), ...cells(row))))),
+    html("p", { class: "learn-caption" }, [found.before, found.after].map((words) => LANGUAGE.tell(words)).join(" ")),
+  ];
+}
+
+// Ways to draft side by side: who reads what, and what came of it on the machine that all tabs name.
+function methodsPicture({ records, say }) {
+  const rows = records.methods.filter(({ name }) => METHODS[name]?.drafting);
+  const table = html("table", { class: "learn-trainings" },
+    html("thead", {}, html("tr", {}, ...["method", "who", "reads", "tokens", "overhead", "speedup"].map((each) => html("th", { scope: "col", class: each === "speedup" ? "learn-secret" : null }, say("yours_" + each))))),
+    html("tbody", {}, ...rows.map(({ name, tokens, overhead, speedup }) => {
+      const { title, drafting } = METHODS[name];
+      return html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(title)), html("td", {}, LANGUAGE.tell(drafting.who)), html("td", {}, drafting.reads.map((one) => LANGUAGE.tell(one)).join(" + ")),
+        html("td", {}, decimal(tokens)), html("td", {}, decimal(overhead)), html("td", { class: "learn-secret" }, decimal(speedup)));
+    })));
+  return [table, records.source && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.source)), records.small && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.small))];
+}

@@ -1,0 +1,178 @@
+"""The numbers of Learn's cards on memory and on the reader's own model, by the formulas of Hardware.
+
+Nothing of it is measured but the tokens per step, which are those of the record that all tabs show; the
+cards say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from medusa_core.drafters import method
+from medusa_core.errors import MedusaError
+from medusa_core.experiments.spec_bench import of_all_kinds
+from medusa_core.hardware.devices import Device, find_device, known_devices
+from medusa_core.hardware.memory import kv_cache_bytes
+from medusa_core.hardware.operators import ATTENTION, Work, operators, score_bytes
+from medusa_core.hardware.roofline import step_seconds
+from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes
+from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
+from ui.figures.method_speeds import PLAIN, MethodSpeed
+from ui.records.figures import Figures, PageFigures
+from ui.records.words import as_data, sentences
+from ui.tabs.hardware.choice import CONTEXT, NUMBER_BYTES
+from ui.tabs.methods_computed import compute, words_after, words_before
+
+MODEL, DEVICE = "llama-7b", "a100"  # the paper's
+TREE = 64  # nodes, as in the paper
+LONG = 8192  # tokens of the text whose attention scores are counted
+PAGE = 16  # tokens, the usual size of a page (Kwon et al., 2023)
+TEXTS = (1500, 300, 700)  # tokens that three texts have come to
+RESERVED = 2048  # tokens that each may have in the end
+
+
+def card_facts() -> dict[str, Any]:
+    """What the cards on memory name, as words with their units, and what their pictures are drawn from."""
+    shape, device = find_shape(MODEL), find_device(DEVICE)
+    return {
+        "hw_model": shape.name,
+        "hw_device": device.title,
+        "hw_context": f"{CONTEXT:,}",
+        "hw_rate": rate_words(device.bandwidth),
+        "hw_peak": f"{flops_words(device.peak)}/s",
+        **_step_facts(shape, device),
+        **_attention_facts(shape),
+        **_page_facts(shape),
+        "roofline": {
+            "bandwidth": device.bandwidth,
+            "peak": device.peak,
+            "ridge": device.ridge,
+            "points": [_point(shape, device, tokens) for tokens in (1, TREE, CONTEXT)],
+        },
+        "models": list(known_shapes()),
+        "devices": [[name, one.title] for name, one in known_devices().items()],
+    }
+
+
+def _step_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
+    """A plain step, one without a cache, which reads the whole text again, and one over a tree."""
+    plain, again, tree = (Work(1, tokens, CONTEXT, NUMBER_BYTES) for tokens in (1, CONTEXT, TREE))
+    cached, uncached = (sum(p.calls * p.flops for p in operators(shape, work)) for work in (plain, again))
+    seconds = {work: step_seconds(shape, work, device) for work in (plain, again, tree)}
+    return {
+        "hw_weights": bytes_words(NUMBER_BYTES * shape.read_parameters),
+        "hw_cached": flops_words(cached),
+        "hw_uncached": flops_words(uncached),
+        "hw_times": f"{uncached / cached:,.0f}",
+        "hw_row": bytes_words(kv_cache_bytes(shape, 1, 1, NUMBER_BYTES)),
+        "hw_rows": bytes_words(kv_cache_bytes(shape, 1, CONTEXT, NUMBER_BYTES)),
+        "hw_step": seconds_words(seconds[plain]),
+        "hw_arithmetic": seconds_words(cached / device.peak),
+        "hw_reading": seconds_words(seconds[again]),
+        "hw_tree": TREE,
+        "hw_tree_step": seconds_words(seconds[tree]),
+        "hw_tree_times": f"{seconds[tree] / seconds[plain]:.2f}",
+        "hw_ridge": f"{device.ridge:.0f}",
+    }
+
+
+def _point(shape: ModelShape, device: Device, tokens: int) -> dict[str, float]:
+    """A step as a whole under the roof: FLOP a byte, and FLOP a second at the time of the formulas."""
+    work = Work(1, tokens, CONTEXT, NUMBER_BYTES)
+    products = operators(shape, work)
+    flops = sum(p.calls * p.flops for p in products)
+    moved = sum(p.calls * p.moved for p in products)
+    return {"tokens": tokens, "intensity": flops / moved, "speed": flops / step_seconds(shape, work, device)}
+
+
+def _attention_facts(shape: ModelShape) -> dict[str, Any]:
+    """Attention over a long prompt with its scores written to memory and read again, and without."""
+    work = Work(1, LONG, LONG, NUMBER_BYTES)
+    scores = 2 * shape.layers * score_bytes(shape, work)  # written by one product, read by the other
+    moved = sum(p.calls * p.moved for p in operators(shape, work) if p.kind == ATTENTION)
+    return {
+        "hw_long": f"{LONG:,}",
+        "hw_scores": count_words(LONG * LONG),
+        "hw_written": bytes_words(moved),
+        "hw_tiled": bytes_words(moved - scores),
+        "hw_tiled_times": f"{moved / (moved - scores):.0f}",
+    }
+
+
+def _page_facts(shape: ModelShape) -> dict[str, Any]:
+    """Three texts in a cache that reserves the longest for each, and in one that gives out pages."""
+
+    def held(tokens: int) -> float:
+        return kv_cache_bytes(shape, 1, tokens, NUMBER_BYTES)
+
+    pages = [-(-length // PAGE) for length in TEXTS]
+    return {
+        "hw_page": PAGE,
+        "hw_reserved": bytes_words(held(RESERVED * len(TEXTS))),
+        "hw_paged": bytes_words(held(PAGE * sum(pages))),
+        "hw_used": bytes_words(held(sum(TEXTS))),
+        "hw_room": f"{RESERVED:,}",
+        "paging": {"texts": list(TEXTS), "reserved": RESERVED, "page": PAGE},
+    }
+
+
+def expectation(model: str, device: str, figures: Figures | None) -> dict[str, Any]:
+    """What each method would bring with that model on that device: rows, and words around them.
+
+    ``error`` holds the words where a name or a size cannot be used.
+    """
+    try:
+        shape, on = find_shape(model), find_device(device)
+        found = compute(_speeds(figures), figures.options if figures else None, shape, on)
+    except MedusaError as error:
+        return {"model": model, "device": device, "error": str(error)}
+    plain = next(one.speed for one in found if one.speed.name == PLAIN)
+    rows = [
+        {
+            "name": one.speed.name,
+            "title": method(one.speed.name).title,
+            "tokens": one.speed.tokens_per_step,
+            "overhead": one.speed.step_ms / plain.step_ms,
+            "rate": one.speed.tokens_per_second,
+            "speedup": one.speed.tokens_per_second / plain.tokens_per_second,
+        }
+        for one in found
+    ]
+    before, after = words_before(shape, on), words_after((), ())
+    return {
+        "model": shape.name,
+        "device": on.title,
+        "before": as_data(before),
+        "after": as_data(sentences(after)),
+        "rows": sorted(rows, key=lambda row: -row["rate"]),
+    }
+
+
+def computed_records(page: PageFigures) -> dict[str, Any]:
+    """What the tour's cards compute: facts of the cards, and the expectation to begin with."""
+    return {"computed": card_facts(), "expected": expectation(MODEL, DEVICE, page.shown)}
+
+
+def answered(asked: str, figures: Figures | None) -> str:
+    """The answer to the card's form as the page sends it, ``{"model", "device"}``, both as JSON."""
+    try:
+        given = json.loads(asked)
+        model, device = str(given["model"])[:200], str(given["device"])[:200]
+    except (ValueError, KeyError, TypeError):
+        model, device = "", ""
+    return json.dumps(expectation(model, device, figures))
+
+
+def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
+    """Each drafter by itself, and plain decoding. Raises MedusaError where nothing was measured."""
+    rows = of_all_kinds(figures.record.rows) if figures else []
+    speeds = [
+        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes)
+        for row in rows
+        if row.phase_ms and "+" not in row.series
+    ]
+    if PLAIN not in {speed.name for speed in speeds}:
+        raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")
+    return speeds
