@@ -62,7 +62,7 @@ ROOMS = {
         "__main__": "cli",
     },
     "ui": {
-        "figures": "experiments hardware replay text",
+        "figures": "drafters experiments hardware replay text",
         "records": "acceptance drafters experiments options text trace trees",
         "serving": "chat evaluation loading records replay",
         "components": "drafters figures options records replay text trace",

@@ -50,6 +50,7 @@ function idleSettings(settings) {
   if (settings.temperature <= 0) idle.min_p = say`counts for nothing at temperature 0: the most likely token is taken`;
   const method = METHODS[settings.method];
   if (method && !method.settings.includes("tree")) idle.tree = idle.budget = say`counts for nothing with this method`;
+  if (method && !method.weights) idle.copies = say`counts for nothing with this method`;
   if (method && !method.weights) idle.heads = say`their guesses count for nothing with this method`;
   return idle;
 }

@@ -13,9 +13,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method_names, options_in_use
+from medusa_core.drafters import options_in_use, title_of
 from medusa_core.errors import MedusaError
 from ui.records.lanes import PLAIN_METHOD
+from ui.records.method_choice import page_methods
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
@@ -105,18 +106,18 @@ class MethodsRequest(Request):
         if not 1 <= self.repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"{self.repetitions} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
         config = make_config(self._settings(PLAIN_METHOD))
-        return self.repetitions * config.max_new_tokens * len(method_names())
+        return self.repetitions * config.max_new_tokens * len(page_methods())
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, then round after round; what is complete when it is stopped stays."""
         engine, plain = yield from ready(engines, self._settings(PLAIN_METHOD))
         configs = {PLAIN_METHOD: plain}
-        for name in engine.methods():
+        for name in (one for one in page_methods() if one in engine.methods()):
             configs[name] = (yield from ready(engines, self._settings(name)))[1]
         ids = engine.encode(self.prompt)
         for name, config in configs.items():
             short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
-            yield from _timed(engine, short, ids, Words("Warming up: {0}", name), flag)
+            yield from _timed(engine, short, ids, Words("Warming up: {0}", title_of(name)), flag)
             if flag.stopped:
                 break
         note = ""
@@ -128,7 +129,9 @@ class MethodsRequest(Request):
         order = [list(configs)[place] for place in run_order(len(configs), self.repetitions)]
         for place, name in enumerate(order, start=1):
             if not flag.stopped:
-                label = Words("Timing {0}, run {1} of {2}", name, len(runs[name]) + 1, self.repetitions)
+                label = Words(
+                    "Timing {0}, run {1} of {2}", title_of(name), len(runs[name]) + 1, self.repetitions
+                )
                 runs[name].append((yield from _timed(engine, configs[name], ids, label, flag)))
             if flag.stopped:
                 yield Update(status=_stopped(place > len(configs)))

@@ -108,7 +108,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
     told = {**settings, "mode": mode}
     tell_view(VIEW, "settings", [part.change for part in told.values()], told)
     tell_view(VIEW, "asked", bar.triggers(), told)
-    tell_view(VIEW, "asked", tour.triggers(), told, TOUR)
+    tell_view(VIEW, "asked", tour.triggers(), told, {**TOUR, "copies": False})
     tell_view(VIEW, "asked", chat.bar.triggers(), {**controls.by_name(), "mode": mode})
     tell_view(VIEW, "anew", [chat.anew.click], {})
     back = [settings[name] for name in JUDGING]
