@@ -55,7 +55,7 @@ def test_the_first_view_shows_the_settings_of_its_recording(parts):
     controls = [part for part in parts if part.elem_id not in (None, "race-prompt") or part.elem_classes]
     for name, value in first.settings.items():
         mine = [part for part in controls if f"setting-{name}" in (part.elem_classes or [])]
-        assert mine[0].value == value, name  # the Decode tab comes first
+        assert mine[0].value == value, name  # Watch comes first
 
 
 def test_no_box_cuts_a_pasted_text_without_a_word(parts):

@@ -133,7 +133,7 @@ def _held(item: Field[Any], value: Any) -> Any:
 def own_tree(selection: Selection) -> Topology:
     """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
     if not selection.choices:
-        raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
+        raise MedusaError("there is no tree of yours: make one in Lab, Trees, or choose another")
     return Topology.from_choices(selection.choices)
 
 

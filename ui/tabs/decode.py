@@ -1,4 +1,4 @@
-"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
+"""Watch: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ RESTORED = """() => {
 }"""
 
 
-def build(session: Session, selection: gr.State, figures: gr.State, recorded: list[Recording]) -> Controls:
-    """Lay the tab out and connect it; returns its controls.
+def build(
+    session: Session, selection: gr.State, figures: gr.State, recorded: list[Recording]
+) -> tuple[Controls, gr.Textbox]:
+    """Lay the tab out and connect it; returns its controls and its prompt.
 
     `selection` holds a `Selection`, `figures` the `PageFigures`.
     """
@@ -125,7 +127,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
         _connect_picker(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
-    return controls
+    return controls, bar.prompt
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.session import Session
 from ui.tabs.hardware.choice import THEME, menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, run_bar, shown
 
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
 MEASURED, COMPUTED = "measured", "computed"
@@ -69,13 +69,16 @@ class Shown:
         return replace(self, words=sentences(conclusion(speeds), self.behind), speeds=speeds, rows=rows)
 
 
-def build(session: Session, selection: gr.State, figures: gr.State) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`."""
+def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.Textbox) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
+
+    The prompt follows that of Watch, `watched`.
+    """
     recorded = shown_methods(session.figures.begin().shown, session.assets)
     dark = gr.Checkbox(visible=False)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            bar = run_bar(session, "methods", "Measure all")
+            bar = run_bar(session, "methods", "Measure all", watched.value)
             tokens = gr.Slider(
                 16, MOST_TOKENS, value=96, step=16, label=LABELS["max_new_tokens"], elem_id="methods-tokens",
                 info="of each run",
@@ -89,6 +92,7 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> None:
                     slider(name, getattr(GenerationConfig, name)) for name in ("penalty", "penalty_window")
                 )
         bar.connect_examples(penalty, window)
+        follow(watched, bar.prompt)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             times = gr.Radio(

@@ -83,6 +83,11 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
     return replace(run_buttons(name, verb), prompt=prompt, examples=buttons)
 
 
+def follow(watched: gr.Textbox, prompt: gr.Textbox) -> gr.events.Dependency:
+    """What is written in Watch, or chosen there, becomes the prompt of another place as well."""
+    return watched.change(None, watched, prompt, js="(text) => text")
+
+
 def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
     """A text beyond the limit is said to be so while it is written; the run refuses it.
 

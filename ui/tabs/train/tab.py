@@ -117,8 +117,8 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
             form = _form()
             bar = run_buttons("train", "Train")
             use = [
-                gr.Button("Use these heads in Decode", interactive=False, elem_id="train-use-decode"),
-                gr.Button("Use them in Side by side", interactive=False, elem_id="train-use-race"),
+                gr.Button("Use these heads in Watch", interactive=False, elem_id="train-use-decode"),
+                gr.Button("Use them in Compare", interactive=False, elem_id="train-use-race"),
             ]
             take, packed = download_buttons()
         with gr.Column(elem_classes="stage"):
