@@ -1,4 +1,4 @@
-"""Compare as shipped: lanes with the prompt of Watch, a recorded race, two chosen lanes, and this visit's races."""
+"""Compare as shipped: the prompt of Watch, a recorded race, two chosen lanes, and this visit's races."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def agreed(page) -> str:
     page.wait_for_function(
         "() => { const flat = (text) => text.replace(/\\s+/g, ' ').trim();"
         " const box = flat(document.querySelector('#race-prompt textarea').value);"
-        " return box && [...document.querySelectorAll('.race-prompt')].every((one) => flat(one.textContent) === box); }"
+        " const lanes = [...document.querySelectorAll('.race-prompt')];"
+        " return box && lanes.every((one) => flat(one.textContent) === box); }"
     )
     return page.locator(PROMPT_BOX).input_value()
 
