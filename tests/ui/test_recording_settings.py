@@ -73,7 +73,15 @@ def test_a_prompt_beyond_the_limit_is_refused_with_its_length():
 
 def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
     flag = StopFlag(stopped=True)
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=False), flag, "a key", "a page") == STARTING
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=False, trains=False), flag, "a key", "a page")
+        == STARTING
+    )
     assert "one run at a time" not in STARTING
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=True), flag, "a key", "a page") == WAITING
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=True, trains=False), flag, "a key", "a page")
+        == WAITING
+    )
+    training = SimpleNamespace(channel=PageChannel(), busy=True, trains=True)
+    assert "a training has it" in _arm(training, flag, "a key", "a page")
     assert not flag.stopped

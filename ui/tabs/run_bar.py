@@ -31,6 +31,10 @@ from ui.session import Session
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
+WAITING_FOR_TRAINING = (
+    "Waiting for the engine: a training has it, which gives way after its step. "
+    "While it loads, that takes longer."
+)
 TOO_LONG = """(text) => {
   const box = document.getElementById(ID);
   const count = (text || "").length > MOST ? [...text].length : 0; // characters, not halves of them
@@ -194,4 +198,6 @@ def _arm(session: Session, flag: StopFlag, key: str | None, page: str) -> str:
     session.channel.belongs(flag, page)
     session.channel.listen(key or "", flag)
     flag.stopped = False
+    if session.trains:
+        return WAITING_FOR_TRAINING
     return WAITING if session.busy else STARTING
