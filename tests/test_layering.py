@@ -69,11 +69,11 @@ ROOMS = {
         "runs": "chat components drafters evaluation records serving text trace",
         "session": "acceptance checkpoints drafters loading records runs serving trees",
         "record_race": "evaluation records runs session",
-        "record_opening": "evaluation figures records session tabs",
         "tabs": (
             "checkpoints components drafters evaluation experiments figures hardware records runs "
             "serving session text training trees"
         ),
+        "record_opening": "evaluation figures records session tabs",
         "layout": "components records replay serving session tabs",
         "launch": "cli components layout serving session",
     },
