@@ -61,7 +61,7 @@ ROOMS = {
         "__main__": "cli",
     },
     "ui": {
-        "figures": "experiments hardware replay text",
+        "figures": "drafters experiments hardware replay text",
         "records": "acceptance drafters experiments options text trace trees",
         "serving": "chat evaluation loading records replay",
         "components": "drafters figures options records replay text trace",
@@ -72,6 +72,7 @@ ROOMS = {
             "checkpoints components drafters evaluation experiments figures hardware records runs "
             "serving session text training trees"
         ),
+        "record_opening": "evaluation figures records session tabs",
         "layout": "components records replay serving session tabs",
         "launch": "cli components layout serving session",
     },

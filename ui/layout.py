@@ -57,15 +57,15 @@ def build_page(session: Session) -> Page:
         figures = figures_bar.build(session, selection)
         with gr.Tabs(**TABS, elem_id="places") as tabs:
             with gr.Tab("Watch", id="watch"):
-                desk = decode.build(session, selection, figures, recorded)
+                desk, watched = decode.build(session, selection, figures, recorded)
             with gr.Tab("Learn", id="learn", elem_id=learn.TAB):
                 # The tour explains ε and δ, so its run is one that they judged.
                 learn.build(session, figures, sorted(recorded, key=lambda one: one.rule != "typical"))
             with gr.Tab("Compare", id="compare"), gr.Tabs(**TABS) as compare:
                 with gr.Tab("Side by side", id="side-by-side"):
-                    race, second = side_by_side.build(session, selection, figures)
+                    race, second = side_by_side.build(session, selection, figures, watched)
                 with gr.Tab("Methods", id="methods"):
-                    methods_tab.build(session, selection, figures)
+                    methods_tab.build(session, selection, figures, watched)
             with gr.Tab("Measure", id="measure") as place, gr.Tabs(**TABS):
                 with gr.Tab("Speed", id="speed") as tab:
                     timed = speed.build(session, selection, figures, [place.select, tab.select])

@@ -1,6 +1,7 @@
-"""Record the race that the Side by side tab shows before anything has run: `python -m ui.record_race`.
+"""Record the race that Compare shows before anything has run: `python -m ui.record_race`.
 
-It is made by the tab's own comparison, with the embedded model: greedy Medusa against plain decoding.
+It is made by Compare itself, with the embedded model and the prompt that the page opens with: greedy Medusa
+against plain decoding.
 Renew it on a quiet machine after a change of the model, its heads or the engine's speed.
 """
 
@@ -15,14 +16,13 @@ from typing import Any
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.examples import ASSETS, RACE_FILE, example_prompts
+from ui.records.examples import ASSETS, RACE_FILE, recordings
 from ui.records.selection import Selection
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.session import Session
 
-EXAMPLE = "a bus ticket"  # text to continue
 TOKENS = 128
 
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=ASSETS / RACE_FILE, help="default: %(default)s")
     flags = parser.parse_args(arguments)
     try:
-        race = record(Session(LoadConfig()), _prompt())
+        race = record(Session(LoadConfig()), recordings()[0].settings["prompt"])
         flags.out.write_text(json.dumps(race, ensure_ascii=False, separators=(",", ":")), "utf-8")
     except (MedusaError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -55,7 +55,6 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
         raise MedusaError("the model was dropped after the comparison: record again")
     machine = machine_record(engine)
     recorded = {
-        "example": EXAMPLE,
         "model": engine.info.name,
         "dtype": engine.info.dtype,
         "machine": machine["processor"],
@@ -64,11 +63,6 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
         "date": datetime.now(UTC).date().isoformat(),
     }
     return {**json.loads(updates[-1].message), "seq": 0, "recorded": recorded}
-
-
-def _prompt() -> str:
-    prompts = (prompt for kind in example_prompts() for prompt in kind["prompts"])
-    return next(prompt["text"] for prompt in prompts if prompt["label"] == EXAMPLE)
 
 
 if __name__ == "__main__":

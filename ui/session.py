@@ -71,6 +71,11 @@ class Session:
         return self._runner.busy
 
     @property
+    def trains(self) -> bool:
+        """Whether a training has the engine, or waits for its next turn: it gives way to runs."""
+        return self._runner.trains
+
+    @property
     def load_config(self) -> LoadConfig:
         """What the app's own model is loaded from."""
         return self._load

@@ -50,6 +50,7 @@ function idleSettings(settings) {
   if (settings.temperature <= 0) idle.top_k = idle.top_p = idle.min_p = say`counts for nothing at temperature 0: the most likely token is taken`;
   const method = METHODS[settings.method];
   if (method && !method.settings.includes("tree")) idle.tree = idle.budget = say`counts for nothing with this method`;
+  if (method && !method.weights) idle.copies = say`counts for nothing with this method`;
   if (method && !method.weights) idle.heads = say`their guesses count for nothing with this method`;
   return idle;
 }
@@ -61,8 +62,8 @@ function idleBar({ acceptance, temperature, method }) {
   return METHODS[method] && METHODS[method].mark === "" ? say`counts for nothing: this method drafts nothing to be judged` : "";
 }
 
-// Which run the view still shows where it is none of what stands beside it, or "". A run's `mode` is that of the
-// Decode tab when it was asked for; a recorded run, which has none, is a text's.
+// Which run the view still shows where it is none of what stands beside it, or "". A run's `mode` is that of
+// Watch when it was asked for; a recorded run, which has none, is a text's.
 function formerWords({ made, settings, putAway }) {
   const mode = (made && made.mode) || "complete";
   const next = settings && settings.mode === "complete" ? say`run the prompt to see its own` : say`send a message to see the reply’s`;

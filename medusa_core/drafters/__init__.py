@@ -247,6 +247,14 @@ def method(name: str) -> Method:
     )
 
 
+def title_of(name: str) -> str:
+    """A method's title, short enough for a chart: "Medusa heads + lookup". An unknown name stays as it is."""
+    if name not in method_names():
+        return name
+    first, *joining = drafters_of(name)
+    return " + ".join([method(first).title, *joining])
+
+
 def drafters_of(name: str) -> list[str]:
     """The drafters of a method, the one whose weights it uses first."""
     return name.split(PLUS)

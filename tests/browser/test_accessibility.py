@@ -52,7 +52,7 @@ def tab(page: Any, name: str) -> None:
 
 
 def decode_states(page: Any) -> Iterator[str]:
-    """The Decode tab with a run, in the states that show something else."""
+    """Watch with a run, in the states that show something else."""
     view = page.locator("#decode-view")
     view.locator(".mdv-node").first.wait_for()
     yield "a run"

@@ -1,4 +1,4 @@
-"""The chat mode of the Decode tab in a browser, with a tiny model that likes to say what looks like code."""
+"""The chat mode of Watch in a browser, with a tiny model that likes to say what looks like code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Side by side tab as shipped: a recorded race at once, two chosen lanes, and this visit's races."""
+"""Compare as shipped: the prompt of Watch, a recorded race, two chosen lanes, and this visit's races."""
 
 from __future__ import annotations
 
@@ -17,12 +17,46 @@ FOREIGN = '[{"kind": "other"}, 7, null]'  # what is no race is left out
 PROMPT = "a fox <b>went</b> home"
 
 
+PROMPT_BOX = "#race-prompt textarea"
+
+
 @pytest.fixture
 def page(shipped_address, open_page):
-    page = open_page(shipped_address)
-    turn_to(page, "Side by side")
-    page.wait_for_selector(".race-player")
+    page = open_page(shipped_address, 1440, 900)
+    turn_to(page, "Compare")
+    page.wait_for_selector(".race-lane")
     return page
+
+
+def to_recorded_race(page) -> None:
+    """The last of the list; it is on show already where it continues the prompt of Watch."""
+    if not page.locator(".race-player.recorded").count():
+        page.locator(".race-entry").last.click()
+    page.wait_for_selector(".race-player.recorded")
+
+
+def agreed(page) -> str:
+    """The prompt in the box, once the lanes continue the same."""
+    page.wait_for_function(
+        "() => { const flat = (text) => text.replace(/\\s+/g, ' ').trim();"
+        " const box = flat(document.querySelector('#race-prompt textarea').value);"
+        " const lanes = [...document.querySelectorAll('.race-prompt')];"
+        " return box && lanes.every((one) => flat(one.textContent) === box); }"
+    )
+    return page.locator(PROMPT_BOX).input_value()
+
+
+def test_lanes_in_view_are_about_to_start_with_the_prompt_of_watch(page):
+    assert page.locator(".race-lanes").evaluate("(lanes) => lanes.getBoundingClientRect().bottom") <= 900
+    assert page.locator(".race-lane.finished").count() == 0
+    turn_to(page, "Watch")
+    assert agreed(page) == page.locator("#decode-prompt textarea").input_value()
+    page.locator("#decode-prompt textarea").fill(PROMPT)
+    turn_to(page, "Compare")
+    page.wait_for_selector(".race-ready")
+    assert agreed(page) == PROMPT
+    to_recorded_race(page)
+    assert agreed(page) not in ("", PROMPT)
 
 
 def choose(page, name: str, entry: str) -> None:
@@ -41,6 +75,7 @@ def entries(page) -> list[str]:
 
 @pytest.mark.slow
 def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shipped_address, open_page):
+    to_recorded_race(page)
     words = page.locator(".race-recorded").inner_text()
     assert words.startswith("Recorded, not measured here: embedded")
     assert "thread" in words
@@ -88,12 +123,12 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
 
     page.reload()
     turn_to(page, "Side by side")
-    page.wait_for_selector(".race-player.recorded")
+    page.wait_for_selector(".race-entry")
     assert entries(page)[0] == shown[0]  # a reload of this tab keeps it
 
     other = open_page(shipped_address)
     other.evaluate(f"window.sessionStorage.setItem('medusa-races-1', {FOREIGN!r})")
     other.reload()
     turn_to(other, "Side by side")
-    other.wait_for_selector(".race-player.recorded")
+    to_recorded_race(other)
     assert other.locator(".race-gallery").is_hidden()

@@ -46,7 +46,7 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     says(page, "#speed-where", "Measured on this machine, today at")
     page.wait_for_selector(LIMIT, state="attached")  # an upright line has no width
     assert page.locator(BARS).count() == 5  # the phases
-    assert page.locator("#speed-table tbody th").all_inner_texts() == ["none", "medusa"]
+    assert page.locator("#speed-table tbody th").all_inner_texts() == ["Plain decoding", "Medusa heads"]
     assert "bench --methods none,medusa --max-new-tokens 8 --runs 1" in page.inner_text("#speed-command")
     with page.expect_download() as download:
         page.click("#speed-save")

@@ -105,8 +105,9 @@ def test_a_refused_comparison_marks_the_one_before(page):
     page.locator("#race-prompt textarea").fill("abcabc")
     page.click("#race-run")
     page.wait_for_selector(".race-result")
-    page.locator("#race-prompt textarea").fill("")
+    page.locator("#race-second button").first.click()
+    page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
     page.click("#race-run")
     page.wait_for_selector(".race-view.former:not(.busy)")
-    assert page.locator(".race-status").inner_text().startswith("The prompt is empty")
+    assert page.locator(".race-status").inner_text().startswith("Temperature of the second lane")
     assert page.locator(".race-stage").evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,21 @@ from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import STOPPED, TIME_IS_UP
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.result import load_result
-from medusa_core.training.fit.timed import TIMING, TRAINED, TRAINING, WRITING, Job, run_job, step_seconds
+from medusa_core.training.fit.timed import (
+    LOADING,
+    TIMING,
+    TRAINED,
+    TRAINING,
+    WRITING,
+    Job,
+    run_job,
+    step_seconds,
+)
 
 STAGES = {"one": Medusa1Config, "two": Medusa2Config}
 
@@ -51,7 +62,7 @@ def results(records):
 def test_stages_follow_each_other_and_go_on_from_what_was_learned(job):
     records = run(job)
     assert list(dict.fromkeys((record.part, record.stage) for record in records)) == [
-        (part, stage) for stage in STAGES for part in (TIMING, TRAINING, TRAINED)
+        (part, stage) for stage in STAGES for part in (LOADING, TIMING, TRAINING, TRAINED)
     ]
     assert steps(records, "one") == steps(records, "two") == [1, 2, 3, 4, 5, 6]
     assert not any(record.ended for record in records)
@@ -107,6 +118,31 @@ def test_out_of_time_a_stage_ends_with_what_it_has(job):
         assert 1 <= len(taken) < 5000
         assert taken[-1].ended == TIME_IS_UP
         assert taken[0].seconds_left > 0
+
+
+def test_minutes_count_from_the_first_step_and_loading_is_told(job):
+    """A clock that only moves while something loads: no time of the job's passes."""
+    now = [0.0]
+
+    def clock():
+        return now[0]
+
+    records = []
+    for record in run_job(replace(job, stages=job.stages[:1], steps=2, seconds=60.0), clock=clock):
+        records.append(record)
+        if record.part == LOADING:
+            now[0] += 1000.0  # before the next record is asked for
+    assert steps(records, "one") == [1, 2]
+    assert not any(record.ended for record in records)
+
+
+def test_minutes_too_few_for_a_look_are_refused_with_those_that_do(job):
+    ticks = itertools.count(step=1.0)  # a second between any two looks at the clock
+    brief = replace(job, stages=job.stages[:1], steps=0, seconds=0.6)
+    with pytest.raises(
+        MedusaError, match=r"0\.01 minutes are too short: a training step .* give it \d+(\.5)? minutes"
+    ):
+        list(run_job(brief, clock=lambda: next(ticks)))
 
 
 def test_closed_in_a_stage_a_job_leaves_a_checkpoint_and_the_folder_free(job):

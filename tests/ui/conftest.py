@@ -43,6 +43,6 @@ def site(engine_folder):
 
 @pytest.fixture
 def run(site):
-    """Number of the Decode tab's run on an idle page."""
+    """Number of Watch's run on an idle page."""
     site.idle()
     return site.event("work", "Textbox")

@@ -28,17 +28,19 @@ SPEEDS = [
     MethodSpeed("medusa", 2.5, 914.5, 16),
     MethodSpeed("hydra", 2.9, 936.25, 16),
 ]
-FOUND = Shown("Measured somewhere.", SPEEDS, [{"method": "none", "ms a step": "913.25"}])
+ROWS = [{"method": speed.title, "ms a step": f"{speed.step_ms:.2f}"} for speed in SPEEDS]
+FOUND = Shown("", SPEEDS, ROWS, behind="Measured somewhere.")
 
 
 def shown(found=FOUND, times=COMPUTED, model="llama-7b", device="a100"):
-    words, plot, table, menus = draw(found, times, model, device, False)
+    words, plot, table, menus = draw(found, times, False, model, device, False)
     return str(words), plot, table, menus
 
 
 def test_measured_is_what_was_there_before():
     words, plot, table, menus = shown(times=MEASURED)
-    assert words == FOUND.words
+    assert words == FOUND.chosen(False).words
+    assert words.endswith("Measured somewhere.")
     assert not menus.visible
     assert "omputed" not in words + table + plot.to_json()
     assert "913.25" in table
@@ -47,7 +49,7 @@ def test_measured_is_what_was_there_before():
 def test_computed_is_said_in_words_picture_and_table_and_nothing_measured_stands_beside():
     words, plot, table, menus = shown()
     assert words.startswith("Computed by formulas, not measured: llama-7b in 16 bits on A100 80 GB PCIe")
-    assert FOUND.words not in words
+    assert FOUND.behind not in words
     assert menus.visible
     picture = plot.to_json()
     assert "Computed by formulas, not measured" in picture
@@ -78,8 +80,8 @@ def test_a_drafter_without_a_cost_is_left_out_with_a_word(monkeypatch):
     silent = Method(title="New", mark="x", help="", build="")
     monkeypatch.setattr(drafters, "method", lambda name: silent if name == "lookup" else method(name))
     words, _, table, _ = shown()
-    assert "Left out, since it is not known what they cost: lookup." in words
-    assert "lookup" not in table
+    assert "Left out, since it is not known what they cost: New." in words
+    assert "New" not in table
 
 
 def test_before_anything_was_measured_there_is_nothing_to_compute():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method, method_names
+from medusa_core.drafters import drafter_names, method
 from ui.figures.method_speeds import (
     MethodSpeed,
     line_end,
@@ -46,7 +45,7 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
     updates = list(session.run(MethodsRequest("abca", 16, 2), StopFlag()))
     assert [update.status for update in updates if update.problem] == []
     first, last = rounds_of(updates)
-    own = {name for name in method_names() if not method(name).has_weights or name.startswith("medusa")}
+    own = {name for name in drafter_names() if not method(name).has_weights} | {"medusa", "medusa+lookup"}
     assert set(first.record["methods"]) == set(last.record["methods"]) == set(last.options) == own
     assert [update.record["settings"]["runs"] for update in (first, last)] == [1, 2]
     assert updates[-1].status == "Measured."
@@ -63,7 +62,7 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
         # The reading of the prompt counts, as in the Speed tab.
         assert figures["tokens_per_second"] < 1000 * figures["tokens_per_step"] / figures["step_ms"]
     shown = shown_methods(measured_figures(last.record, Selection(), {}), ASSETS)
-    plain = next(row for row in shown.rows if row["method"] == "none")
+    plain = next(row for row in shown.rows if row["method"] == "Plain decoding")
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
 
 
@@ -101,20 +100,24 @@ def test_what_is_beyond_the_page_s_limits_is_refused_before_any_run(session, req
 
 def test_the_conclusion_names_who_keeps_most_and_who_is_fastest():
     assert conclusion(SPEEDS) == (
-        "medusa+lookup keeps most tokens a step, 3.00, yet medusa is faster with 2.50: "
+        "Medusa heads + lookup keeps most tokens a step, 3.00, yet Medusa heads is faster with 2.50: "
         "its step takes 4.00 ms, not 6.00."
     )
-    assert conclusion(SPEEDS[:3]).startswith("medusa keeps most tokens a step, 2.50, and no other is clearly")
-    assert conclusion([SPEEDS[0], MethodSpeed("medusa", 2.0, 6.0)]).startswith("No method pays here: medusa")
+    assert conclusion(SPEEDS[:3]).startswith(
+        "Medusa heads keeps most tokens a step, 2.50, and no other is clearly"
+    )
+    assert conclusion([SPEEDS[0], MethodSpeed("medusa", 2.0, 6.0)]).startswith(
+        "No method pays here: Medusa heads"
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_point_lies_on_the_line_of_its_own_speed(dark):
     figure = tokens_against_time(SPEEDS, dark)
     points = {trace.text[0]: trace for trace in figure.data if trace.text}
-    assert list(points) == [speed.name for speed in SPEEDS]
+    assert list(points) == [speed.title for speed in SPEEDS]
     for speed in SPEEDS:
-        trace = points[speed.name]
+        trace = points[speed.title]
         assert 1000 * trace.y[0] / trace.x[0] == pytest.approx(speed.tokens_per_second)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert all((trace.x[0], trace.y[0]) == (0, 0) for trace in lines)
@@ -140,12 +143,25 @@ def test_a_line_ends_at_the_border_it_meets_first():
 
 
 def test_names_of_close_points_take_different_places():
-    close = [MethodSpeed("medusa+lookup", 3.0, 6.0), MethodSpeed("medusa+ngram", 3.01, 6.01)]
+    close = [MethodSpeed("hydra", 3.0, 6.0), MethodSpeed("eagle3", 3.01, 6.01)]
     first, second = name_places(close, 8.0, 4.0)
     assert first != second
     crowd = [MethodSpeed(f"medusa+{number}", 3.0, 6.0 + number / 100) for number in range(12)]
     assert None in name_places(crowd, 8.0, 4.0)
-    assert None not in name_places([replace(one, name="medusa") for one in crowd], 8.0, 4.0)
+    assert name_places(crowd[:1], 8.0, 4.0) != [None]
+
+
+def test_the_tick_puts_each_drafter_s_pair_in_its_place():
+    stored = shown_methods(stored_figures(ASSETS), ASSETS)
+    titles = {speed.title for speed in stored.chosen(False).speeds}
+    copying = {speed.title for speed in stored.chosen(True).speeds}
+    assert len(titles) == len(copying) == len(drafter_names()) == 8
+    assert {"Plain decoding", "Medusa heads", "Draft model"} <= titles
+    assert {"Plain decoding", "Medusa heads + lookup", "Draft model + lookup"} <= copying
+    for choice in (titles, copying):
+        assert [
+            row["method"] for row in stored.chosen(choice is copying).rows if row["method"] not in choice
+        ] == []
 
 
 def test_without_a_record_the_stage_says_what_to_do(tmp_path):

@@ -55,7 +55,7 @@ def test_the_first_view_shows_the_settings_of_its_recording(parts):
     controls = [part for part in parts if part.elem_id not in (None, "race-prompt") or part.elem_classes]
     for name, value in first.settings.items():
         mine = [part for part in controls if f"setting-{name}" in (part.elem_classes or [])]
-        assert mine[0].value == value, name  # the Decode tab comes first
+        assert mine[0].value == value, name  # Watch comes first
 
 
 def test_no_box_cuts_a_pasted_text_without_a_word(parts):
@@ -73,7 +73,15 @@ def test_a_prompt_beyond_the_limit_is_refused_with_its_length():
 
 def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
     flag = StopFlag(stopped=True)
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=False), flag, "a key", "a page") == STARTING
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=False, trains=False), flag, "a key", "a page")
+        == STARTING
+    )
     assert "one run at a time" not in STARTING
-    assert _arm(SimpleNamespace(channel=PageChannel(), busy=True), flag, "a key", "a page") == WAITING
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=True, trains=False), flag, "a key", "a page")
+        == WAITING
+    )
+    training = SimpleNamespace(channel=PageChannel(), busy=True, trains=True)
+    assert "a training has it" in _arm(training, flag, "a key", "a page")
     assert not flag.stopped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from page_runs import SETTINGS
@@ -126,10 +127,10 @@ def test_forged_settings_of_the_second_lane_are_refused_before_any_run(second, c
 
 def test_fields_left_as_they_are_take_the_first_lanes_settings():
     first = settings(temperature=0.3, options={"epsilon": 0.2})
-    untouched = LaneControls.read([SAME, SAME, SAME, 16, SAME, "", " ", None, ""])
+    untouched = LaneControls.read([SAME, SAME, SAME, SAME, 16, SAME, "", " ", None, ""])
     assert untouched == SecondLane(method=None)
     assert untouched.settings(first) == first
-    own = LaneControls.read(["ngram", SAME, SAME, 16, SAME, "0,7", "0.5", "", "1.2"])
+    own = LaneControls.read(["ngram", SAME, SAME, SAME, 16, SAME, "0,7", "0.5", "", "1.2"])
     assert (own.method, own.temperature, own.epsilon, own.delta, own.penalty) == (
         "ngram",
         0.7,
@@ -137,8 +138,12 @@ def test_fields_left_as_they_are_take_the_first_lanes_settings():
         None,
         1.2,
     )
+    copying = LaneControls.read([SAME, True, SAME, SAME, 16, SAME, "", "", "", ""])
+    assert copying.settings(first).method == "medusa+lookup"
+    assert copying.settings(replace(first, method="none")).method == "none"  # nothing to join it with
+    assert untouched.settings(replace(first, method="hydra+lookup")).method == "hydra+lookup"
     with pytest.raises(MedusaError, match="ε of the second lane is 'much'"):
-        LaneControls.read([SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
+        LaneControls.read([SAME, SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
 
 
 def test_lanes_are_named_by_what_differs_and_counts():

@@ -75,5 +75,12 @@ def test_a_damaged_or_forged_link_is_refused_in_one_line(text):
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
 def test_a_link_carries_what_the_controls_held(recording):
     held = {name: value for name, value in recording.settings.items() if name != "heads"}
-    carried = urllib.parse.unquote(urllib.parse.quote(json.dumps(held)))
+    link = {name: value for name, value in held.items() if name != "copies"}
+    link["method"] = recording.trace["config"]["drafter"]["name"]
+    carried = urllib.parse.unquote(urllib.parse.quote(json.dumps(link)))
     assert settings_of_link(carried) == held
+
+
+def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():
+    held = settings_of_link('{"method": "medusa+lookup"}')
+    assert (held["method"], held["copies"]) == ("medusa", True)

@@ -110,7 +110,7 @@ def test_the_limit_stands_on_each_bar(dark):
     bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
     assert list(bars) == ["propose", "verify", "accept", "commit", "other"]
     assert list(bars["verify"].x) == [3.7, 1]
-    assert figure.layout.yaxis.ticktext == ("plain decoding<br>4.00 ms", "medusa<br>6.00 ms")
+    assert figure.layout.yaxis.ticktext == ("Plain decoding<br>4.00 ms", "Medusa heads<br>6.00 ms")
     (limit,) = (trace for trace in figure.data if trace.name == "limit")
     assert [x for x in limit.x if x is not None] == [1.0] * 3  # of the first bar alone
     assert "10 MB" in limit.hovertext[0]
@@ -129,16 +129,16 @@ def test_a_sweep_has_a_curve_a_method_with_its_spread_and_limit(dark):
     ]
     figure = sweep_curves("context", points, dark)
     named = {trace.name: trace for trace in figure.data}
-    assert list(named) == ["plain decoding", "plain decoding: limit", "medusa", "medusa: limit"]
-    assert list(named["medusa"].x) == [128, 512]
-    assert list(named["medusa"].error_y.array) == [1.0, 1.0]
-    assert list(named["medusa"].error_y.arrayminus) == [0.5, 0.5]
-    assert list(named["medusa: limit"].y) == [0.7, 0.7]
-    assert named["medusa"].line.color != named["plain decoding"].line.color
+    assert list(named) == ["Plain decoding", "Plain decoding: limit", "Medusa heads", "Medusa heads: limit"]
+    assert list(named["Medusa heads"].x) == [128, 512]
+    assert list(named["Medusa heads"].error_y.array) == [1.0, 1.0]
+    assert list(named["Medusa heads"].error_y.arrayminus) == [0.5, 0.5]
+    assert list(named["Medusa heads: limit"].y) == [0.7, 0.7]
+    assert named["Medusa heads"].line.color != named["Plain decoding"].line.color
     assert (figure.layout.xaxis.type, figure.layout.xaxis.title.text) == ("log", "tokens of the text")
     by_dtype = sweep_curves("dtype", [SweepPoint("none", "float32", 3.0)], dark)
     assert by_dtype.layout.xaxis.type == "category"
-    assert [trace.name for trace in by_dtype.data] == ["plain decoding"]
+    assert [trace.name for trace in by_dtype.data] == ["Plain decoding"]
     assert "not measured yet" in sweep_curves("batch", [], dark).layout.annotations[0].text
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.config import TRUNCATING, GenerationConfig
-from medusa_core.drafters import method, method_names
+from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
+from ui.records.method_choice import COPIES_HELP, COPIES_LABEL, COPYING, menu_entries, whole_method
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, PAGE_HIGHEST, RunSettings
 
@@ -40,6 +41,12 @@ LABELS = {
     "lookup_ngram": "Lookup: tokens to match",
     "lookup_tokens": "Lookup: tokens to draft",
 }
+# What a method's drafters bring, into their sliders.
+USUAL = """(name, copies, usual) => {
+  const known = JSON.parse(usual);
+  const own = (copies && known[name + JOINED]) || known[name];
+  return OPTIONS.map((option) => own[option]);
+}"""
 FIELDS = {field.name: field for kind in (GenerationConfig, *option_kinds()) for field in fields(kind)}
 
 
@@ -57,6 +64,7 @@ class Controls:
     seed: gr.Number
     heads: gr.Dropdown
     method: gr.Dropdown
+    copies: gr.Checkbox
     penalty: gr.Slider
     penalty_window: gr.Slider
     top_k: gr.Slider
@@ -77,7 +85,9 @@ class Controls:
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
         """What the event was given for them."""
-        return RunSettings.of(dict(zip(self._parts(), values, strict=True)))
+        given = dict(zip(self._parts(), values, strict=True))
+        whole = whole_method(given["method"], given.pop("copies"))
+        return RunSettings.of(given | {"method": whole})
 
     def _parts(self) -> dict[str, Any]:
         others = ("options", "usual")
@@ -124,10 +134,13 @@ def build_controls(
             elem_classes=mark("heads"), filterable=False,
         )  # fmt: skip
         method_menu = gr.Dropdown(
-            [(method(name).title, name) for name in method_names()], value=begin["method"],
+            menu_entries(), value=begin["method"],
             label="Method", info="who makes the guesses; where the model has no weights for it, nobody does",
             elem_classes=mark("method"), filterable=False,
         )  # fmt: skip
+        copies = gr.Checkbox(
+            bool(start.get("copies")), label=COPIES_LABEL, info=COPIES_HELP, elem_classes=mark("copies")
+        )
         tree = gr.Dropdown(
             list(trees), value=start.get("tree", trees[0][1]), label="Tree",
             info="which guesses are combined", elem_classes=mark("tree"),
@@ -142,23 +155,25 @@ def build_controls(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
-    options = _option_sliders(begin)
+    options = _option_sliders(begin, bool(start.get("copies")))
     with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
         penalty, window, top_k, top_p, min_p = (
             slider(name, begin[name], elem_classes=mark(name))
             for name in ("penalty", "penalty_window", *TRUNCATING)
         )
-    method_menu.change(
-        lambda name: [_option_update(option, name) for option in options],
-        method_menu, list(options.values()), queue=False, **QUIET,
+    gr.on(
+        [method_menu.change, copies.change],
+        lambda name, copied: [_option_update(option, whole_method(name, copied)) for option in options],
+        [method_menu, copies], list(options.values()), queue=False, **QUIET,
     )  # fmt: skip
     # In the browser, so that a run that is started at once has them. Only where a person chooses: a recording
     # or a link brings values of its own.
     usual = gr.Textbox(
         usual_in_menu({}), label="Usual settings", visible="hidden", elem_classes="usual-settings"
     )
-    taken = f"(name, usual) => {json.dumps(list(options))}.map((option) => JSON.parse(usual)[name][option])"
-    method_menu.input(None, [method_menu, usual], list(options.values()), js=taken, **QUIET)
+    taken = USUAL.replace("OPTIONS", json.dumps(list(options))).replace("JOINED", json.dumps(PLUS + COPYING))
+    chosen = [method_menu.input, copies.input]
+    gr.on(chosen, None, [method_menu, copies, usual], list(options.values()), js=taken, **QUIET)
     tree.input(
         lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
         queue=False, **QUIET,
@@ -169,7 +184,7 @@ def build_controls(
     )  # fmt: skip
     return Controls(
         temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        penalty, window, top_k, top_p, min_p, ignore_eos, selection, usual, options,
+        copies, penalty, window, top_k, top_p, min_p, ignore_eos, selection, usual, options,
     )  # fmt: skip
 
 
@@ -182,9 +197,9 @@ def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 
-def _option_sliders(begin: Mapping[str, Any]) -> dict[str, gr.Slider]:
+def _option_sliders(begin: Mapping[str, Any], copies: bool) -> dict[str, gr.Slider]:
     """A slider for each number that a drafter brings, in sight while its method is chosen."""
-    own = _options_of(begin["method"])
+    own = _options_of(whole_method(begin["method"], copies))
     with gr.Column(elem_classes="settings-column"):
         return {
             name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))

@@ -8,11 +8,11 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from ui.components.controls import LABELS, MOST_NODES, mark
 from ui.components.events import QUIET
 from ui.records.lanes import PLAIN_METHOD, SecondLane
+from ui.records.method_choice import COPIES_LABEL, menu_entries
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 
@@ -26,6 +26,7 @@ class LaneControls:
     """The controls in the order in which `read` takes their values."""
 
     method: gr.Dropdown
+    copies: gr.Dropdown
     acceptance: gr.Dropdown
     tree: gr.Dropdown
     budget: gr.Slider
@@ -41,9 +42,8 @@ class LaneControls:
     ) -> LaneControls:
         """Lays them out for a narrow column. `trees` are (label, name)."""
         with gr.Column(elem_classes="settings-column"):
-            menu = _menu(
-                "method", "Method", [(method(name).title, name) for name in method_names()], PLAIN_METHOD
-            )
+            menu = _menu("method", "Method", menu_entries(), PLAIN_METHOD)
+            copies = _menu("copies", COPIES_LABEL, [("yes", True), ("no", False)])
             rule = _menu("acceptance", LABELS["acceptance"], [(name, name) for name in rules])
             tree = _menu("tree", "Tree", trees)
             budget = gr.Slider(
@@ -64,7 +64,7 @@ class LaneControls:
             return _entries(own), _entries(new.head_entries())
 
         selection.change(offer, selection, [tree, heads], queue=False, **QUIET)
-        return cls(menu, rule, tree, budget, heads, *numbers)
+        return cls(menu, copies, rule, tree, budget, heads, *numbers)
 
     def by_name(self) -> dict[str, Any]:
         """The components by the names under which the view hears of them."""

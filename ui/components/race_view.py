@@ -31,6 +31,8 @@ SCRIPTS = (
 class RaceView(ScriptedView):
     """Lanes of recorded runs on one shared clock, with figures and a verdict."""
 
+    script_events = frozenset({"take"})
+
     def __init__(self, value: str | None = None, **kwargs: Any):
         script = "\n".join([methods_script(), *((WEB / n).read_text(encoding="utf-8") for n in SCRIPTS)])
         super().__init__(value or "", host="race-host", script=script, **kwargs)

@@ -12,6 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from medusa_core.drafters import PLUS, title_of
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.replay.colours import Palette, palette
@@ -201,7 +202,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     table = [[speedups.get((name, kind)) for kind in kinds] for name in methods]
     by_kind = _figure(dark)
     by_kind.add_heatmap(
-        z=table, x=kinds, y=methods, zmid=1.0, xgap=2, ygap=2, showscale=False,
+        z=table, x=kinds, y=[title_of(name) for name in methods], zmid=1.0, xgap=2, ygap=2, showscale=False,
         text=[["" if value is None else f"{value:.2f}" for value in row] for row in table],
         texttemplate="%{text}", colorscale=palette(dark).scale,
         hovertemplate="%{y}, %{x}: %{z:.2f} times plain decoding's tokens/s<extra></extra>",
@@ -211,7 +212,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     speeds = [
         MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
         for row in rows
-        if row.label == (ALL if ALL in kinds else kinds[0])
+        if row.label == (ALL if ALL in kinds else kinds[0]) and PLUS not in row.series
     ]
     return [
         Chart(f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from medusa_core.drafters import PLUS, title_of
 from medusa_core.replay.colours import Palette, drafter_palette, palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
 
 HEIGHT = 460
-PLUS, PLAIN = "+", "none"
+PLAIN = "none"
 COMPUTED = "Computed by formulas, not measured"
 MEASURED_AXIS = "milliseconds per step: right is slower"
 COMPUTED_AXIS = "computed milliseconds per step: right is slower"
@@ -41,6 +42,11 @@ class MethodSpeed:
     tokens_per_step: float
     step_ms: float
     nodes: int = 1  # of its largest tree, the root included
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return title_of(self.name)
 
     @property
     def tokens_per_second(self) -> float:
@@ -104,7 +110,7 @@ def line_end(speed: float, most_ms: float, most_tokens: float) -> tuple[float, f
 def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float) -> list[str | None]:
     """Beside its point, where each method's name crosses the fewest other names and points.
 
-    None for two drafters together whose name would lie over others: it is left to the pointer.
+    None for one whose name would lie over others: it is left to the pointer.
     """
     at = [(method.step_ms / most_ms, method.tokens_per_step / most_tokens) for method in methods]
     taken: list[tuple[float, float, float, float]] = [_box(x, y, 2) for x, y in at]
@@ -114,16 +120,16 @@ def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: flo
         method, (x, y) = methods[number], at[number]
         boxes = {}
         for place, (right, up) in PLACES.items():
-            width = LETTER * len(method.name)
+            width = LETTER * len(method.title)
             shift = math.copysign(width / 2 + 0.02, right) if right else 0.0
-            boxes[place] = _box(x + shift, y + up, len(method.name))
+            boxes[place] = _box(x + shift, y + up, len(method.title))
         own = _box(x, y, 2)
         crossed = {
             place: sum(_overlap(box, other) for other in taken if other != own) + _outside(box)
             for place, box in boxes.items()
         }
         best = min(crossed, key=crossed.__getitem__)
-        if PLUS in method.name and crossed[best] > 0:
+        if crossed[best] > 0:
             found[number] = None
             continue
         taken.append(boxes[best])
@@ -173,7 +179,7 @@ def _add_point(
         x=[method.step_ms],
         y=[method.tokens_per_step],
         mode="markers+text",
-        text=[method.name if place else ""],
+        text=[method.title if place else ""],
         textposition=place or "top center",
         textfont={"size": 12, "color": colours.text},
         cliponaxis=False,
@@ -184,6 +190,6 @@ def _add_point(
             "color": colours.root if method.name == PLAIN else own,
             "line": {"color": colours.paper, "width": 1},
         },
-        hovertemplate=f"{method.name}: %{{y:.2f}} tokens a step, %{{x:.2f}} ms a step, "
+        hovertemplate=f"{method.title}: %{{y:.2f}} tokens a step, %{{x:.2f}} ms a step, "
         f"{method.tokens_per_second:.0f} tokens/s<extra></extra>",
     )

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from medusa_core.drafters import PLUS, title_of
 from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.charts import PHASE_HELP, empty_figure
 from ui.figures.palette import plotly_template
 
-PLAIN, PLUS = "none", "+"
-PLAIN_TITLE = "plain decoding"
+PLAIN = "none"
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
 HALF = 0.36  # half a bar's height, where the middles of two are 1 apart
 AXES = {  # axis title by swept quantity
@@ -67,7 +67,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
     colours = palette(dark)
     figure = _figure(dark, BARS_HEIGHT, barmode="stack", bargap=2 * (0.5 - HALF))
     places = list(range(len(steps)))
-    names = [_title(step.name) for step in steps]
+    names = [title_of(step.name) for step in steps]
     for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
         values = [step.phases[number] for step in steps]
         shares = [value / (step.ms) for value, step in zip(values, steps, strict=True)]
@@ -96,7 +96,8 @@ def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) 
         if step.limit_ms is not None:
             x += [step.limit_ms] * 3 + [None]
             y += [place - HALF - 0.06, place, place + HALF + 0.06, None]
-            said += [f"{_title(step.name)}: at least {step.limit_ms:.3f} ms<br>{step.limit_words}"] * 3 + [""]
+            title = title_of(step.name)
+            said += [f"{title}: at least {step.limit_ms:.3f} ms<br>{step.limit_words}"] * 3 + [""]
     if x:
         figure.add_scatter(
             x=x, y=y, mode="lines", name="limit", line={"color": colours.text, "width": 3},
@@ -129,7 +130,7 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
     values = [point.value for point in points]
     spread = [(point.low, point.high) for point in points]
     figure.add_scatter(
-        x=values, y=[point.step_ms for point in points], mode="lines+markers", name=_title(name),
+        x=values, y=[point.step_ms for point in points], mode="lines+markers", name=title_of(name),
         line={"color": colour, "width": 2},
         marker={
             "symbol": "square" if plain else "diamond" if PLUS in name else "circle", "size": 9,
@@ -141,19 +142,15 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
             "arrayminus": [point.step_ms - (point.low or point.step_ms) for point in points],
         } if any(low is not None for low, _ in spread) else None,
         customdata=[point.words for point in points],
-        hovertemplate=f"{_title(name)}, %{{x}}: %{{y:.3f}} ms%{{customdata}}<extra></extra>",
+        hovertemplate=f"{title_of(name)}, %{{x}}: %{{y:.3f}} ms%{{customdata}}<extra></extra>",
     )  # fmt: skip
     if any(point.limit_ms is not None for point in points):
         figure.add_scatter(
             x=values, y=[point.limit_ms for point in points], mode="lines+markers",
-            name=f"{_title(name)}: limit", line={"color": colour, "width": 1.5, "dash": "dot"},
+            name=f"{title_of(name)}: limit", line={"color": colour, "width": 1.5, "dash": "dot"},
             marker={"symbol": "line-ew-open", "size": 9, "color": colour},
-            hovertemplate=f"{_title(name)}, %{{x}}: at least %{{y:.3f}} ms<extra></extra>",
+            hovertemplate=f"{title_of(name)}, %{{x}}: at least %{{y:.3f}} ms<extra></extra>",
         )  # fmt: skip
-
-
-def _title(name: str) -> str:
-    return PLAIN_TITLE if name == PLAIN else name
 
 
 def _figure(dark: bool, height: int, **layout: object) -> go.Figure:

@@ -6,7 +6,7 @@ Pure functions from plain records to plotly figures. Paper §2.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
@@ -48,6 +48,20 @@ class Curves:
     losses: tuple[LossPoint, ...] = ()
     scores: tuple[ScorePoint, ...] = ()
     stages: tuple[tuple[int, str], ...] = ()
+
+
+def rounded(curves: Curves) -> Curves:
+    """As many points as are drawn, with as many digits as are seen: small enough for a record."""
+
+    def short(values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(value, 4) for value in values)
+
+    losses = [
+        replace(point, heads=short(point.heads), base=None if point.base is None else round(point.base, 4))
+        for point in _thinned(curves.losses)
+    ]
+    scores = [replace(point, top1=short(point.top1), top5=short(point.top5)) for point in curves.scores]
+    return Curves(tuple(losses), tuple(scores), curves.stages)
 
 
 def loss_curves(curves: Curves, dark: bool = False) -> go.Figure:

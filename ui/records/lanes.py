@@ -12,6 +12,7 @@ from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.options import differing_defaults, usual_settings
+from ui.records.method_choice import parted_method, whole_method
 from ui.records.selection import DEFAULT, YOURS
 from ui.records.settings import BY_BUDGET, RunSettings
 
@@ -26,6 +27,7 @@ class SecondLane:
     """Where the second lane differs from the settings; None: as the first lane."""
 
     method: str | None = PLAIN_METHOD
+    copies: bool | None = None  # whether it also copies from the text
     acceptance: str | None = None
     tree: str | None = None
     budget: float = 16  # nodes, where `tree` is the one by node budget
@@ -37,16 +39,19 @@ class SecondLane:
 
     def settings(self, first: RunSettings, drafts: Mapping[str, Draft] | None = None) -> RunSettings:
         """The settings of this lane beside those of the first one, with the weights ``drafts``."""
-        names = ("method", "acceptance", "tree", "heads", "temperature", "penalty")
+        held = parted_method(first.method)
+        drafter = held["method"] if self.method is None else self.method
+        whole = whole_method(drafter, held["copies"] if self.copies is None else self.copies)
+        names = ("acceptance", "tree", "heads", "temperature", "penalty")
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.tree == BY_BUDGET:
             own["budget"] = self.budget
         thresholds = {name: value for name in SYMBOLS if (value := getattr(self, name)) is not None}
         options = first.options
-        if self.method not in (None, first.method):
+        if whole != first.method:
             defaults = usual_settings(drafts or {})[first.method]
             options = _without_defaults(first, defaults)
-        return replace(first, **own, options={**options, **thresholds})
+        return replace(first, **own, method=whole, options={**options, **thresholds})
 
 
 def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from medusa_core.drafters import method_names
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
 from medusa_core.options import differing_defaults, option_defaults
+from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection
 from ui.records.settings import LONGEST_RUN, MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
 
@@ -86,7 +87,7 @@ def settings_of_link(text: str) -> dict[str, Any]:
     # The controls still hold what was chosen for another method.
     own = option_defaults(values["method"])
     given = {name: value for name, value in values.items() if value is not None}
-    return {name: own[name] for name in differing_defaults()} | given
+    return {name: own[name] for name in differing_defaults()} | given | parted_method(values["method"])
 
 
 def require_prompt(prompt: Any) -> None:

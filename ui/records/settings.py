@@ -14,6 +14,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.options import check_options, option_defaults, option_kinds
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
+from ui.records.method_choice import parted_method
 from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
@@ -118,7 +119,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     return {
         "prompt": trace["prompt"]["text"],
         **{one: _held(items[one], given.get(one, items[one].default)) for one in names},
-        "method": name,
+        **parted_method(name),
         "acceptance": rule["name"] if rule["name"] in rule_names() else GenerationConfig.acceptance,
         "tree": next(named, AUTO),
         "heads": DEFAULT,
@@ -137,7 +138,7 @@ def _held(item: Field[Any], value: Any) -> Any:
 def own_tree(selection: Selection) -> Topology:
     """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
     if not selection.choices:
-        raise MedusaError("there is no tree of yours: make one in the Trees tab, or choose another")
+        raise MedusaError("there is no tree of yours: make one in Lab, Trees, or choose another")
     return Topology.from_choices(selection.choices)
 
 

@@ -1,4 +1,4 @@
-"""One run for the Decode tab: each step of the engine's stream as a message of the linked view."""
+"""One run for Watch: each step of the engine's stream as a message of the linked view."""
 
 from __future__ import annotations
 

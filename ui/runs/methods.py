@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method_names, options_in_use
+from medusa_core.drafters import options_in_use, title_of
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from ui.records.lanes import PLAIN_METHOD
+from ui.records.method_choice import page_methods
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
@@ -59,13 +60,13 @@ class MethodsRequest(Request):
         if not 1 <= self.repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"{self.repetitions} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
         config = make_config(self._settings(PLAIN_METHOD))
-        return self.repetitions * config.max_new_tokens * len(method_names())
+        return self.repetitions * config.max_new_tokens * len(page_methods())
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, then round after round; what is complete when it is stopped stays."""
         engine, plain = yield from ready(engines, self._settings(PLAIN_METHOD))
         configs = {PLAIN_METHOD: plain}
-        for name in engine.methods():
+        for name in (one for one in page_methods() if one in engine.methods()):
             configs[name] = (yield from ready(engines, self._settings(name)))[1]
         yield from self._measured(engine, configs, Limit(lambda: flag.stopped))
 
@@ -79,7 +80,7 @@ class MethodsRequest(Request):
         short = min(WARM_UP_TOKENS, plain.max_new_tokens)
         for name, config in configs.items():
             if not limit.stopped:
-                yield Update(status=Words("Warming up: {0}", name))
+                yield Update(status=Words("Warming up: {0}", title_of(name)))
                 measure_run(engine, ids, config.changed(max_new_tokens=short), limit)
         note = ""
         if plain.penalises:
@@ -91,7 +92,8 @@ class MethodsRequest(Request):
         }
         some = False
         for turn in take_turns(runners, [ids], self.repetitions, limit, warm_up=False):
-            yield Update(status=Words("Timing {0}, run {1} of {2}", turn.name, turn.done, turn.total))
+            title = title_of(turn.name)
+            yield Update(status=Words("Timing {0}, run {1} of {2}", title, turn.done, turn.total))
             if turn.last:
                 some, status = True, _measured(turn.done == turn.total)
                 record = bench_record(engine, turn.logs, list(configs), plain)

@@ -1,4 +1,4 @@
-"""The chat mode of the Decode tab: the conversation, a message box, and the wiring of a reply."""
+"""The chat mode of Watch: the conversation, a message box, and the wiring of a reply."""
 
 from __future__ import annotations
 

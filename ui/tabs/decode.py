@@ -1,4 +1,4 @@
-"""The Decode tab: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
+"""Watch: a prompt or a chat, the settings, the linked view of every step, and charts of the run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ RESTORED = """() => {
 }"""
 
 
-def build(session: Session, selection: gr.State, figures: gr.State, recorded: list[Recording]) -> Controls:
-    """Lay the tab out and connect it; returns its controls.
+def build(
+    session: Session, selection: gr.State, figures: gr.State, recorded: list[Recording]
+) -> tuple[Controls, gr.Textbox]:
+    """Lay the tab out and connect it; returns its controls and its prompt.
 
     `selection` holds a `Selection`, `figures` the `PageFigures`.
     """
@@ -106,7 +108,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
     told = {**settings, "mode": mode}
     tell_view(VIEW, "settings", [part.change for part in told.values()], told)
     tell_view(VIEW, "asked", bar.triggers(), told)
-    tell_view(VIEW, "asked", tour.triggers(), told, TOUR)
+    tell_view(VIEW, "asked", tour.triggers(), told, {**TOUR, "copies": False})
     tell_view(VIEW, "asked", chat.bar.triggers(), {**controls.by_name(), "mode": mode})
     tell_view(VIEW, "anew", [chat.anew.click], {})
     back = [settings[name] for name in JUDGING]
@@ -123,7 +125,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, recorded: li
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
         connect_recorded(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
-    return controls
+    return controls, bar.prompt
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:

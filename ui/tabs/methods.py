@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
@@ -24,6 +23,7 @@ from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
 from ui.records.figures import Figures, measured_figures
+from ui.records.method_choice import COPIES_LABEL, of_choice
 from ui.records.origin import source_words
 from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
@@ -34,7 +34,7 @@ from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.session import Session
 from ui.tabs.hardware.choice import THEME, menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, run_bar, shown
 
 ALIKE = 1.03  # speeds whose ratio is smaller are called equal
 MEASURED, COMPUTED = "measured", "computed"
@@ -50,22 +50,35 @@ takes.</p>
 class Shown:
     """What the stage says and draws: the sentence above the picture, and the rows of the table below it.
 
-    ``figures`` are what it was made from.
+    ``figures`` are what it was made from, ``behind`` is what is said after the conclusion.
     """
 
     words: str
     speeds: Sequence[MethodSpeed] = ()
     rows: Sequence[dict[str, str]] = ()
     figures: Figures | None = None
+    behind: str = ""
+
+    def chosen(self, copies: bool) -> Shown:
+        """The methods that also copy from the text, or those that do not, and the words on them."""
+        names = of_choice([speed.name for speed in self.speeds], copies)
+        if not names:
+            return self
+        pairs = zip(self.speeds, self.rows, strict=True)
+        speeds, rows = zip(*(pair for pair in pairs if pair[0].name in names), strict=True)
+        return replace(self, words=sentences(conclusion(speeds), self.behind), speeds=speeds, rows=rows)
 
 
-def build(session: Session, selection: gr.State, figures: gr.State) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`."""
+def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.Textbox) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
+
+    The prompt follows that of Watch, `watched`.
+    """
     recorded = shown_methods(session.figures.begin().shown, session.assets)
     dark = gr.Checkbox(visible=False)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            bar = run_bar(session, "methods", "Measure all")
+            bar = run_bar(session, "methods", "Measure all", watched.value)
             tokens = gr.Slider(
                 16, MOST_TOKENS, value=96, step=16, label=LABELS["max_new_tokens"], elem_id="methods-tokens",
                 info="of each run",
@@ -79,17 +92,21 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> None:
                     slider(name, getattr(GenerationConfig, name)) for name in ("penalty", "penalty_window")
                 )
         bar.connect_examples(penalty, window)
+        follow(watched, bar.prompt)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
             times = gr.Radio(
                 [("measured", MEASURED), ("computed for a 7B on an A100, or another", COMPUTED)],
                 value=MEASURED, label="Time of a step", elem_id="methods-times",
             )  # fmt: skip
+            copies = gr.Checkbox(label=COPIES_LABEL, container=False, elem_id="methods-copies")
             with gr.Row(visible=False) as elsewhere:
                 model, device = menus("methods")
-            words = TextLine(recorded.words, elem_id="methods-words", elem_classes="status")
+            first = recorded.chosen(False)
+            words = TextLine(first.words, elem_id="methods-words", elem_classes="status")
             plot = gr.Plot(label="Tokens per step against time per step", elem_id="methods-plot")
-            table = html_part(_markup(recorded.rows), "methods-table")
+            with gr.Accordion("Figures of each method", open=False, elem_id="methods-figures"):
+                table = html_part(_markup(first.rows), "methods-table")
     now = gr.State(recorded)
 
     def work(
@@ -115,18 +132,18 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> None:
     figures.change(lambda page: shown_methods(page.shown, session.assets), figures, now, **QUIET)
     # The picture comes after the first paint, in the theme the browser shows.
     painted = page_under_way().load(None, None, dark, js=DARK_THEME)
-    inputs, outputs = [now, times, model, device, dark], [words, plot, table, elsewhere]
+    inputs, outputs = [now, times, copies, model, device, dark], [words, plot, table, elsewhere]
     painted.then(draw, inputs, outputs, **QUIET)
     gr.on(
-        [now.change, times.input, model.input, device.input],
+        [now.change, times.input, copies.input, model.input, device.input],
         draw, inputs, outputs,
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
     )  # fmt: skip
 
 
-def draw(found: Shown, times: str, model: str, device: str, dark: bool) -> tuple[Any, ...]:
+def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: bool) -> tuple[Any, ...]:
     """Words, picture and table, by what was measured or by what is computed, and whether menus are shown."""
-    menus = gr.Row(visible=times == COMPUTED)
+    menus, found = gr.Row(visible=times == COMPUTED), found.chosen(copies)
     if times == MEASURED or not found.speeds:
         return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
     try:
@@ -155,10 +172,10 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
         cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
         if figures.at:
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
-        rows.append(cells | {"who drafts": method(row.series).title})
+        rows.append(cells)
     against = reason_against_paper(figures.record, assets / store.FOLDER)
-    words = sentences(conclusion(speeds), note, against, source_words(figures))
-    return Shown(words, speeds, rows, figures)
+    behind = sentences(note, against, source_words(figures))
+    return Shown(sentences(conclusion(speeds), behind), speeds, rows, figures, behind)
 
 
 def conclusion(speeds: Sequence[MethodSpeed]) -> str:
@@ -170,16 +187,16 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
     if fastest.tokens_per_second < ALIKE * plain.tokens_per_second:
         return Words(
             "No method pays here: {0} keeps {1} tokens a step, but its step takes {2} times as long as plain "
-            "decoding’s.", most.name, f"{most.tokens_per_step:.2f}", slower,
+            "decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
     if fastest.tokens_per_second < ALIKE * most.tokens_per_second:
         return Words(
             "{0} keeps most tokens a step, {1}, and no other is clearly faster, since its step takes only "
-            "{2} times as long as plain decoding’s.", most.name, f"{most.tokens_per_step:.2f}", slower,
+            "{2} times as long as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
     return Words(
         "{0} keeps most tokens a step, {1}, yet {2} is faster with {3}: its step takes {4} ms, not {5}.",
-        most.name, f"{most.tokens_per_step:.2f}", fastest.name, f"{fastest.tokens_per_step:.2f}",
+        most.title, f"{most.tokens_per_step:.2f}", fastest.title, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
     )  # fmt: skip
 
@@ -189,7 +206,7 @@ def _row(
 ) -> dict[str, str]:
     low, middle, high = rates[0], rates[len(rates) // 2], rates[-1]
     return {
-        "method": speed.name,
+        "method": speed.title,
         "nodes": "" if nodes is None else str(nodes),
         "tokens per step": f"{speed.tokens_per_step:.2f}",
         "ms a step": f"{speed.step_ms:.2f}",

@@ -68,7 +68,7 @@ def words_before(shape: ModelShape, device: Device) -> str:
 def words_after(speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod]) -> str:
     """What the figures do not say."""
     known = {one.speed.name for one in found}
-    left_out = [speed.name for speed in speeds if speed.name not in known]
+    left_out = [speed.title for speed in speeds if speed.name not in known]
     return sentences(
         Words(
             "The tokens per step are the measured ones: drafters trained for this model would keep others."
@@ -94,7 +94,7 @@ def markup(found: Sequence[ComputedMethod]) -> str:
 def _row(one: ComputedMethod, plain: MethodSpeed) -> dict[str, str]:
     speed = one.speed
     return {
-        "method": speed.name,
+        "method": speed.title,
         "nodes": str(speed.nodes),
         "tokens per step": f"{speed.tokens_per_step:.2f}",
         "computed ms of a draft": f"{1000 * one.step.draft:.2f}",

@@ -31,6 +31,10 @@ from ui.session import Session
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
+WAITING_FOR_TRAINING = (
+    "Waiting for the engine: a training has it, which gives way after its step. "
+    "While it loads, that takes longer."
+)
 TOO_LONG = """(text) => {
   const box = document.getElementById(ID);
   const count = (text || "").length > MOST ? [...text].length : 0; // characters, not halves of them
@@ -81,6 +85,11 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
     say_when_too_long(prompt)
     buttons = example_buttons(examples)
     return replace(run_buttons(name, verb), prompt=prompt, examples=buttons)
+
+
+def follow(watched: gr.Textbox, prompt: gr.Textbox) -> gr.events.Dependency:
+    """What is written in Watch, or chosen there, becomes the prompt of another place as well."""
+    return watched.change(None, watched, prompt, js="(text) => text")
 
 
 def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
@@ -189,4 +198,6 @@ def _arm(session: Session, flag: StopFlag, key: str | None, page: str) -> str:
     session.channel.belongs(flag, page)
     session.channel.listen(key or "", flag)
     flag.stopped = False
+    if session.trains:
+        return WAITING_FOR_TRAINING
     return WAITING if session.busy else STARTING

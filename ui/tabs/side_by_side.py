@@ -1,4 +1,4 @@
-"""The Side by side tab: two ways to continue a prompt, timed in turn, then replayed on one clock."""
+"""Side by side, in Compare: two ways to continue a prompt, timed in turn, then replayed on one clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.controls import Controls, build_controls
-from ui.components.events import QUIET, page_under_way, tell_view
+from ui.components.events import QUIET, page_under_way, tell_script, tell_view
 from ui.components.lane_controls import LaneControls
 from ui.components.race_view import RaceView, recorded_message, status_message
 from ui.components.text_line import TextLine
@@ -25,10 +25,10 @@ from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.serving.runner import problem_of
 from ui.session import Session
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, message_of, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, message_of, run_bar, shown
 
 VIEW = "race-view"
-NOTHING_YET = "Nothing measured yet: choose an example or write a prompt, then press Compare."
+SHOWN_PROMPT = f"() => document.querySelector('#{VIEW} [data-prompt], #{VIEW}[data-prompt]').dataset.prompt"
 EXPLANATION = """
 <p class="note">Two lanes continue the same prompt: the first with the settings, the second with what is set
 for it, at first plain decoding. They are timed in turn, never at once, and then replayed on one clock. Where
@@ -36,15 +36,17 @@ neither lane is plain decoding, it is timed as a third one, for speedup and over
 """
 
 
-def build(session: Session, selection: gr.State, figures: gr.State) -> tuple[Controls, gr.Dropdown]:
+def build(
+    session: Session, selection: gr.State, figures: gr.State, watched: gr.Textbox
+) -> tuple[Controls, gr.Dropdown]:
     """Lay the tab out and connect it; returns its controls, and the second lane's menu of methods.
 
-    `selection` holds a `Selection`, `figures` the `PageFigures`.
+    `selection` holds a `Selection`, `figures` the `PageFigures`; the prompt follows that of Watch, `watched`.
     """
     trees, rules = session.tree_choices(), session.rule_names()
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            bar = run_bar(session, "race", "Compare")
+            bar = run_bar(session, "race", "Compare", watched.value)
             repetitions = gr.Slider(
                 1, MOST_REPETITIONS, value=3, step=2, label="Runs of each", elem_id="race-repetitions",
                 info="the median one is replayed; more runs take longer and say more",
@@ -55,11 +57,12 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> tuple[Con
                 lane = LaneControls.build(trees, rules, selection)
         bar.connect_examples(controls.penalty, controls.penalty_window)
         with gr.Column(elem_classes="stage"):
-            gr.HTML(EXPLANATION, apply_default_css=False)
+            race = recorded_race(session.assets)
+            view = RaceView(recorded_message(race) if race else None, elem_id=VIEW)
             headline = TextLine(
                 headline_words(session.figures.begin()), elem_id="race-headline", elem_classes="status"
             )
-            view = RaceView(_first_message(session), elem_id=VIEW)
+            gr.HTML(EXPLANATION, apply_default_css=False)
 
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
         first, second = values[: len(controls.inputs())], values[len(controls.inputs()) :]
@@ -73,9 +76,13 @@ def build(session: Session, selection: gr.State, figures: gr.State) -> tuple[Con
             yield (*shown(update), _message(update))
 
     figures.change(headline_words, figures, headline, **QUIET)
-    settings = {**controls.by_name(), **lane.by_name()}
+    view.take(None, None, bar.prompt, js=SHOWN_PROMPT)
+    settings = {"prompt": bar.prompt, **controls.by_name(), **lane.by_name()}
     loaded = page_under_way().load  # what the controls begin with counts as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
+    # A box in a place that is not open yet says nothing of its new value.
+    followed, names = follow(watched, bar.prompt), list(settings)
+    followed.then(None, list(settings.values()), None, js=tell_script(VIEW, "settings", names))
     inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.inputs()]
     connect_run(session, bar, work, inputs, [view], selection)
     return controls, lane.method
@@ -96,12 +103,6 @@ def headline_words(page: PageFigures) -> str:
         f"{plain.step_ms:.2f}",
     )  # fmt: skip
     return sentences(said, source_words(page.shown))
-
-
-def _first_message(session: Session) -> str:
-    """The recorded race, where there is one."""
-    race = recorded_race(session.assets)
-    return recorded_message(race) if race else status_message(0, NOTHING_YET, busy=False)
 
 
 def _message(update: Update) -> Any:

@@ -14,12 +14,13 @@ function buildGallery(open) {
 
   function draw() {
     const all = recorded ? [...kept, recorded] : kept;
-    root.hidden = kept.length === 0;
+    root.hidden = all.every((message) => message === current); // no other than the one that is shown
     list.replaceChildren(...all.map((message) => html("li", {}, buildEntry(message, message === current, () => open(message)))));
   }
-  // `fresh` for one that has just been measured.
+  // `fresh` for one that has just been measured; null while none is shown.
   function show(message, fresh) {
     current = message;
+    if (!message) return draw();
     if (message.recorded) recorded = message;
     else if (fresh) {
       kept.unshift(message);

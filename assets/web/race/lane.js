@@ -17,7 +17,7 @@ function buildLane(table, span, differs) {
   text.setAttribute("role", "group");
   text.setAttribute("aria-label", say`Text of ${table.name}`);
   const spans = table.tokens.map((token, i) => {
-    const node = buildToken(token.text, token.mark);
+    const node = buildToken(token.text, besideDigits(token, table.tokens[i + 1]) ? "" : token.mark, Boolean(token.mark));
     if (i === differs) node.classList.add("differs");
     node.title = token.mark ? say`accepted guess of ${token.by}, step ${token.step}` : say`root of step ${token.step}`;
     return node;
@@ -33,9 +33,10 @@ function buildLane(table, span, differs) {
   function draw(now) {
     const done = stepsDone(table, now);
     ticks.draw(now, done);
-    const finished = done === table.steps.length;
+    const begun = table.steps.length > 0;
+    const finished = begun && done === table.steps.length;
     root.classList.toggle("finished", finished);
-    flag.textContent = finished ? `⚑ ${seconds(table.end)}` : seconds(Math.min(now, table.end));
+    flag.textContent = !begun ? "" : finished ? `⚑ ${seconds(table.end)}` : seconds(Math.min(now, table.end));
     if (done === shown) return;
     shown = done;
     const tokens = done ? table.steps[done - 1].tokens : 0;
@@ -48,14 +49,17 @@ function buildLane(table, span, differs) {
 
 // A token with the mark of where it came from. Leading blanks stay outside the mark, as they
 // may hang at a line's end, and so do line breaks at its end: the mark would begin the next line.
-function buildToken(text, drafted) {
+function buildToken(text, label, drafted) {
   const node = make("span", drafted ? "race-token draft" : "race-token root");
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
   const mark = make("span", "race-mark", core);
-  if (drafted) mark.dataset.head = drafted;
+  if (drafted && label) mark.dataset.head = label;
   node.append(lead, mark, breaks);
   return node;
 }
+
+// A raised number beside digits would be read as one of them: there the colour and the line alone tell of a guess.
+const besideDigits = (token, next) => /\d\s*$/.test(token.text) || (next !== undefined && /^\s*\d/.test(next.text));
 
 // Scrolls the box, never the page, so that the newest token is in view.
 function follow(box, node) {

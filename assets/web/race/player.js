@@ -30,7 +30,8 @@ function buildPlayer(message) {
   const speed = html("select", { class: "race-speed", "aria-label": say`Replay speed` }, speeds);
   const bar = html("div", { class: "race-bar" }, play, restart, scrub, clock, speed);
   const grid = html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root));
-  root.append(buildSummary(tables, message), bar, grid, buildKey(tables[0].drafter || tables[1].drafter));
+  if (message.recorded) root.append(make("p", "race-recorded", recordedWords(message.recorded)));
+  root.append(bar, grid, buildKey(tables[0].drafter || tables[1].drafter), buildSummary(tables, message));
 
   scrub.addEventListener("input", () => { stop(); seek((span * scrub.value) / 1000); });
   speed.addEventListener("change", () => { state.speed = chosenSpeed = Number(speed.value); });
@@ -81,6 +82,14 @@ function buildPlayer(message) {
   return { root, seek, start, stop, toggle, hop, end: () => seek(span), now: () => state.now };
 }
 
+// The lanes before anything has run: who will continue the prompt, and what is to be pressed.
+function buildReady(prompt, names) {
+  const lanes = names.map(([name, drafter]) => buildLane(timetable({ name, drafter, trace: { prompt: { text: prompt } } }), 1, null));
+  const words = make("p", "race-recorded", say`About to start: press Compare, and both lanes continue this prompt, timed on this machine.`);
+  for (const lane of lanes) lane.draw(0);
+  return html("div", { class: "race-ready" }, words, html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root)));
+}
+
 // ---- the component -------------------------------------------------------------------------------------------
 
 const view = make("div", "race-view");
@@ -92,12 +101,19 @@ view.tabIndex = 0;
 dressView();
 let player = null;
 let seen = null;
-let current = null; // what is shown
+let current = null; // the race that is shown, null while the lanes wait
+let last = null; // what was shown before them
+let settings = {}; // what the tab's controls hold
 let said = ""; // the status, as the server sent it
 
 // All that does not come with a message, in the language of now.
 function dressView() {
-  gallery = buildGallery((message) => show(message, false));
+  gallery = buildGallery((message) => {
+    element.dataset.prompt = promptOf(message); // gradio hands no data of an event to a script
+    last = message;
+    show(message, false);
+    trigger("take");
+  });
   view.replaceChildren(status, stage, gallery.root);
   view.setAttribute("role", "region");
   view.setAttribute("aria-label", say`Side-by-side replay. Space plays, left and right arrow go from step to step.`);
@@ -110,6 +126,7 @@ LANGUAGE.listen(() => {
   dressView();
   status.textContent = LANGUAGE.tell(said);
   if (current) show(current, false, player.now());
+  else wait();
 });
 
 function receive(value) {
@@ -125,8 +142,29 @@ function receive(value) {
     view.classList.toggle("former", Boolean(player)); // what is shown below is no result of this comparison
   } else if (message.kind === "race") {
     view.classList.remove("busy");
+    last = message;
     show(message, true);
+    if (message.recorded) settle();
   }
+}
+
+const promptOf = (message) => (message.lanes[0].trace.prompt || {}).text || "";
+const sameText = (one, other) => one.replace(/\s+/g, " ").trim() === other.replace(/\s+/g, " ").trim();
+
+// The lanes show the race of the prompt beside them, or are about to start with it.
+function settle() {
+  if (settings.prompt === undefined || view.classList.contains("busy")) return;
+  if (!last || !sameText(promptOf(last), settings.prompt || "")) wait();
+  else if (current !== last) show(last, false, 0);
+}
+
+function wait() {
+  if (settings.prompt === undefined) return;
+  if (player) player.stop();
+  player = current = null;
+  view.classList.remove("former");
+  stage.replaceChildren(buildReady(settings.prompt || "", laneTitles(settings)));
+  gallery.show(null, false);
 }
 
 // Replays a race; `fresh` for one that has just come, not from the list of those before; `at` a moment of it where it
@@ -141,6 +179,7 @@ function show(message, fresh, at = null) {
   stage.replaceChildren(player.root);
   gallery.show(message, fresh);
   if (at !== null) player.seek(at);
+  else if (message.recorded && fresh) player.seek(0); // about to start
   else if (calm()) player.end();
   else { player.seek(0); player.start(); }
 }
@@ -156,7 +195,11 @@ view.addEventListener("keydown", (event) => {
 });
 // What the tab's controls hold (ui/components/events.py), now and from now on.
 const writeNotes = noteWriter(element);
-const tellNotes = (detail) => writeNotes(laneNotes(detail));
+const tellNotes = (detail) => {
+  writeNotes(laneNotes(detail));
+  settings = detail;
+  settle();
+};
 const life = new AbortController();
 document.addEventListener("settings", ({ target, detail }) => {
   if (!element.isConnected) life.abort();

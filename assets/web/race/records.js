@@ -145,6 +145,12 @@ function laneNotes(detail) {
   return notes;
 }
 
+// Title and drafter of both lanes, as far as the menus of methods tell.
+function laneTitles(detail) {
+  const own = detail[`${SECOND}method`];
+  return [detail.method, !own || own === SAME ? detail.method : own].filter((name) => name in METHODS).map((name) => [say(METHODS[name].title), name]);
+}
+
 // A token as people read it: leading blanks and line breaks become signs.
 const token = (text) => (text || "").replace(/^ +/, (blanks) => "␣".repeat(blanks.length)).replace(/\n/g, "⏎");
 

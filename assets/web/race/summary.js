@@ -5,7 +5,6 @@ const COLUMNS = ["tokens/s", "tokens per step", "overhead", "speedup"].map(phras
 // The same whatever the playhead shows.
 function buildSummary(tables, message) {
   const root = make("div", "race-summary");
-  if (message.recorded) root.append(make("p", "race-recorded", recordedWords(message.recorded)));
   const result = comparison(tables, message.baseline);
   if (result) root.append(buildResult(result));
   const same = equality(message.verdict, tables.map((table) => table.name));
@@ -83,18 +82,18 @@ function buildBar(rate, fastest) {
 
 const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, in turn; ranges go from the slowest to the fastest. The median run of each is replayed.`;
 
-function recordedWords({ example, model, dtype, machine, threads, torch, date }) {
+function recordedWords({ model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");
-  return say`Recorded with the example “${say(example)}”, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures on this machine, with the prompt above.`;
+  return say`Recorded, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures this prompt on this machine.`;
 }
 
 function buildKey(drafter) {
   const root = make("p", "race-key");
   root.dataset.drafter = drafter;
-  const plain = buildToken(say`root`, 0);
-  const draft = buildToken(say`guess`, "k");
+  const plain = buildToken(say`root`, "", false);
+  const draft = buildToken(say`guess`, "k", true);
   for (const node of [plain, draft]) node.classList.add("on");
-  root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess, k its head or drafter`} `);
+  root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess, k its head or drafter, left out beside digits`} `);
   root.append("· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
   return root;
 }

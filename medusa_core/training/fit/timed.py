@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from medusa_core.training.config import MOST_STEPS, Medusa1Config, SelfDistillConfig
 from medusa_core.training.recipes import train
@@ -23,12 +24,14 @@ from medusa_core.training.recipes import train
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
-WRITING, TIMING, TRAINING, TRAINED = "writing", "timing", "training", "trained"
+LOADING, WRITING, TIMING, TRAINING, TRAINED = "loading", "writing", "timing", "training", "trained"
+Record = TypeVar("Record")
 _WRITING_SHARE = 0.35  # share of the time in which the model writes its own text
 _TIMED_STEPS = 4  # timed steps; the first is not counted
 _GRACE = 1.25  # times its share a stage may take before it is ended early
 _LOOK_SECONDS = 15.0  # between two looks at held-out text
 _LOOKS = 4  # at least
+_LEAST_STEPS = 8  # that a stage must have time for, so that its looks show more than the first guesses
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ class Job:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """What a job does; with TRAINED the settings of the stage and the folder of what it has learned."""
+    """What a job does; with TRAINED the settings of the stage and the folder of what it has learned.
+
+    LOADING comes before a part that loads model and text, for which no time is counted.
+    """
 
     part: str
     stage: str = ""
     progress: Progress | None = None  # the recipe's progress; None while steps are timed
     seconds_left: float = 0.0  # of writing or training
+    loading: float = 0.0  # seconds so far that loading has taken
     ended: str = ""  # why the stage ends with this step, which is not its last
     result: tuple[Medusa1Config, Path] | None = None
 
@@ -70,39 +77,81 @@ def run_job(
     """Write text and train stage after stage; stopped, what was learned by then is the result.
 
     A stage that took no step has none. The job's seconds are those of ``clock``, which may leave out the time
-    between two records. Raises MedusaError as the recipes do.
+    between two records, without those that loading takes: they begin with the first step. Raises MedusaError
+    as the recipes do, and where the time is too short for a training to show anything.
     """
+    clock = _WorkClock(clock)
     begun = Limit(stop, clock=clock)
     whole = begun.within(job.seconds)
     if job.text is not None:
+        yield JobProgress(LOADING)
         writing = whole.within(_WRITING_SHARE * job.seconds)
         with closing(train(job.text, writing.reached)) as records:
-            for record in records:
+            for record in clock.after_loading(records):
                 if record.folder is None:
-                    yield JobProgress(WRITING, progress=record, seconds_left=writing.left)
+                    yield JobProgress(
+                        WRITING, progress=record, seconds_left=writing.left, loading=clock.loading
+                    )
     start = ""
     for number, (name, settings) in enumerate(job.stages):
         if whole.stopped:
             return
-        yield JobProgress(TIMING, name)
+        yield JobProgress(LOADING, name, loading=clock.loading)
         config = replace(settings, start=start, out=str(job.folder / f"stage{number + 1}"))
         times: list[float] = []
         with closing(_timed(config, job.folder / "timing", _TIMED_STEPS, math.inf, stop)) as timed:
-            for seconds in timed:
+            for seconds in clock.after_loading(timed):
                 times.append(seconds)
-                yield JobProgress(TIMING, name)
+                yield JobProgress(TIMING, name, loading=clock.loading)
         seconds = _typical(times)
         share = whole.left / (len(job.stages) - number)
+        if not (start or job.steps or whole.stopped):
+            _require_time(job, whole.left, seconds)
         steps = job.steps or max(1, int(share / seconds))
         config = replace(
             config,
             tokens=steps * config.batch_tokens,
             evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
         )
-        with closing(_train(name, config, begun.within(max(_GRACE * share, 1.0)))) as records:
-            for found in records:
+        with closing(_train(name, config, begun.within(max(_GRACE * share, 1.0)))) as trained:
+            for found in clock.after_loading(trained):
                 start = str(found.result[1]) if found.result else start
                 yield found
+
+
+class _WorkClock:
+    """Another clock without the seconds until the first record of each part of a job, which loads."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.loading = 0.0  # seconds left out so far
+        self._clock = clock
+        self._stands: float | None = None  # its time while something loads
+
+    def __call__(self) -> float:
+        return self._clock() - self.loading if self._stands is None else self._stands
+
+    def after_loading(self, records: Iterator[Record]) -> Iterator[Record]:
+        """The same records; the clock stands still until the first."""
+        self._stands, before = self(), self._clock()
+        for record in records:
+            if self._stands is not None:
+                self.loading += self._clock() - before
+                self._stands = None
+            yield record
+        self._stands = None
+
+
+def _require_time(job: Job, left: float, step: float) -> None:
+    """Raises MedusaError where the seconds ``left`` are too few for steps of so many seconds each."""
+    needed = _LEAST_STEPS * step * len(job.stages)
+    if left < needed:
+        writing = _WRITING_SHARE if job.text is not None else 0.0
+        timing = max(0.0, job.seconds * (1 - writing) - left)
+        least = math.ceil((timing + needed) / (1 - writing) / 30) / 2
+        raise MedusaError(
+            f"{job.seconds / 60:g} minutes are too short: a training step takes {step:.2g} s here, and "
+            f"held-out text tells nothing before {_LEAST_STEPS} of them: give it {least:g} minutes or more"
+        )
 
 
 def step_seconds(

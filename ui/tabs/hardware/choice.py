@@ -112,7 +112,7 @@ def shape_named(session: Session, selection: Selection, name: str) -> ModelShape
         return find_shape(name)
     engine = session.model_at_hand(selection)
     if engine is None:
-        raise MedusaError("no model is loaded yet: run it once in Decode, or choose a shape of the list")
+        raise MedusaError("no model is loaded yet: run it once in Watch, or choose a shape of the list")
     return shape_of_config(engine.target.config, engine.info.base)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.events import QUIET
+from ui.components.text_line import TextLine
 from ui.figures.measured_hardware import (
     Growth,
     Kinds,
@@ -20,9 +21,11 @@ from ui.figures.measured_hardware import (
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, sentences
 from ui.session import Session
 from ui.tabs.hardware.choice import THEME, Choice
 from ui.tabs.hardware.measuring import Found, measure_cache, measure_passes, measure_sharing
+from ui.tabs.openings import RecordedHardware, recorded
 from ui.tabs.run_bar import connect_run, run_buttons, shown
 
 PASSES, CACHE, SHARING = "passes", "cache", "sharing"
@@ -48,7 +51,12 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
             elem_id="live-tokens", min_width=200,
         )  # fmt: skip
     bar = run_buttons("live", "Measure")
-    states = [gr.State(Passes()), gr.State(Growth()), gr.State(Kinds())]
+    before = recorded(RecordedHardware, session.assets)
+    first = (before.passes, before.growth, before.kinds) if before else (Passes(), Growth(), Kinds())
+    if before:
+        said = Words("Charts of what this visit has not measured are of a record.")
+        TextLine(sentences(said, before.origin.words), elem_id="live-recorded", elem_classes="badge")
+    states = [gr.State(each) for each in first]
     with gr.Row():
         with gr.Column(min_width=320):
             passes = gr.Plot(label="Time of a pass by tokens: measured and predicted", elem_id="live-passes")

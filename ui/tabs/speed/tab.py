@@ -11,12 +11,12 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method, method_names
 from ui.components.events import QUIET
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
 from ui.records.examples import example_prompts
+from ui.records.method_choice import COPIES_HELP, COPIES_LABEL, menu_entries, whole_method
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
@@ -63,10 +63,11 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
             offered = [entry for entry in PARTS if entry[1] != DTYPE or session.policy.free_choice]
             part = gr.Radio(offered, value=STEP, label="What to measure", elem_id="speed-part")
             menu = gr.Dropdown(
-                [(method(name).title, name) for name in method_names()], value=GenerationConfig.method,
+                menu_entries(), value=GenerationConfig.method,
                 label="Method", info="measured in turn with plain decoding", filterable=False,
                 elem_id="speed-method",
             )  # fmt: skip
+            copies = gr.Checkbox(label=COPIES_LABEL, info=COPIES_HELP, elem_id="speed-copies")
             effort = gr.Radio(
                 [("quick, some 15 seconds", QUICKLY), ("more exact, a minute or more", EXACTLY)],
                 value=QUICKLY, label="How exactly", elem_id="speed-effort",
@@ -90,9 +91,9 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
     texts = tuple(prompt["text"] for kind in kinds for prompt in kind["prompts"])
 
     def work(
-        flag: StopFlag, part: str, name: str, effort: str, known: Results, chosen: Selection
+        flag: StopFlag, part: str, name: str, copied: bool, effort: str, known: Results, chosen: Selection
     ) -> Iterator[tuple[Any, ...]]:
-        request = SpeedRequest(part, name, texts, EFFORTS.get(effort, QUICK), chosen)
+        request = SpeedRequest(part, whole_method(name, copied), texts, EFFORTS.get(effort, QUICK), chosen)
         for update in session.run(request, flag):
             drawn: tuple[Any, ...] = (gr.skip(), gr.skip())
             if isinstance(update, SpeedUpdate):
@@ -100,7 +101,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
                 drawn = (known, _command(session, update, chosen, public=public))
             yield (*shown(update), *drawn)
 
-    inputs = [part, menu, effort, results, selection]
+    inputs = [part, menu, copies, effort, results, selection]
     run = connect_run(session, bar, work, inputs, [results, command], selection)
     run.then(
         lambda found, page: session.figures.adopt(page, found.figures), [results, figures], figures, **QUIET

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.config import LoadConfig
+from medusa_core.drafters import title_of
 from medusa_core.evaluation.bottleneck import (
     ARITHMETIC,
     DRAFTING,
@@ -52,7 +53,7 @@ def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
 
 def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> Words:
     """What limits the step of one method, with the numbers that say so."""
-    step = Words("a plain step") if name == PLAIN_METHOD else Words("a step of {0}", name)
+    step = Words("a plain step") if name == PLAIN_METHOD else Words("a step of {0}", title_of(name))
     took, part, share = f"{found.step_ms:.2f}", f"{found.ms:.2f}", f"{found.share:.0%}"
     if found.kind == MEMORY:
         return Words(
@@ -138,7 +139,7 @@ def table_rows(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]
     """The figures of each method as cells."""
     return [
         {
-            "method": name,
+            "method": title_of(name),
             "nodes": str(one["tree_nodes"]),
             "tokens/s": _spread(one, "tokens_per_second", 0),
             "tokens per step": f"{one['tokens_per_step']:.2f}",

@@ -19,7 +19,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Effort, Limit
 from medusa_core.training.config import Medusa1Config
-from medusa_core.training.fit.timed import TIMING, TRAINED, WRITING, JobProgress, run_job
+from medusa_core.training.fit.timed import LOADING, TIMING, TRAINED, WRITING, JobProgress, run_job
 from ui.figures.training import Curves
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
@@ -34,7 +34,7 @@ from ui.tabs.trees.timing import measuring_words
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.compare_heads import Gain
+    from medusa_core.evaluation.gain import Gain
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
@@ -109,7 +109,7 @@ class _Run:
 
     def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
-        started = self._share.clock()
+        started, loading = self._share.clock(), 0.0
         result: tuple[Medusa1Config, Path] | None = None
         base = _base_of(self._load)
         name = base_name(self._engine, base, public=self._session.policy.public)
@@ -117,7 +117,7 @@ class _Run:
         noted = drawn = 0.0
         with closing(run_job(job, lambda: self._flag.stopped, self._share.clock)) as records:
             for record in records:
-                result = record.result or result
+                result, loading = record.result or result, max(loading, record.loading)
                 self._collect(record, several=len(job.stages) > 1)
                 now = perf_counter()
                 if record.progress is None or record.ended or record.part == WRITING:
@@ -130,12 +130,15 @@ class _Run:
                     yield None  # others may have their turn after each step
         yield TrainUpdate(Update(), self._history.curves())
         if result is None:
-            yield TrainUpdate(Update(status="Stopped before the first step: nothing was learned."))
+            yield TrainUpdate(Update(status=Words("Stopped before the first step: nothing was learned.")))
             return
         config, trained = result
-        yield from self._measured(config, trained, name, _time(self._share.clock() - started))
+        took = self._share.clock() - started - loading
+        yield from self._measured(config, trained, name, _time(took), _time(loading))
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
+        if record.part == LOADING:
+            return
         if record.part == TIMING:
             if record.stage != self._stage:
                 self._stage = record.stage
@@ -144,7 +147,7 @@ class _Run:
             self._history.add(record.done.step, record.done.metrics)
 
     def _measured(
-        self, config: Medusa1Config, folder: Path, base: str, duration: str
+        self, config: Medusa1Config, folder: Path, base: str, duration: str, loading: str
     ) -> Generator[TrainUpdate | None, None, None]:
         """Keep the heads as an engine of the session, with a tree that fits them and this machine."""
         # These pull in transformers.
@@ -154,7 +157,7 @@ class _Run:
 
         # Another Stop ends the measuring; the heads stay usable.
         self._flag.stopped = False
-        yield TrainUpdate(Update(status="Loading the new heads…"))
+        yield TrainUpdate(Update(status=Words("Loading the new heads…")))
         engine = self._renamed(load_result(config, folder, self._load, self._engine))
         prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
         limit = Limit(lambda: self._flag.stopped, clock=self._share.clock)
@@ -164,7 +167,7 @@ class _Run:
             elif isinstance(found, HeadMeasurement):
                 yield TrainUpdate(self._said(measuring_words(found, "prompt")))
             elif found.last:
-                words = f"Racing plain decoding: prompt {found.prompt} of {len(prompts)}"
+                words = Words("Racing plain decoding: prompt {0} of {1}", found.prompt, len(prompts))
                 yield TrainUpdate(self._said(words))
             else:
                 yield None
@@ -173,10 +176,12 @@ class _Run:
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
         number = self._session.add_engine(label, gained.engine)
         trained = Trained(number, label, gained.gain, package, self._model.model)
-        writing = ", writing included" if self._plan.writes else ""
-        words = f"Trained in {duration}{writing}. The heads are ready to be used."
+        words = Words("Trained in {0} after {1} of loading.", duration, loading)
+        if self._plan.writes:
+            words = Words("Trained in {0}, writing included, after {1} of loading.", duration, loading)
         shared = self._share.words
-        words = sentences(words, Words("It {0}.", shared) if shared else "")
+        ready = Words("The heads are ready to be used.")
+        words = sentences(words, ready, Words("It {0}.", shared) if shared else "")
         yield TrainUpdate(Update(status=words), trained=trained)
 
     def _said(self, words: str) -> Update:
@@ -200,17 +205,28 @@ def _base_of(load: LoadConfig) -> str:
 
 def _words(record: JobProgress) -> str:
     """The status line of a training job."""
+    if record.part == LOADING:
+        return Words("Loading what is trained; the minutes count from the first step…")
+    loaded = Words("loading took {0}", _time(record.loading))
     if record.part == TIMING:
-        return f"Timing a few steps ({record.stage})…"
+        return joined(" · ", [Words("Timing a few steps ({0})…", record.stage), loaded])
     done = record.done
     if record.ended:
-        return f"{record.ended} at step {done.step}: keeping what was learned so far…"
-    speed = f"{done.tokens_per_second:,.0f} tokens/s, {_time(record.seconds_left)} left"
+        return Words("{0} at step {1}: keeping what was learned so far…", record.ended, done.step)
+    speed, left = f"{done.tokens_per_second:,.0f}", _time(record.seconds_left)
     if record.part == WRITING:
-        return f"The model writes text to learn from: {done.tokens:,} tokens, {speed} for it"
-    return f"Training {record.stage}: step {done.step} of {done.steps}, {speed}"
+        written = f"{done.tokens:,}"
+        words = Words(
+            "The model writes text to learn from: {0} tokens, {1} tokens/s, {2} left for it",
+            written, speed, left,
+        )  # fmt: skip
+        return joined(" · ", [words, loaded])
+    return Words(
+        "Training {0}: step {1} of {2}, {3} tokens/s, {4} left",
+        record.stage, done.step, done.steps, speed, left,
+    )  # fmt: skip
 
 
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return Words("{0} min {1} s", minutes, f"{rest:02d}") if minutes else Words("{0} s", rest)

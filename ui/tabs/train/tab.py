@@ -15,8 +15,10 @@ from ui.components.places import Places
 from ui.components.text_line import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.selection import Selection
-from ui.records.updates import StopFlag
+from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, sentences
 from ui.session import Session
+from ui.tabs.openings import RecordedTraining, recorded
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
 from ui.tabs.train.plan import (
@@ -31,6 +33,7 @@ from ui.tabs.train.plan import (
     NAMES,
     OWN,
     PASTE,
+    SOURCES,
     Plan,
     default,
     help_of,
@@ -39,7 +42,7 @@ from ui.tabs.train.plan import (
 from ui.tabs.train.run import Trained, train_heads
 
 if TYPE_CHECKING:
-    from medusa_core.evaluation.compare_heads import Gain
+    from medusa_core.evaluation.gain import Gain
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they
@@ -82,6 +85,7 @@ SOURCE_NOTES = {
         f"{MOST_BYTES // 1_000_000} MB. The file is deleted when the run ends."
     ),
 }
+AROUND_SECONDS = 60  # of a training, for loading before it and measuring behind it
 NO_GAIN = "<p class='note'>How many tokens the heads keep is measured when training ends.</p>"
 BUSY_NOTE = (
     "<p class='note'>A tree's step cannot take less time than a plain one: the machine was busy while these "
@@ -113,38 +117,52 @@ class Form:
 
 def build(session: Session, selection: gr.State, places: Places, opened: list[Any]) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns the page."""
+    before = recorded(RecordedTraining, session.assets)
+    most = _most_minutes(session)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            form = _form()
+            form = _form(most)
             bar = run_buttons("train", "Train")
             use = [
-                gr.Button("Use these heads in Decode", interactive=False, elem_id="train-use-decode"),
-                gr.Button("Use them in Side by side", interactive=False, elem_id="train-use-race"),
+                gr.Button("Use these heads in Watch", interactive=False, elem_id="train-use-decode"),
+                gr.Button("Use them in Compare", interactive=False, elem_id="train-use-race"),
             ]
             take, packed = download_buttons()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
-            gain = gr.HTML(NO_GAIN, apply_default_css=False, elem_id="train-gain")
+            origin = TextLine(_recorded_words(before), elem_id="train-recorded", elem_classes="badge")
+            shown_first = gain_table(before.gain, now=False) if before and before.gain else NO_GAIN
+            gain = gr.HTML(shown_first, apply_default_css=False, elem_id="train-gain")
             small_model_note()
             plots = _plots()
-    curves, trained, dark = gr.State(Curves()), gr.State(), gr.Checkbox(visible=False)
+    curves, trained, dark = (
+        gr.State(before.curves if before else Curves()),
+        gr.State(),
+        gr.Checkbox(visible=False),
+    )
 
     def work(flag: StopFlag, own: Selection, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, *_buttons(None)
-        for update in train_heads(session, plan_of(values), flag, own):
+        plan = plan_of(values)
+        if plan.minutes > most:
+            refused = Words("This page trains for at most {0} minutes: choose fewer.", f"{most:g}")
+            yield *shown(Update(status=refused, problem=True)), *[gr.skip()] * 7
+            return
+        yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, "", *_buttons(None)
+        for update in train_heads(session, plan, flag, own):
             done = update.trained
             yield (
                 *shown(update.update),
                 gr.skip() if update.curves is None else update.curves,
                 done or gr.skip(),
                 gain_table(done.gain) if done else gr.skip(),
+                gr.skip(),
                 *(_buttons(done) if done else (gr.skip(), gr.skip(), gr.skip())),
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
     connect_run(
-        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, *use, take], selection,
-        queue="training",
+        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, origin, *use, take],
+        selection, queue="training",
     )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
     gr.on(
@@ -169,12 +187,28 @@ def plan_of(values: tuple[Any, ...]) -> Plan:
     return Plan(**(given | whole | rates | {"text": given["text"] or "", "upload": given["upload"] or ""}))
 
 
-def gain_table(gain: Gain | None) -> str:
-    """What the heads gained, as markup made of numbers alone."""
+def _most_minutes(session: Session) -> float:
+    """Of one training: where visitors share the page, what loading and measuring leave of a run's time."""
+    seconds = session.policy.run_seconds
+    return MOST_MINUTES if seconds is None else max(0.5, (seconds - AROUND_SECONDS) / 60)
+
+
+def _recorded_words(before: RecordedTraining | None) -> str:
+    """What the charts show before anything was trained here."""
+    if before is None:
+        return ""
+    minutes = Words("{0} minutes", f"{before.minutes:g}")
+    said = Words("A recorded training: {0}, {1}, {2}.", NAMES[before.recipe], minutes, SOURCES[before.source])
+    return sentences(said, before.origin.words)
+
+
+def gain_table(gain: Gain | None, *, now: bool = True) -> str:
+    """What the heads gained, as markup made of numbers alone. ``now``: measured by this visitor's run."""
     if gain is None:
         return "<p class='note'>Measuring was stopped; the heads can be used all the same.</p>"
     before, after = gain.fresh_tokens_per_step / gain.fresh_speedup, gain.tokens_per_step / gain.speedup
     busy = "" if min(before, after) >= 1 else BUSY_NOTE
+    measured = "Measured here and now" if now else "Measured"
     return (
         "<table class='train-gain'><thead><tr><th></th><th>fresh heads</th><th>these heads</th></tr></thead>"
         "<tbody>"
@@ -183,13 +217,13 @@ def gain_table(gain: Gain | None) -> str:
         f"<tr><th>time of a step, a plain one is 1</th><td>{before:.2f}</td><td>{after:.2f}</td></tr>"
         f"<tr><th>speed, plain decoding is 1</th><td>{gain.fresh_speedup:.2f}</td>"
         f"<td><strong>{gain.speedup:.2f}</strong></td></tr></tbody></table>"
-        f"<p class='note'>Measured here and now on {counted(gain.prompts, 'example prompt')} "
+        f"<p class='note'>{measured} on {counted(gain.prompts, 'example prompt')} "
         f"at temperature 0, with a tree of {counted(gain.nodes, 'node')}: the size "
         "that promised most on this machine.</p>" + busy
     )
 
 
-def _form() -> Form:
+def _form(most_minutes: float) -> Form:
     recipe = gr.Radio(
         [(f"{name}: {RECIPE_WORDS[key]}", key) for key, name in NAMES.items()],
         value="medusa1", label="Recipe", elem_id="train-recipe",
@@ -213,8 +247,8 @@ def _form() -> Form:
         elem_id="train-file",
     )  # fmt: skip
     minutes = gr.Slider(
-        0.5, MOST_MINUTES, value=5, step=0.5, label="Minutes", elem_id="train-minutes",
-        info="training stops by itself; some seconds of measuring follow",
+        0.5, most_minutes, value=min(5, most_minutes), step=0.5, label="Minutes", elem_id="train-minutes",
+        info="counted from the first step, without loading; some seconds of measuring follow",
     )  # fmt: skip
     with gr.Accordion("Settings", open=False, elem_id="train-settings"):
         steps, heads, rate, decay, weight, teacher = _settings()

@@ -18,7 +18,7 @@ from ui.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
-AUTO_TREE = "Auto tree, as in Decode"
+AUTO_TREE = "Auto tree, as in Watch"
 TIMED_AUTO = "Auto tree, the fastest by the step times below"
 UNTIMED_AUTO = f"Auto tree, {USUAL_NODES} nodes since no step was timed"
 NO_GUESS = "The tree is the root alone: add a guess first."

@@ -52,8 +52,8 @@ def build(
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             use = [
-                gr.Button("Use in Decode", variant="primary", elem_id="trees-use-decode"),
-                gr.Button("Use in Side by side", elem_id="trees-use-race"),
+                gr.Button("Use in Watch", variant="primary", elem_id="trees-use-decode"),
+                gr.Button("Use in Compare", elem_id="trees-use-race"),
             ]
             bar, again = _measuring()
             files = build_files()

@@ -1,0 +1,91 @@
+"""What Train and Measured here show before a visitor has pressed anything: records of real runs.
+
+``python -m ui.record_opening`` makes them; a page without them begins with empty charts.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from medusa_core.errors import one_line
+from medusa_core.evaluation.gain import Gain
+from medusa_core.files import read_bytes
+from ui.figures.measured_hardware import Growth, Kinds, Passes
+from ui.figures.training import Curves
+from ui.records.words import Words, amount, joined
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and when a record was made."""
+
+    model: str
+    dtype: str
+    processor: str
+    threads: int
+    date: str  # ISO 8601
+
+    @property
+    def words(self) -> Words:
+        """For people."""
+        computer = joined(", ", [self.processor, amount(self.threads, "thread")])
+        return Words(
+            "Recorded, not measured here: {0} in {1} on {2}, {3}.",
+            self.model,
+            self.dtype,
+            computer,
+            self.date,
+        )
+
+
+@dataclass(frozen=True)
+class RecordedTraining:
+    """A training as Train shows it."""
+
+    origin: Origin
+    recipe: str
+    source: str
+    minutes: float  # of training, without loading
+    curves: Curves
+    gain: Gain | None
+
+
+@dataclass(frozen=True)
+class RecordedHardware:
+    """What Measured here shows."""
+
+    origin: Origin
+    passes: Passes
+    growth: Growth
+    kinds: Kinds
+
+
+FILES: dict[type, str] = {RecordedTraining: "training.json", RecordedHardware: "hardware.json"}
+Opening = TypeVar("Opening", RecordedTraining, RecordedHardware)
+
+
+def recorded(kind: type[Opening], assets: Path) -> Opening | None:
+    """The record of that kind, if there is one; a line tells of a broken one."""
+    file = assets / FILES[kind]
+    if not file.exists():
+        return None
+    try:
+        return _adapter(kind).validate_json(read_bytes(file))
+    except (OSError, ValidationError) as error:
+        words = "warning: a recorded opening is left out: %s is none (%s): make it anew"
+        logging.getLogger(__name__).warning(words, file, one_line(str(error)))
+        return None
+
+
+def write_opening(record: RecordedTraining | RecordedHardware, file: Path) -> None:
+    """As `recorded` reads it. Raises OSError."""
+    file.write_bytes(_adapter(type(record)).dump_json(record))
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
