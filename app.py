@@ -12,7 +12,6 @@ from medusa_core.cli.flags import add_settings
 from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, one_line
-from medusa_core.hardware.processor import limit_torch
 from ui.serving.environment import LARGEST_PORT, check_environment
 
 START = "ui.launch:start"  # imported once flags and environment are checked
@@ -54,7 +53,6 @@ def main() -> None:
     flags = parse_flags()
     try:
         check_environment(os.environ)  # before gradio is imported, which reads some of it then
-        limit_torch()
         pkgutil.resolve_name(START)(flags)
     except MedusaError as error:
         print(f"error: {error}", file=sys.stderr)
