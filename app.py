@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from medusa_core.cli.commands.flags.app import DESCRIPTION, EPILOG, add_page_flags
 from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
 from medusa_core.errors import MedusaError, missing_package, one_line
-from medusa_core.hardware.processor import limit_torch
 from ui.serving.environment import check_environment
 
 START = "ui.launch:start"  # imported once flags and environment are checked
@@ -27,7 +26,6 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def open_page(flags: argparse.Namespace) -> None:
     """Serve the page until it is stopped. Raises MedusaError where flags or surroundings forbid it."""
     check_environment(os.environ)  # before gradio is imported, which reads some of it then
-    limit_torch()
     try:
         pkgutil.resolve_name(START)(flags)
     except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one

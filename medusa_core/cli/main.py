@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 from medusa_core.cli.commands import flags
 from medusa_core.cli.signals import Terminated, signals_stop
 from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, short_line
-from medusa_core.hardware.processor import limit_torch
 from medusa_core.library_messages import quiet_libraries
 from medusa_core.loading.collector import collector_paused
 
@@ -154,7 +153,6 @@ def _refuse(text: str) -> int:
 def _run(args: argparse.Namespace) -> None:
     """Import the module that does the command's work, which may take seconds, and call it."""
     quiet_libraries()  # silences messages during the imports
-    limit_torch()
     with collector_paused():
         run = pkgutil.resolve_name(args.run)
     quiet_libraries()  # silences later messages of what was just imported

@@ -29,6 +29,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.hardware.processor import limit_torch
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.families import FAMILIES
 from medusa_core.llama.library import Library
@@ -80,6 +81,7 @@ def load_engine(
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
     missing, does not fit the rest or does not fit into memory.
     """
+    limit_torch()
     report = _ProgressReporter(on_progress)
     try:
         return _load(config, report, spare_cores, methods)

@@ -79,7 +79,9 @@ def learn_says(page, source: str) -> tuple[str, str]:
     page.locator(".learn-dots button").nth(8).click()
     page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
     words = page.inner_text(".learn-card")
-    page.locator(".learn-card button", has_text=" times").first.click()
+    answer = page.locator(".learn-card button", has_text=" times").first
+    if answer.is_enabled():  # it stays answered
+        answer.click()
     page.wait_for_selector(".learn-card:has-text('÷')")
     division = re.search(r"[\d.]+ ÷ [\d.]+ = (\d+\.\d+)", page.inner_text(".learn-card"))
     return re.search(r"([\d.]+) ms with one token", words)[1], division[1]

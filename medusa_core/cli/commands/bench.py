@@ -213,7 +213,7 @@ def _notes(record: dict) -> list[str]:
     """What the reader of the tables must know of them."""
     settings = record["settings"]
     temperature = settings["temperature"]
-    lines = ["Medians of the rounds (lowest–highest); tokens per second count the reading of the prompt too."]
+    lines = ["Medians of rounds and their ratios (lowest–highest); tokens/s count the reading of the prompt."]
     lines += limit_words(record["methods"])
     peers = [name for name in record["methods"] if name in ALL_PEERS]
     lines += [f"{name}: {ALL_PEERS[name].help}." for name in peers]
