@@ -58,7 +58,8 @@ class RunMemory:
         needed = self.cache + self.workspace
         if needed <= self.free:
             return
-        rows = max(0, self.free - self.workspace) * self.rows // self.cache
+        # A smaller cache lowers the workspace too, of which weights and libraries keep their part.
+        rows = max(0, self.free - margin(self.weights)) * self.rows // (self.cache + self.cache // 5)
         raise MedusaError(
             f"a cache for {self.rows:,} rows takes {size(self.cache)} and a step {size(self.workspace)}, "
             f"{size(self.free)} are free: there is room for {rows:,} rows, so lower --max-new-tokens"

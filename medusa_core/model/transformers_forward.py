@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
 
 from medusa_core.model.context import rotary_settings
 from medusa_core.model.forward import Outputs, Part, Rows
@@ -54,8 +55,9 @@ class TransformersForward:
             return [self([part])[0] for part in parts]
         counts = [len(part.rows.tokens) for part in parts]
         places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
+        cache: Cache = parts[0].cache
         if len(parts) == 1:
-            mask, cache = self._masks.build(*places[0], self._held.dtype), parts[0].cache
+            mask = self._masks.build(*places[0], self._held.dtype)
         else:
             mask = self._masks.build_together(places, self._held.dtype)
             cache = JointCache([part.cache for part in parts], counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import tiny
 from eagle3_files import with_draft
@@ -12,7 +14,9 @@ from tokenswift_heads import with_tokenswift
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import RowsDrafter, make_drafter
 from medusa_core.engine import RunState
-from medusa_core.longrun.memory import run_memory
+from medusa_core.errors import MedusaError
+from medusa_core.loading.memory import margin
+from medusa_core.longrun.memory import RunMemory, run_memory
 
 NEW = 60
 DRAFTERS = {
@@ -46,6 +50,20 @@ def test_a_long_run_counts_it(drafted):
     own = make_drafter(engine.target, engine.drafts, config).cache_bytes_for(memory.rows)
     assert own > 0
     assert memory.cache == engine.target.cache_bytes(memory.rows) + own
+
+
+def test_a_run_that_does_not_fit_is_told_how_many_rows_do():
+    def memory(rows, free):
+        weights, cache = 10**9, rows * 10**5
+        return RunMemory(rows, weights, cache, margin(weights + cache), free, window=False)
+
+    for free in (4 * 10**8, 10**9, 7 * 10**9):
+        with pytest.raises(MedusaError, match="there is room for") as error:
+            memory(10**6, free).require()
+        rows = int(re.search(r"room for ([\d,]+) rows", str(error.value))[1].replace(",", ""))
+        memory(rows, free).require()
+        with pytest.raises(MedusaError):
+            memory(rows + 2, free).require()
 
 
 def test_a_conversation_that_grows_keeps_what_was_read(drafted):

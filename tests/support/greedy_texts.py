@@ -1,6 +1,7 @@
 """Greedy texts of every drafter beside plain decoding's, for a process with an instruction set of its own.
 
-``python greedy_texts.py PROMPTS TOKENS`` prints a JSON line for each kind of weights and each method.
+``python greedy_texts.py PROMPTS TOKENS [KIND]`` prints a JSON line for each method and kind of weights, of
+one kind without merged methods.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class Row(NamedTuple):
     differing: int  # texts
 
 
-def rows(prompts: int, tokens: int, *, merged: bool = True) -> Iterator[Row]:
-    """Of all methods that the embedded model has, ``merged`` ones among them."""
-    for kind, settings in KINDS.items():
-        engine = load(device="cpu", **settings)
+def rows(prompts: int, tokens: int, *kinds: str, merged: bool = True) -> Iterator[Row]:
+    """Of all methods that the embedded model has, ``merged`` ones among them, in these kinds of weights."""
+    for kind in kinds:
+        engine = load(device="cpu", **KINDS[kind])
         assert engine.target.choice.exact, engine.info.forward
         texts = list(chain.from_iterable(zip(*shipped_kinds(engine, HELD_OUT).values(), strict=False)))
         plain = [_written(engine, text, tokens, "none")[0] for text in texts[:prompts]]
@@ -57,5 +58,6 @@ def _written(engine: Engine, prompt: list[int], tokens: int, method: str) -> tup
 
 
 if __name__ == "__main__":
-    for row in rows(*map(int, sys.argv[1:])):
+    one = sys.argv[3:]
+    for row in rows(int(sys.argv[1]), int(sys.argv[2]), *(one or KINDS), merged=not one):
         print(json.dumps(row._asdict()), flush=True)
