@@ -66,7 +66,7 @@ def _sampled(rows, most=None):
     if most is not None:
         # Multiples of the golden ratio: no step that always meets the same value of an inner column.
         return sorted(rows, key=lambda row: rows.index(row) * 0.618034 % 1)[:most]
-    values = {row: set(row.callspec.indices.items()) for row in rows}
+    values = {row: {(name, repr(value)) for name, value in row.callspec.params.items()} for row in rows}
     chosen, lacking, used = [], set.union(*values.values()), Counter()
     while lacking:
         # Of rows with as many values that are lacking the one whose values were used least.
