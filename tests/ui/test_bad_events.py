@@ -40,7 +40,7 @@ def event_of(site, door):
     return {"fn_index": number, "session_hash": "forger", "data": site.values(number)}
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "body",

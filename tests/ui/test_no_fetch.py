@@ -68,7 +68,7 @@ def shapes(url):
     ]
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample
 @pytest.mark.parametrize("number", range(len(shapes("http://x"))))
 def test_a_file_elsewhere_is_refused_in_every_input(site, elsewhere, number):
     url, asked = elsewhere
