@@ -121,6 +121,7 @@ def test_an_empty_prompt_gets_a_hint_and_the_app_goes_on(decode_tab):
     wait_for_status(decode_tab, "decode", "8 tokens in")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unhurried")
 def test_stop_ends_the_computation_soon(decode_tab, session):
     page = decode_tab

@@ -121,6 +121,7 @@ def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat)
     )
 
 
+@pytest.mark.slow
 def test_moving_epsilon_judges_a_reply_again(chat):
     write(chat, "a fox")
     replies(chat, 1)
@@ -167,6 +168,7 @@ def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
     assert len(words(chat)) == 2  # Shift+Enter sends nothing
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unhurried")
 def test_stop_keeps_the_part_that_was_made(chat, session):
     set_tokens(chat, 512)
