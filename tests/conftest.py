@@ -30,7 +30,6 @@ import torch
 from bad_input import Workshop
 from built_once import built_once
 from hypothesis import settings
-from paths import ROOT
 from training_corpus import write_corpus
 
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
@@ -46,22 +45,6 @@ settings.load_profile("medusa")
 torch.set_num_threads(1)
 
 KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """A file's tests go to one worker, for its fixtures; browser tests to two, for the pages they share."""
-    from xdist.scheduler import LoadFileScheduling
-
-    files = sorted(path.name for path in (ROOT / "tests" / "browser").glob("test_*.py"))
-
-    class KeepingBrowserTestsTogether(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            scope = super()._split_scope(nodeid)
-            folder, _, name = scope.rpartition("/")
-            return f"browser {files.index(name) % 2}" if folder == "tests/browser" else scope
-
-    return KeepingBrowserTestsTogether(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,7 +66,7 @@ def _sampled(rows, most=None):
     if most is not None:
         # Multiples of the golden ratio: no step that always meets the same value of an inner column.
         return sorted(rows, key=lambda row: rows.index(row) * 0.618034 % 1)[:most]
-    values = {row: set(row.callspec.indices.items()) for row in rows}
+    values = {row: {(name, repr(value)) for name, value in row.callspec.params.items()} for row in rows}
     chosen, lacking, used = [], set.union(*values.values()), Counter()
     while lacking:
         # Of rows with as many values that are lacking the one whose values were used least.

@@ -43,6 +43,7 @@ def test_the_gain_ends_above_batch_32(page):
     says(page, "#gain-words", "No number of candidates is faster")
 
 
+@pytest.mark.slow
 def test_heads_that_cannot_be_shared_get_a_sentence(page):
     page.get_by_role("tab", name="Memory wall").click()
     page.wait_for_selector("#memory-sharing .main-svg")

@@ -11,7 +11,6 @@ from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.runs.speed import Effort
-from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.speed import tab
 
@@ -129,15 +128,3 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     assert figures_of(page, RECORDED) == before
     page.reload()
     assert stated(page, "#decode-view [data-role=worth]", RECORDED) == before["Watch"]
-
-
-def test_on_a_public_page_a_measurement_is_its_visitor_s_alone(quick, monkeypatch, serve_session, open_page):
-    monkeypatch.setenv("MEDUSA_MEASURE", "1")
-    address = serve_session(Session(LoadConfig(dtype="float32", device="cpu"), policy=Policy(public=True)))
-    page = open_page(address)
-    measure(page)
-    turn_to(page, "Methods")
-    page.wait_for_selector(f"#methods-words :has-text('{MEASURED}')")
-    other = open_page(address)
-    stated(other, "#decode-view [data-role=worth]", RECORDED)
-    assert not other.locator("#figures-bar").is_visible()

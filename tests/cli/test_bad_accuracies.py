@@ -38,15 +38,15 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_bad_accuracies_end_in_one_line(command, tmp_path, name):
-    content, cause, fix = FILES[name]
+def test_bad_accuracies_end_in_one_line(command, tmp_path, subtests):
     file = tmp_path / "accuracies.json"
-    file.write_text(content, encoding="utf-8")
-    row = BadFlags([], cause, fix)
-    refused(command(["tree", "search", "--accuracies", file]), row)
-    with pytest.raises(MedusaError):
-        read_accuracies(file)
+    for name, (content, cause, fix) in FILES.items():
+        with subtests.test(name=name):
+            file.write_text(content, encoding="utf-8")
+            row = BadFlags([], cause, fix)
+            refused(command(["tree", "search", "--accuracies", file]), row)
+            with pytest.raises(MedusaError):
+                read_accuracies(file)
 
 
 def test_whole_numbers_and_halves_are_shares():

@@ -40,9 +40,9 @@ EVERYWHERE = {
 }  # fmt: skip
 
 
-def _row(name, *more):
+def _row(name):
     """A row of a table that goes through a further front."""
-    return pytest.param(name, *more, marks=() if name in EVERYWHERE else pytest.mark.slow)
+    return pytest.param(name, marks=() if name in EVERYWHERE else pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,31 +101,31 @@ HEAD_COMMANDS = ENGINE_COMMANDS | {
 }  # fmt: skip
 
 
-def _pairs():
-    """Every row with every command, but of those that load an engine first thing only two a row, in turn."""
-    alike = [name for name in ENGINE_COMMANDS if name != "generate"]
-    for rows, commands in ((BASES, BASE_COMMANDS), (HEAD_ROWS, HEAD_COMMANDS)):
-        for number, (name, row) in enumerate(rows.items()):
-            for which in commands:
-                its_turn = which == alike[number % len(alike)]
-                if which not in alike or its_turn or row.only_runs_fail:
-                    yield _row(name, which)
+ALIKE = [name for name in ENGINE_COMMANDS if name != "generate"]  # they load an engine first thing
 
 
-@pytest.mark.sample(16)
-@pytest.mark.parametrize(("name", "which"), [*_pairs()])
-def test_bad_files_end_every_command_with_one_line(command, shop, name, which):
+def commands_for(name, row):
+    """The commands that a row goes through: beside ``generate`` one of ``ALIKE``, which they take in turn."""
+    commands = BASE_COMMANDS if name in BASES else HEAD_COMMANDS
+    left_out = set() if row.only_runs_fail else {*ALIKE} - {ALIKE[list(LOADS).index(name) % len(ALIKE)]}
+    return {which: argv for which, argv in commands.items() if which not in left_out}
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("name", LOADS)
+def test_bad_files_end_every_command_with_one_line(command, shop, subtests, name):
     row: Row = LOADS[name]
     named = row.build(shop)
-    commands = BASE_COMMANDS if name in BASES else HEAD_COMMANDS
-    code, out, err = command(commands[which](shop, named), typed="abc\n/quit\n")
-    assert not shop.mark.exists()  # code in a file was not executed
-    if which in row.spared:
-        assert code == 0 or (code == 2 and err.splitlines()[-1].startswith("error: "))
-    elif which == "chat" and code == 0:  # a run that fails is told, and the chat goes on
-        says(told(err), row)
-    else:
-        refused((code, out, err), row)
+    for which, argv in commands_for(name, row).items():
+        with subtests.test(command=which):
+            code, out, err = command(argv(shop, named), typed="abc\n/quit\n")
+            assert not shop.mark.exists()  # code in a file was not executed
+            if which in row.spared:
+                assert code == 0 or (code == 2 and err.splitlines()[-1].startswith("error: "))
+            elif which == "chat" and code == 0:  # a run that fails is told, and the chat goes on
+                says(told(err), row)
+            else:
+                refused((code, out, err), row)
 
 
 @pytest.mark.sample(30)

@@ -55,18 +55,22 @@ def test_the_tree_is_deeper_than_the_window_and_crosses_its_edge():
 
 
 @pytest.mark.sample(30)
-@pytest.mark.parametrize(
-    ("prompt_length", "chunk"),
-    [
-        (15, 4),  # read in chunks shorter than the window, the last of them not full
-        pytest.param(3, 512, marks=pytest.mark.slow),
-        pytest.param(15, WINDOW + 3, marks=pytest.mark.slow),
-    ],
-)
 @pytest.mark.parametrize(("name", "kernel"), PAIRS)
+def test_a_tree_forward_equals_each_branch_alone(name, kernel, monkeypatch):
+    """The prompt is read in chunks shorter than the window, the last of them not full."""
+    branches_are_alike(name, kernel, 15, 4, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kernel"), PAIRS)
+def test_prompts_of_one_chunk_and_in_longer_ones(name, kernel, monkeypatch):
+    for prompt_length, chunk in ((3, 512), (15, WINDOW + 3)):
+        branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch)
+
+
 @torch.inference_mode()
-def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, chunk, monkeypatch):
-    """Twice in a row: the second tree reads rows that the first commit moved."""
+def branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch):
+    """Two trees in a row: the second one reads rows that the first commit moved."""
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
     model = family_model(name, kernel)
     target = Target(model)
@@ -121,8 +125,6 @@ def test_the_window_matters(name, monkeypatch):
     assert (results[0] - results[1]).abs().max() > 1e-2
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
@@ -132,19 +134,21 @@ def test_the_window_matters(name, monkeypatch):
     ],
 )  # fmt: skip
 @torch.inference_mode()
-def test_half_precision_runs_and_stays_near(name, kernel, dtype):
-    model = family_model(name, kernel, dtype)
-    target = Target(model)
-    cache = target.new_cache(CONTEXT)
+def test_half_precision_runs_and_stays_near(name, kernel, subtests):
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
-    target.prefill(prompt, cache)
-    logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache, LAST_HIDDEN)
-    assert hidden.dtype == dtype
-    assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
     branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]
-    wanted = alone(model, prompt + branch)[0].float()
-    off = (logits[8].float() - wanted).norm() / (wanted - wanted.mean()).norm()
-    assert off < 0.1
+    for dtype in (torch.bfloat16, torch.float16):
+        with subtests.test(dtype=dtype):
+            model = family_model(name, kernel, dtype)
+            target = Target(model)
+            cache = target.new_cache(CONTEXT)
+            target.prefill(prompt, cache)
+            logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache, LAST_HIDDEN)
+            assert hidden.dtype == dtype
+            assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
+            wanted = alone(model, prompt + branch)[0].float()
+            off = (logits[8].float() - wanted).norm() / (wanted - wanted.mean()).norm()
+            assert off < 0.1
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "llama", "mistral, window"])

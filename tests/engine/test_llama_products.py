@@ -40,42 +40,45 @@ def layer(outputs, inputs, dtype, seed=0):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_row_has_the_same_bits_in_a_batch_of_any_size(llama_library, shape, dtype):
-    panels = Panels.of(*layer(*shape, dtype))
-    x = torch.randn(64, shape[1], generator=torch.Generator().manual_seed(1)).to(dtype)
-    alone = torch.cat([run(llama_library, panels, row[None]) for row in x])
-    for rows in (*range(1, 26), 40, 63, 64):
-        assert run(llama_library, panels, x[:rows]).equal(alone[:rows]), rows
-        assert run(llama_library, panels, x[-rows:]).equal(alone[-rows:]), rows
+def test_a_row_has_the_same_bits_in_a_batch_of_any_size(llama_library, subtests, dtype):
+    for shape in SHAPES:
+        with subtests.test(shape=shape):
+            panels = Panels.of(*layer(*shape, dtype))
+            x = torch.randn(64, shape[1], generator=torch.Generator().manual_seed(1)).to(dtype)
+            alone = torch.cat([run(llama_library, panels, row[None]) for row in x])
+            for rows in (*range(1, 26), 40, 63, 64):
+                assert run(llama_library, panels, x[:rows]).equal(alone[:rows]), rows
+                assert run(llama_library, panels, x[-rows:]).equal(alone[-rows:]), rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_outputs_are_those_of_torch_in_double_precision(llama_library, shape, dtype):
-    weight, bias = layer(*shape, dtype)
-    x = torch.randn(13, shape[1], generator=torch.Generator().manual_seed(1)).to(dtype)
-    for panels, added in ((Panels.of(weight), 0.0), (Panels.of(weight, bias), bias.double())):
-        wanted = x.double() @ weight.double().T + added
-        error = (run(llama_library, panels, x).double() - wanted).abs()
-        rounding = torch.finfo(torch.float32).eps * (x.abs().double() @ weight.abs().double().T)
-        assert (error <= torch.finfo(dtype).eps * wanted.abs() + 4 * rounding).all()
+def test_outputs_are_those_of_torch_in_double_precision(llama_library, subtests, dtype):
+    for shape in SHAPES:
+        with subtests.test(shape=shape):
+            weight, bias = layer(*shape, dtype)
+            x = torch.randn(13, shape[1], generator=torch.Generator().manual_seed(1)).to(dtype)
+            for panels, added in ((Panels.of(weight), 0.0), (Panels.of(weight, bias), bias.double())):
+                wanted = x.double() @ weight.double().T + added
+                error = (run(llama_library, panels, x).double() - wanted).abs()
+                rounding = torch.finfo(torch.float32).eps * (x.abs().double() @ weight.abs().double().T)
+                assert (error <= torch.finfo(dtype).eps * wanted.abs() + 4 * rounding).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_in_8_bits_are_sums_of_whole_numbers_to_the_bit(llama_library, shape):
-    weight, bias = layer(*shape, torch.bfloat16)
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randint(-8191, 8192, (64, shape[1]), generator=generator, dtype=torch.int16)
-    x[:2] = torch.tensor([[8191], [-8191]])  # beside weights of one sign, the largest sums that there are
-    weight[:16] = weight[:16].abs().amax()
-    panels, units = Panels.of(weight, bias, int8=True), torch.rand(64, generator=generator) / 8191
-    levels = (weight.float() / (scales := weight.float().abs().amax(1) / 127)[:, None]).round()
-    sums = x.double() @ levels.double().T
-    wanted = sums.float() * scales * units[:, None] + bias.float()
-    for rows in (1, 2, 3, 7, 24, 25, 64):
-        found = run(llama_library, panels, x[:rows], units=units)
-        torch.testing.assert_close(found, wanted[:rows], rtol=0, atol=0)
+def test_products_in_8_bits_are_sums_of_whole_numbers_to_the_bit(llama_library, subtests):
+    for shape in SHAPES:
+        with subtests.test(shape=shape):
+            weight, bias = layer(*shape, torch.bfloat16)
+            generator = torch.Generator().manual_seed(1)
+            x = torch.randint(-8191, 8192, (64, shape[1]), generator=generator, dtype=torch.int16)
+            x[:2] = torch.tensor([[8191], [-8191]])  # with weights of one sign the largest sums
+            weight[:16] = weight[:16].abs().amax()
+            panels, units = Panels.of(weight, bias, int8=True), torch.rand(64, generator=generator) / 8191
+            levels = (weight.float() / (scales := weight.float().abs().amax(1) / 127)[:, None]).round()
+            sums = x.double() @ levels.double().T
+            wanted = sums.float() * scales * units[:, None] + bias.float()
+            for rows in (1, 2, 3, 7, 24, 25, 64):
+                found = run(llama_library, panels, x[:rows], units=units)
+                torch.testing.assert_close(found, wanted[:rows], rtol=0, atol=0)
 
 
 def test_the_number_of_threads_changes_no_bit(llama_library):

@@ -21,6 +21,7 @@ from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.llama.weights import NotLlamaError
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("blocks", [1, 2])

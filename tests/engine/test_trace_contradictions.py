@@ -145,13 +145,13 @@ CONTRADICTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradictions_are_refused(good, tmp_path, name):
-    change, words = CONTRADICTIONS[name]
-    trace = copy.deepcopy(good)
-    change(trace["steps"], trace["output"])
-    with pytest.raises(MedusaError, match=words):
-        read(trace, tmp_path)
+def test_contradictions_are_refused(good, tmp_path, subtests):
+    for name, (change, words) in CONTRADICTIONS.items():
+        with subtests.test(name=name):
+            trace = copy.deepcopy(good)
+            change(trace["steps"], trace["output"])
+            with pytest.raises(MedusaError, match=words):
+                read(trace, tmp_path)
 
 
 def test_whole_runs_are_read(good, engine, tmp_path):

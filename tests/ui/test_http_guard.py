@@ -19,52 +19,55 @@ from ui.serving.request_body import read_json
 # ---- files and services ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/etc/passwd",
-        "/proc/self/environ",
-        str(ROOT / "README.md"),
-        str(ROOT / "app.py"),
-        str(ROOT / "assets" / "prompts.json"),
-        str(ROOT / "assets" / "model" / "config.json"),
-        "app.py",
-        "assets/model/config.json",
-        "../../../../../../etc/passwd",
-        "%2e%2e/%2e%2e/etc/passwd",
-    ],
-)
-def test_no_file_of_the_server_can_be_fetched(site, engine_folder, path):
-    for prefix in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/", "/svelte/"):
-        answer = site.client.get(f"{site.url}{prefix}{path}")
-        assert answer.status_code in (403, 404), f"{prefix}{path}: {answer.status_code}"
-    weights = site.client.get(f"{site.url}/gradio_api/file={engine_folder}/model.safetensors")
-    assert weights.status_code == 403
+PREFIXES = ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/", "/svelte/")
+FILES = [
+    "/etc/passwd",
+    "/proc/self/environ",
+    str(ROOT / "README.md"),
+    str(ROOT / "app.py"),
+    str(ROOT / "assets" / "prompts.json"),
+    str(ROOT / "assets" / "model" / "config.json"),
+    "app.py",
+    "assets/model/config.json",
+    "../../../../../../etc/passwd",
+    "%2e%2e/%2e%2e/etc/passwd",
+]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/gradio_api/file=http://127.0.0.1/"),
-        ("GET", "/gradio_api/file=https://example.com/a.png"),
-        ("GET", "/gradio_api/file=HTTPS://example.com/a.png"),
-        ("GET", "/gradio_api/proxy=https://example.hf.space/x"),
-        ("GET", "/gradio_api/deep_link?session_hash=x"),
-        ("GET", "/gradio_api/openapi.json"),
-        ("GET", "/openapi.json"),
-        ("GET", "/docs"),
-        ("GET", "/gradio_api/vibe-code"),
-        ("GET", "/gradio_api/mcp/schema"),
-        ("GET", "/monitoring"),
-        ("GET", "/monitoring/summary"),
-        ("POST", "/gradio_api/process_recording"),
-        ("POST", "/gradio_api/component_server"),
-        ("POST", "/gradio_api/call/work"),
-        ("POST", "/gradio_api/api/work"),
-    ],
-)
-def test_services_that_the_page_does_not_use_are_closed(site, method, path):
-    assert site.client.request(method, site.url + path).status_code in (403, 404)
+def test_no_file_of_the_server_can_be_fetched(site, engine_folder, subtests):
+    for path in FILES:
+        with subtests.test(path=path):
+            for prefix in PREFIXES:
+                answer = site.client.get(f"{site.url}{prefix}{path}")
+                assert answer.status_code in (403, 404), f"{prefix}{path}: {answer.status_code}"
+            weights = site.client.get(f"{site.url}/gradio_api/file={engine_folder}/model.safetensors")
+            assert weights.status_code == 403
+
+
+CLOSED = [
+    ("GET", "/gradio_api/file=http://127.0.0.1/"),
+    ("GET", "/gradio_api/file=https://example.com/a.png"),
+    ("GET", "/gradio_api/file=HTTPS://example.com/a.png"),
+    ("GET", "/gradio_api/proxy=https://example.hf.space/x"),
+    ("GET", "/gradio_api/deep_link?session_hash=x"),
+    ("GET", "/gradio_api/openapi.json"),
+    ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("GET", "/gradio_api/vibe-code"),
+    ("GET", "/gradio_api/mcp/schema"),
+    ("GET", "/monitoring"),
+    ("GET", "/monitoring/summary"),
+    ("POST", "/gradio_api/process_recording"),
+    ("POST", "/gradio_api/component_server"),
+    ("POST", "/gradio_api/call/work"),
+    ("POST", "/gradio_api/api/work"),
+]
+
+
+def test_services_that_the_page_does_not_use_are_closed(site, subtests):
+    for method, path in CLOSED:
+        with subtests.test(method=method, path=path):
+            assert site.client.request(method, site.url + path).status_code in (403, 404)
 
 
 def test_programs_find_the_named_endpoints_and_no_event_of_the_page(site):
@@ -109,39 +112,40 @@ def test_a_text_to_train_on_is_an_uploaded_file_or_none(engine_folder):
 # ---- values that no control would send -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"New tokens at most": 10**9},
-        {"New tokens at most": -1},
-        {"New tokens at most": "many"},
-        {"New tokens at most": None},
-        {"Temperature": 10**9},
-        {"Temperature": [0.1]},
-        {"Tree": "/etc/passwd"},
-        {"Tree": ["default", "default"]},
-        {"Tree": {"path": "/etc/passwd"}},
-        {"Heads": "0123456789abcdef0123456789abcdef"},
-        {"Heads": "yours"},
-        {"Acceptance rule": "__import__('os')"},
-        {"Seed": 10**30},
-        {"Seed": "x"},
-        {"Node budget": 10**9},
-        {"Seed": True},
-        {"Prompt": ["a"] * 100_000},
-        {"Prompt": 7},
-    ],
-    ids=lambda changes: str(changes)[:40],
-)
-def test_values_out_of_range_are_refused_and_the_server_goes_on(site, run, changes):
-    good = {"Prompt": "abc", "New tokens at most": 8}
-    answer = site.join("odd", run, site.values(run, **(good | changes)))
-    assert answer.status_code == 400
-    words = answer.json()["detail"]
-    assert (
-        words.endswith(("reload the page and try again.", "upload it first.")) or "choose a number" in words
-    )
-    assert DONE in words_of(site.outcome("good", run, site.values(run, **good)))
+OUT_OF_RANGE = [
+    {"New tokens at most": 10**9},
+    {"New tokens at most": -1},
+    {"New tokens at most": "many"},
+    {"New tokens at most": None},
+    {"Temperature": 10**9},
+    {"Temperature": [0.1]},
+    {"Tree": "/etc/passwd"},
+    {"Tree": ["default", "default"]},
+    {"Tree": {"path": "/etc/passwd"}},
+    {"Heads": "0123456789abcdef0123456789abcdef"},
+    {"Heads": "yours"},
+    {"Acceptance rule": "__import__('os')"},
+    {"Seed": 10**30},
+    {"Seed": "x"},
+    {"Node budget": 10**9},
+    {"Seed": True},
+    {"Prompt": ["a"] * 100_000},
+    {"Prompt": 7},
+]
+
+
+def test_values_out_of_range_are_refused_and_the_server_goes_on(site, run, subtests):
+    for changes in OUT_OF_RANGE:
+        with subtests.test(changes=str(changes)[:40]):
+            good = {"Prompt": "abc", "New tokens at most": 8}
+            answer = site.join("odd", run, site.values(run, **(good | changes)))
+            assert answer.status_code == 400
+            words = answer.json()["detail"]
+            assert (
+                words.endswith(("reload the page and try again.", "upload it first."))
+                or "choose a number" in words
+            )
+            assert DONE in words_of(site.outcome("good", run, site.values(run, **good)))
 
 
 @pytest.mark.parametrize("prompt", ["a" * 400_000, "", "\ud800"], ids=["long", "empty", "no character"])

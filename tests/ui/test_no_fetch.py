@@ -68,7 +68,7 @@ def shapes(url):
     ]
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample
 @pytest.mark.parametrize("number", range(len(shapes("http://x"))))
 def test_a_file_elsewhere_is_refused_in_every_input(site, elsewhere, number):
     url, asked = elsewhere
@@ -100,23 +100,23 @@ def test_a_file_elsewhere_is_refused_at_once_and_beside_the_values(site, elsewhe
     assert asked == []
 
 
-@pytest.mark.sample
+FETCHING = [
+    "/gradio_api/file={}", "/gradio_api/file/{}", "/gradio_api/proxy={}", "/gradio_api//file={}",
+    "/file={}", "/proxy={}", "/gradio_api/file=%20{}", "/gradio_api/stream/{}", "//gradio_api/file={}",
+    "/x/../gradio_api/file={}",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/gradio_api/file={}", "/gradio_api/file/{}", "/gradio_api/proxy={}", "/gradio_api//file={}",
-        "/file={}", "/proxy={}", "/gradio_api/file=%20{}", "/gradio_api/stream/{}", "//gradio_api/file={}",
-        "/x/../gradio_api/file={}",
-    ],
-)  # fmt: skip
-def test_no_service_fetches(site, elsewhere, path, lower):
-    url, asked = elsewhere
-    url = url if lower else url.replace("http", "HtTp")
-    for method in ("GET", "HEAD"):
-        answer = site.client.request(method, site.url + path.format(url))
-        assert answer.status_code in (403, 404), answer.status_code
-    assert asked == []
+def test_no_service_fetches(site, elsewhere, lower, subtests):
+    for path in FETCHING:
+        with subtests.test(path=path):
+            url, asked = elsewhere
+            url = url if lower else url.replace("http", "HtTp")
+            for method in ("GET", "HEAD"):
+                answer = site.client.request(method, site.url + path.format(url))
+                assert answer.status_code in (403, 404), answer.status_code
+            assert asked == []
 
 
 def test_a_page_below_a_path_of_a_proxy_fetches_nothing_either(elsewhere, engine_folder, monkeypatch):
@@ -141,16 +141,18 @@ def test_links_to_a_saved_state_are_closed(site):
     assert site.client.get(f"{site.url}/?__theme=dark").status_code == 200
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize(
-    "name", ["call/work", "call/v2/work", "api/predict", "component_server", "stream/x", "mcp/", "vibe-edit"]
-)
-def test_services_that_take_values_by_another_way_are_closed(site, elsewhere, name):
-    url, asked = elsewhere
-    file = {"path": url, "meta": META}
-    body = {"data": [file], "session_hash": "x", "component_id": 3, "fn_name": "preprocess", "fn_index": 27}
-    assert site.client.post(f"{site.url}/gradio_api/{name}", json=body).status_code == 404
-    assert asked == []
+OTHER_WAYS = ["call/work", "call/v2/work", "api/predict", "component_server", "stream/x", "mcp/", "vibe-edit"]
+
+
+def test_services_that_take_values_by_another_way_are_closed(site, elsewhere, subtests):
+    for name in OTHER_WAYS:
+        with subtests.test(name=name):
+            url, asked = elsewhere
+            file = {"path": url, "meta": META}
+            body = {"data": [file], "session_hash": "x", "component_id": 3, "fn_name": "preprocess"}
+            body["fn_index"] = 27
+            assert site.client.post(f"{site.url}/gradio_api/{name}", json=body).status_code == 404
+            assert asked == []
 
 
 def test_a_link_in_the_folder_of_uploads_is_no_upload(site, tmp_path):
