@@ -6,13 +6,15 @@ import argparse
 import errno
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig
-from medusa_core.drafters import drafter_names, merged_in_words
+from medusa_core.drafters import drafter_names, merged_in_words, method
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import special_kind
 from medusa_core.options import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+COLUMNS = 80  # of a terminal, for what is laid out by hand
 _METAVARS = {int: "N", float: "X"}
 
 
@@ -59,6 +62,20 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
         if item.name not in left:
             own = AUTO_METHOD if item.name == "method" else None
             _add_flag(parser, item, help=words.get(item.name, item.metadata["help"]), default=own)
+    _add_option_flags(parser, shown=False)
+    parser.add_argument_group(
+        "drafters' and rules' settings, in words by --help-settings", _options_by_owner()
+    )
+    parser.add_argument(
+        "--help-settings",
+        action=_PrintSettings,
+        nargs=0,
+        help="say what each setting of a drafter or a rule does",
+    )
+
+
+def _add_option_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
+    """The flags of drafters and rules, each once; ``shown``: whether help says them."""
     items: dict[str, list[Field]] = {}
     for item in (item for kind in option_kinds() for item in fields(kind)):
         items.setdefault(item.name, []).append(item)
@@ -68,7 +85,33 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
         differing = own_defaults.get(name, {})
         own = {owner: f" [{default}]" for default, owners in differing.items() for owner in owners}
         whose = ", ".join(owner + own.get(owner, "") for owner in lone_owners_of(name))
-        _add_flag(parser, same[0], help=f"{whose}: {'; '.join(helps)}", shown=not own, only_if_given=True)
+        words = f"{whose}: {'; '.join(helps)}" if shown else argparse.SUPPRESS
+        _add_flag(parser, same[0], help=words, shown=shown and not own, only_if_given=True)
+
+
+def _options_by_owner() -> str:
+    """The flags and defaults of each drafter and rule that has some, a paragraph each."""
+    kinds = {name: method(name).settings for name in drafter_names()}
+    kinds |= {name: rule_info(name).settings for name in rule_names()}
+    wide = max(map(len, kinds))
+    return "\n".join(
+        textwrap.fill(
+            " ".join(f"{_flag_of(item.name)} {item.default}" for item in fields(kind)),
+            width=COLUMNS, break_on_hyphens=False,
+            initial_indent=f"  {name:<{wide}}  ", subsequent_indent=" " * (wide + 4),
+        )
+        for name, kind in kinds.items() if fields(kind)
+    )  # fmt: skip
+
+
+class _PrintSettings(argparse.Action):
+    """Prints what the settings of drafters and rules do, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        about = type(parser)(prog=parser.prog, usage=argparse.SUPPRESS, add_help=False)
+        _add_option_flags(about, shown=True)
+        about.print_help()
+        parser.exit()
 
 
 def notes_on_flags(config: GenerationConfig) -> list[str]:
@@ -157,7 +200,7 @@ def _add_flag(
 ) -> None:
     """``default`` is the flag's where it is not the record's; ``shown``: whether help says it."""
     meta = item.metadata
-    flag = "--" + item.name.replace("_", "-")
+    flag = _flag_of(item.name)
     if default is None and item.default is not MISSING:
         default = item.default
     if isinstance(default, bool):
@@ -175,5 +218,9 @@ def _add_flag(
         default=argparse.SUPPRESS if only_if_given else default,
         choices=choices,
         metavar=_METAVARS.get(type(default), "NAME"),
-        help=(named + help + said).replace("%", "%%"),
+        help=help if help == argparse.SUPPRESS else (named + help + said).replace("%", "%%"),
     )
+
+
+def _flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")

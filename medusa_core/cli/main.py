@@ -36,6 +36,10 @@ class _ShortHelp(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrapped, but for a list whose lines begin with a space."""
+        return text if text.startswith(" ") else super()._fill_text(text, width, indent)
+
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, argparse.BooleanOptionalAction):
             return action.option_strings[bool(action.default)]

@@ -24,7 +24,8 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     there = [name for name in (*named, *brought) if name is not None]
     if methods is not None:
         methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
-        _require_weights(methods, there, sources)
+        if None not in named:  # else reading these weights says what is wrong with them
+            _require_weights(methods, there, sources)
     wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
     own = []
     for folder, name in zip(sources.own, brought, strict=True):

@@ -262,7 +262,7 @@ def test_the_command_says_what_it_did(tmp_path, model, base, capsys, monkeypatch
     hub_repository(tmp_path / "hub", "a/heads", folder)
     assert main(["convert", "a/heads", str(tmp_path / "out"), "--to", "vllm"]) == 0
     said = capsys.readouterr()
-    assert "3 heads of 1 layers in float32" in said.out
+    assert "3 heads of 1 layer in float32" in said.out
     assert "vllm serve" in said.out
     assert "not run here" in said.out
     assert "note: vLLM drafts a chain" in said.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from medusa_core.acceptance import rule_names
@@ -47,15 +49,26 @@ def test_a_chat_says_it_as_well(command, engine_folder):
     assert "note: --tree counts for nothing with --method none" in said
 
 
-def test_help_fits_two_screens_and_says_whose_each_flag_is(command, monkeypatch):
+def test_help_fits_two_screens_with_the_flags_of_each_drafter_and_rule(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, said, _ = command(["generate", "--help"])
     assert code == 0
-    assert len(said.splitlines()) <= MOST_LINES
-    assert max(map(len, said.splitlines())) <= 80
-    said = " ".join(said.partition("options:")[2].split())
-    assert f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()} [auto]" in said
-    assert all(f"{name}: " in said for name in rule_names())
+    lines = said.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= 80
+    words = " ".join(said.split())
+    assert f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()} [auto]" in words
+    assert all(f"{name}: " in words for name in rule_names())
+    listed = said.partition("by --help-settings:\n")[2]
+    of_owner = {words.split()[0]: words for words in re.split(r"\n(?=  \S)", listed)}
     for name in option_names():
-        words = said.partition(f" --{name.replace('_', '-')} ")[2].partition(" --")[0]
+        assert all(f"--{name.replace('_', '-')} " in of_owner[owner] for owner in lone_owners_of(name))
+
+
+def test_the_settings_are_said_in_words_with_their_owners(command):
+    code, said, _ = command(["generate", "--help-settings"])
+    assert code == 0
+    said = " ".join(said.split())
+    for name in option_names():
+        words = said.partition(f"--{name.replace('_', '-')} ")[2].partition(" --")[0]
         assert all(owner in words for owner in lone_owners_of(name))

@@ -4,9 +4,9 @@ SRC is a folder or hub name of heads in any format: v1, v2, vLLM's, a whole mode
 project's own. Tensors and their dtype stay as they are. How the result is served there is printed at the
 end. For gguf, SRC is a base and DST a file; llama.cpp has no heads.
 
-What was tried here: v1, v2, native and vllm are read back bit for bit by this project; gguf was loaded by
-llama-cpp-python, which wrote the same greedy text. vLLM, TGI and TensorRT-LLM themselves were not run:
-their files follow what their public sources read.
+What was tried here: v1, v2, native and vllm are read back bit for bit by this project; gguf in bf16 and f32
+was loaded by llama-cpp-python, which wrote the same greedy text. vLLM, TGI and TensorRT-LLM themselves were
+not run: their files follow what their public sources read.
 """
 
 from __future__ import annotations
