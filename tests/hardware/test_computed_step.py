@@ -136,3 +136,9 @@ def test_the_embedded_drafters_settings_are_read_without_loading_them():
     assert all(found[name]["tree"].size > 1 for name in with_trees)
     for name, options in found.items():
         assert computed_step(name, options, 16, LLAMA, A100, CONTEXT).draft > 0
+
+
+def test_a_layer_that_predicts_one_token_more_costs_less_than_the_model():
+    step = computed_step("mtp", {}, 16, LLAMA, A100, CONTEXT)
+    plain = computed_step("none", {}, 1, LLAMA, A100, CONTEXT)
+    assert 0 < step.draft < plain.seconds / 2
