@@ -139,8 +139,10 @@ def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> N
     for part, words in (("model", "another model"), ("settings", "other settings")):
         before = begun.get(part)
         for name, value in now[part].items():
-            if not isinstance(before, dict) or before.get(name) != value:
-                was = before.get(name) if isinstance(before, dict) else None
+            # A run that began before there was a setting had what is its default now.
+            usual = getattr(GenerationConfig, name, None) if part == "settings" else None
+            was = before.get(name, usual) if isinstance(before, dict) else None
+            if was != value:
                 raise MedusaError(
                     f"the run in {folder} began with {words} ({name} {_short(was)}, now "
                     f"{_short(value)}): give what it began with or choose another --save"

@@ -135,7 +135,7 @@ def test_an_unknown_setting_or_method_is_named(engine):
     with pytest.raises(MedusaError, match=r"no setting is called 'epsilom': did you mean epsilon\?"):
         tiny.run(engine, epsilom=0.1)
     with pytest.raises(
-        MedusaError, match=r"no method 'magic': use one of .*lookup, medusa, ngram, none, .*NAME\+lookup"
+        MedusaError, match=r"no method 'magic': use one of .*lookup, medusa, mtp, ngram, none, .*NAME\+lookup"
     ):
         tiny.run(engine, method="magic")
 

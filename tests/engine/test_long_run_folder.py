@@ -209,3 +209,14 @@ def test_a_tree_that_was_chosen_stays_that_of_the_run(engine, tmp_path):
     killed(first, config, tmp_path / "killed", 45, random.Random(1))
     assert finish(later, config, tmp_path / "killed") == whole
     assert finish(later, config, tmp_path / "other") != whole
+
+
+def test_a_run_that_began_before_there_was_a_setting_goes_on_with_its_default(engine, tmp_path):
+    config = config_of(method="none", temperature=0.9, max_new_tokens=40)
+    whole = finish(engine, config, tmp_path)
+    about = json.loads((tmp_path / folder.RUN).read_text(encoding="utf-8"))
+    assert about["settings"].pop("top_k") == 0
+    (tmp_path / folder.RUN).write_text(json.dumps(about), encoding="utf-8")
+    assert finish(engine, config.changed(max_new_tokens=60), tmp_path)[: len(whole)] == whole
+    with pytest.raises(MedusaError, match=r"other settings \(top_k 0, now 3\)"):
+        finish(engine, config.changed(top_k=3), tmp_path)

@@ -180,7 +180,7 @@ def test_settings_that_do_not_fit(engine, model):
     bare = tiny.build_engine(model, None)
     with pytest.raises(MedusaError, match="method medusa needs weights: name them with --heads"):
         run(bare)
-    with pytest.raises(MedusaError, match=r"no method 'magic': use one of .*lookup, medusa, ngram, none"):
+    with pytest.raises(MedusaError, match=r"no method 'magic': use one of .*medusa, mtp, ngram, none"):
         run(engine, method="magic")
     with pytest.raises(MedusaError, match="there are 3 heads"):
         run(engine, tree="cartesian-1x1x1x1")

@@ -24,6 +24,7 @@ MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share on
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
 OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", *TRUNCATING, "ignore_eos")
+WITHOUT_CONTROL = ("root", "ties")  # settings of acceptance rules that the page leaves at their defaults
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # limit of a tree by budget, the root included
 
@@ -114,8 +115,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     name = drafter["name"] if drafter["name"] in method_names() else GenerationConfig.method
     kinds = (*option_kinds(), method(name).settings, GenerationConfig)
     items = {item.name: item for kind in kinds for item in fields(kind)}
-    # The page has no control for how typical acceptance picks a root.
-    names = [*OF_A_RUN, *(name for name in option_defaults() if name != "root")]
+    names = [*OF_A_RUN, *(name for name in option_defaults() if name not in WITHOUT_CONTROL)]
     return {
         "prompt": trace["prompt"]["text"],
         **{one: _held(items[one], given.get(one, items[one].default)) for one in names},
