@@ -33,7 +33,7 @@ Settings = TypeVar("Settings")
 class Generation:
     """The result of a run. ``seconds`` adds up the steps; reading the prompt is not counted."""
 
-    text: str  # of the new tokens, cut before the end-of-text token or a stop string
+    text: str  # new tokens as text, cut before the end-of-text token or a stop string
     token_ids: list[int]  # new tokens only
     finish_reason: str  # "eos", "stop", "length" or "context"
     steps: int

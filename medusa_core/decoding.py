@@ -74,7 +74,7 @@ class Run:
     stopper: StopCheck
     budget: int
     cache: TreeCache | None = None
-    processor: LogitsProcessor | None = None  # of the logits, before the rule sees them
+    processor: LogitsProcessor | None = None  # changes the logits before the rule sees them
     whole: NativeStep | None = field(default=None, init=False)  # where steps are made whole
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)

@@ -57,8 +57,8 @@ class EngineInfo:
     extended: str = ""  # the context in words where it is longer than the trained one
     forward: str = ""  # the forward in words: "forward in C, exact"
     drafts: tuple[str, ...] = ()  # the weights of drafters in words: "5 Medusa heads"
-    own_drafts: tuple[str, ...] = ()  # those of further drafters that the model brings
-    notes: tuple[str, ...] = ()  # what the weights' configs say otherwise than their tensors
+    own_drafts: tuple[str, ...] = ()  # further drafters that the model brings
+    notes: tuple[str, ...] = ()  # where the weights' configs contradict their tensors
 
 
 @dataclass
@@ -67,7 +67,7 @@ class RunState:
 
     cache: TreeCache
     drafter: Drafter | None = None
-    config: GenerationConfig | None = None  # that the drafter was made for
+    config: GenerationConfig | None = None  # the drafter was made for this config
     draft: Draft | None = None  # the weights it was made with
 
     @property

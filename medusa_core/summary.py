@@ -25,7 +25,7 @@ class RunSummary:
         self.token_ids: list[int] = []  # new tokens only
         self.steps = 0
         self.phase_ms = dict.fromkeys(PHASES, 0.0)
-        self.nodes = 0  # of the largest tree so far, with the root
+        self.nodes = 0  # size of the largest tree so far, with the root
         self.rows = 0  # of all trees together
         self.positions = 0  # committed before each step, all steps together
         self.finish_reason: str | None = None  # None while it runs, and when it was broken off

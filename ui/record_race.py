@@ -22,7 +22,7 @@ from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.session import Session
 
-EXAMPLE = "a bus ticket"  # which is continued
+EXAMPLE = "a bus ticket"  # text to continue
 TOKENS = 128
 
 

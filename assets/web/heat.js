@@ -34,7 +34,7 @@ function heatedRow(temperatures, row, from, to) {
 }
 
 const ENTROPY_GUARD = 1e-5; // as medusa_core/acceptance/sampling.py
-const LEAST_REST = 1e-6; // what is left of Z by recorded numbers of four decimals
+const LEAST_REST = 1e-6; // least remainder of Z that numbers of four decimals can show
 
 function topOf(gaps, at) {
   const weights = gaps.map((gap) => Math.exp(gap / at));

@@ -10,7 +10,7 @@ function makeLanguage() {
   const DOT = " · ";
   const NUMBER = /\d+(?:[.,]\d+)*%?/g;
   const tables = new Map([["en", { name: "English", texts: new Map() }]]);
-  const keys = new WeakMap(); // of a template's strings, which are the same ones at every call
+  const keys = new WeakMap(); // keys by a template's strings, the same object at every call
   const listeners = new Set();
   let chosen = remembered();
   let code = "en";

@@ -15,7 +15,7 @@ function dressPage() {
   // What gradio calls the parts of a control, with the control's own label behind it.
   const OF_CONTROLS = { "number input for ": phrase("number input for {0}"), "range slider for ": phrase("range slider for {0}") };
   const ATTRIBUTES = ["placeholder", "aria-label", "title"];
-  const shown = new WeakMap(); // what was written in place of which English text, by node and name
+  const shown = new WeakMap(); // translation written in place of an English text, by node and name
 
   function dress(node, name, now, write) {
     const before = (shown.get(node) || {})[name];

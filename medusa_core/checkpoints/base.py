@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import is_zipfile
 
 import torch
-import transformers  # which reads its parts only when they are named
+import transformers  # lazy: parts are imported when they are named
 from safetensors import safe_open
 
 from medusa_core.checkpoints.files import AGAIN, file_fault, pickle_fault, read_config, read_json, shards
@@ -54,7 +54,7 @@ _MOST_LAYERS = 1000
 _MOST = {"num_hidden_layers": _MOST_LAYERS, "n_layer": _MOST_LAYERS, "num_labels": 10_000}
 _LABELS = ("id2label", "label2id")
 _NAMES = (WEIGHTS_NAME, PICKLED_NAME)
-_FLOATS = ("F", "BF", "float", "bfloat")  # what kinds of such numbers begin with, in headers and in torch
+_FLOATS = ("F", "BF", "float", "bfloat")  # prefixes of floating dtypes' names, in headers and in torch
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")  # one class, by its name and by its old one

@@ -160,7 +160,7 @@ def _to_native(work: Conversion, out: Path) -> None:
 
 def _to_vllm(work: Conversion, out: Path) -> None:
     tensors = work.with_lm_head()
-    vocabulary = cast("torch.Tensor", tensors.lm_weight).shape[-2]  # which they have now
+    vocabulary = cast("torch.Tensor", tensors.lm_weight).shape[-2]  # the tensors have one by now
     if tensors.token_map is not None:
         vocabulary = read_config(work.folder).get("vocab_size") or len(work.lm_head())
     base = _servable(work)

@@ -22,8 +22,8 @@ from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 
 AGAIN = "fetch or save it again"
-_CODE = re.compile(r"GLOBAL (\S+)")  # what torch's loader says a pickle wanted to be called
-FULL_PREFIX = "medusa_head."  # of the heads' tensors in a whole model
+_CODE = re.compile(r"GLOBAL (\S+)")  # the global that a pickle asked for, in the words of torch's loader
+FULL_PREFIX = "medusa_head."  # prefix of the heads' tensors in a whole model
 State = dict[str, torch.Tensor]
 
 
@@ -179,7 +179,7 @@ def pickle_fault(file: Path, error: Exception) -> str:
             f"{file.name} holds code ({called[1]}), which was not run: use one saved as tensors "
             "alone, best as safetensors"
         )
-    if isinstance(error, pickle.UnpicklingError):  # whose own words advise to read it carelessly
+    if isinstance(error, pickle.UnpicklingError):  # torch's own message advises unsafe loading
         return (
             f"{file.name} holds more than tensors, perhaps code, or is damaged, and nothing in it was run: "
             "use one saved as safetensors, or fetch it again"

@@ -43,7 +43,7 @@ class HeadTensors:
     block_bias: torch.Tensor
     lm_weight: torch.Tensor | None
     token_map: torch.Tensor | None = None
-    notes: tuple[str, ...] = ()  # what the file's config says otherwise
+    notes: tuple[str, ...] = ()  # where the file's config contradicts its tensors
 
     @property
     def count(self) -> int:

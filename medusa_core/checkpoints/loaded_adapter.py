@@ -13,7 +13,7 @@ import torch
 from medusa_core.checkpoints.files import read_tensors
 from medusa_core.checkpoints.names import ADAPTER_NAME
 
-_PREFIX = "base_model.model."  # of the names in peft's files
+_PREFIX = "base_model.model."  # prefix of the names in peft's files
 
 
 def has_loaded(model: torch.nn.Module, folder: Path) -> bool:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,  # of the client that it uses, httpx or httpx2
+    HTTPError,  # error of huggingface_hub's client, httpx or httpx2
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,

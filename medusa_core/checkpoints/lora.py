@@ -18,7 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of the names in peft's files
+_PREFIX, _A, _B = (
+    "base_model.model.",
+    ".lora_A.weight",
+    ".lora_B.weight",
+)  # parts of the names in peft's files
 # Settings that change nothing about a finished plain adapter, whatever they say.
 _WITHOUT_EFFECT = frozenset(
     {"base_model_name_or_path", "revision", "inference_mode", "lora_dropout", "peft_version",

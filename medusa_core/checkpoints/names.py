@@ -8,7 +8,7 @@ DRAFTERS_FOLDER = "drafters"  # beside a model: a folder for the weights of each
 TREE_NAME = "tree.json"
 GPU_TREE_NAME = "tree-gpu.json"
 ACCURACIES_NAME = "accuracies.json"
-SETTINGS_NAME = "draft.json"  # of a drafter, by kind of device
+SETTINGS_NAME = "draft.json"  # a drafter's settings by kind of device
 ADAPTER_NAME = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 CONFIG_NAME = "config.json"
@@ -18,7 +18,7 @@ INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
 PICKLED_NAME = "pytorch_model.bin"  # of bases from before safetensors, such as Vicuna v1.3
 
 BASE_KEY = "base_model_name_or_path"  # in the heads' config
-EMBEDDED = "embedded"  # what that key says of heads for the model that is part of the project
+EMBEDDED = "embedded"  # value of that key in heads for the project's own model
 
 TOKENIZER_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"]
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]

@@ -44,7 +44,7 @@ class PlainLlamaConfig:
     tie_word_embeddings: bool  # an adapter of the LM head ends it
     attention_bias: bool
     mlp_bias: bool
-    eos_token_id: int | list[int] | None  # of the generation config where there is one
+    eos_token_id: int | list[int] | None  # from the generation config where there is one
     model_type: ClassVar[str] = "llama"
     _attn_implementation: ClassVar[str] = "sdpa"
 
@@ -215,7 +215,7 @@ def plain_llama_files(folder: Path, config: PlainLlamaConfig) -> dict[str, Path]
     Reads headers alone.
     """
     whole = any((folder / name).is_file() for name in (WEIGHTS_NAME, INDEX_NAME))
-    if not whole or (folder / ADAPTER_CONFIG).is_file():  # which transformers would apply
+    if not whole or (folder / ADAPTER_CONFIG).is_file():  # transformers would apply the adapter
         return None
     shapes = config.shapes()
     found: dict[str, Path] = {}

@@ -95,8 +95,8 @@ def _refuse(text: str) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     """Import the module that does the command's work, which may take seconds, and call it."""
-    quiet_libraries()  # what they say while they are imported
+    quiet_libraries()  # silences messages during the imports
     with collector_paused():
         run = pkgutil.resolve_name(args.run)
-    quiet_libraries()  # what those that are imported now say later
+    quiet_libraries()  # silences later messages of what was just imported
     run(args)

@@ -107,7 +107,7 @@ def _modules(entry: str) -> dict[str, str]:
         if (file := _file(name)) is None:
             raise ModuleNotFoundError(f"{name} is no module of the project")
         found[name] = file.read_text(encoding="utf-8")
-        for node in ast.parse(found[name]).body:  # what is imported for annotations alone is left out
+        for node in ast.parse(found[name]).body:  # imports for annotations alone are left out
             module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
             if isinstance(node, ast.ImportFrom) and module.partition(".")[0] == _PACKAGE:
                 names = [f"{module}.{alias.name}" for alias in node.names]

@@ -25,7 +25,7 @@ class Drafter(Protocol):
     """
 
     largest_tree: int  # nodes with the root
-    features: Features  # which hidden states it reads
+    features: Features  # hidden states that it reads
     cache_bytes: int  # of its own key-value cache, 0 for those that have none
 
     @property

@@ -62,7 +62,7 @@ class HealthReport:
     message: str
     positions: int
     heads: list[HeadHealth]
-    one: str = HEAD  # what a row is about
+    one: str = HEAD  # subject of a row
 
     @property
     def ok(self) -> bool:

@@ -12,7 +12,7 @@ from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES
 COUNTING, TIMING = "counting", "timing"  # the two parts of a measurement of heads
 STOPPED = "Stopped"
 TIME_IS_UP = "The time is up"
-ROUND_TOKENS = 48  # of a run, when tree sizes are timed
+ROUND_TOKENS = 48  # tokens of a run when tree sizes are timed
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Effort:
     """How much is measured of heads. ``seconds`` is what counting and timing may each take."""
 
     counted_tokens: int  # written after a prompt, when right guesses are counted
-    sizes: Sequence[int] = TIMED_SIZES  # of the trees that are timed, the root included
+    sizes: Sequence[int] = TIMED_SIZES  # nodes of the timed trees, the root included
     rounds: int = TIMED_ROUNDS  # of timing; 0: no tree is timed
     round_tokens: int = ROUND_TOKENS
     seconds: float = math.inf

@@ -28,7 +28,7 @@ class HeadMeasurement:
     done: int
     total: int
     accuracies: Accuracies
-    nodes: int = 0  # of the tree that was timed last
+    nodes: int = 0  # size of the tree that was timed last
     rounds: int = 0  # in which every size had its turn
     latency: list[LatencyPoint] = field(default_factory=list)  # of these rounds
 

@@ -88,7 +88,7 @@ class PeerRunner:
         ends = set() if config.ignore_eos else engine.end_tokens()
         self._arguments = dict(self._peer.arguments) | {
             "eos_token_id": sorted(ends) or None,
-            "pad_token_id": min(ends, default=0),  # of a batch's shorter texts: there are none
+            "pad_token_id": min(ends, default=0),  # pads shorter texts of a batch: there are none
         }
         if config.temperature > 0:
             # Without top_k=0 transformers would keep only the 50 likeliest tokens.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HEADS = 5  # as in the paper's models
 CONTEXT = 2048
 _SHAPES = {"7b": "llama-7b", "13b": "llama-13b", "33b": "llama-33b"}
-_SPREAD = 0.02  # of the weights, as transformers initialises a Llama
+_SPREAD = 0.02  # standard deviation of the weights, as transformers initialises a Llama
 _MARGIN = 0.1
 
 

@@ -82,7 +82,7 @@ def read_speed(size: int, device: torch.device, seconds: float = READ_SECONDS) -
     end, best = perf_counter() + seconds, math.inf
     while best == math.inf or perf_counter() < end:
         begun = perf_counter()
-        float(torch.dot(numbers, numbers))  # which waits for the device
+        float(torch.dot(numbers, numbers))  # reading the number waits for the device
         best = min(best, perf_counter() - begun)
     return numbers.nbytes / best
 

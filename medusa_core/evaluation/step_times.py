@@ -27,9 +27,9 @@ SECONDS = 1.6  # after which no further run begins
 _SIZES = (16, 64, PLAIN, 32, 8, 2, 24, 4, 12, 48)  # nodes with the root; those that tell most come first
 _FEWEST = 3  # sizes that are timed in any case
 _ROUNDS = 12  # in which every size has its turn, the first one unmeasured
-_STEPS = 3  # of a run; the first is not counted, since it pays for what the prompt left in the caches
+_STEPS = 3  # steps of a run; the first is not counted, since it pays for the prompt's traces in the caches
 _STEADY_STEPS = 6  # of each size, where steps are not long
-_LEAST_SHARE = 0.85  # of the time that this thread computed on a CPU; others had the core for the rest
+_LEAST_SHARE = 0.85  # least share of the time in which this thread had its core
 _LONG = 100.0  # ms of a step from where one is enough
 _PROMPT = 48  # tokens
 

@@ -27,7 +27,7 @@ class Measurement:
     seconds: float
     steps: int
     phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
-    nodes: int = 0  # of the largest tree, with the root
+    nodes: int = 0  # size of the largest tree, with the root
     rows: int = 0  # of all trees
     positions: int = 0  # committed before each step, summed
     cut: bool = False  # stopped before its end, so that it counts for nothing

@@ -89,4 +89,4 @@ class Findings:
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     quality: str | None = None
-    info: EngineInfo | None = None  # what was measured, when it is not the setup's engine alone
+    info: EngineInfo | None = None  # the measured engine where it is not the setup's alone

@@ -20,8 +20,8 @@ from medusa_core.hardware.devices import THIS, Device
 SECONDS = 1.0
 COPIED = (2**21, 2**24, 2**25, 2**27)  # bytes; the last is larger than usual caches
 DTYPES = (torch.bfloat16, torch.float32, torch.float16)
-_CPU_WIDTH, _GPU_WIDTH = 768, 4096  # of the square matrices
-_SHARE_OF_COPIES = 0.4  # of the time
+_CPU_WIDTH, _GPU_WIDTH = 768, 4096  # sides of the square matrices
+_SHARE_OF_COPIES = 0.4  # share of the time spent on copies
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Machine:
     bandwidths: tuple[tuple[int, float], ...]
     peaks: tuple[tuple[str, float], ...]
     memory: float  # bytes
-    seconds: float  # that measuring took
+    seconds: float  # duration of the measurement
 
     def device(self, dtype: str, working_set: float) -> Device:
         """The machine for a model in ``dtype`` whose step reads ``working_set`` bytes again and again.

@@ -19,9 +19,9 @@ typedef struct { /* up to sixteen queries that read the same keys */
   const Part *part;
   num window, group; /* sliding window of the layer; index of the key head */
   num first, count;  /* index of the first query, number of queries */
-  num row;                         /* of the batch that the part begins with */
+  num row;                         /* first row of the part in the batch */
   num begin, end;                  /* keys that one of them sees at all */
-  num rows[LANES];                 /* of the part, by lane; lanes without a query repeat the last one */
+  num rows[LANES];                 /* row of the part by lane; lanes without a query repeat the last one */
   const void *keys, *values;       /* [slots][wide(D)] */
   void *queries;                   /* packed */
   float *scores;                   /* [keys][16] */

@@ -49,10 +49,10 @@ class Recipe:
     title: str  # for messages
     sources: Sequence[Path]  # C files, and the headers that they include
     flags: Sequence[str]
-    machine: str  # what the compiled code depends on beside sources, compiler and flags
+    machine: str  # further dependency beside sources, compiler and flags
     functions: Collection[str]
     header: str  # name of the header with the structures
-    structures: Sequence[type[ctypes.Structure]]  # of the same names as in the header
+    structures: Sequence[type[ctypes.Structure]]  # structures with the names of the header
 
     def stem(self, compiler: Sequence[str]) -> str:
         """The name of the library without the digest of its content."""

@@ -22,7 +22,7 @@ from medusa_core.model.masks import LayerMasks
 from medusa_core.model.rotary import Rotations, rotations
 from medusa_core.trees.token_tree import TokenTree
 
-_POSITIONS = 256  # of the first table of rotations
+_POSITIONS = 256  # positions of the first table of rotations
 
 
 class LlamaForward:

@@ -45,7 +45,7 @@ class Made(NamedTuple):
     choices: list[int]  # the token behind each node
     path: list[int]  # the accepted nodes
     verify_ms: float
-    propose_ms: float  # of the tree of the next step
+    propose_ms: float  # time for proposing the next step's tree
 
 
 class GreedySteps:
@@ -79,7 +79,7 @@ class GreedySteps:
         attending = Attending(shape.size, cache, shape.mask.contiguous(), depths)
         results = Results(logits, [shape.size], hidden)
         self._batch = model.batch(tokens, positions, table, [attending], results, keys=cache.rows)
-        self._threads = torch.get_num_threads()  # that there is room for
+        self._threads = torch.get_num_threads()  # threads that the work memory has room for
         self._step = structures.Greedy(
             model=ctypes.pointer(model.structure),
             batch=ctypes.pointer(self._batch),

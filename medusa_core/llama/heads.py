@@ -32,7 +32,7 @@ class Heads:
         heads, blocks, hidden, _ = weight.shape
         self.library, self.dtype = library, weight.dtype
         pairs = zip(weight.flatten(0, 1), bias.flatten(0, 1), strict=True)
-        self._panels = [*(Panels.of(*pair) for pair in pairs), *last]  # whose addresses are held
+        self._panels = [*(Panels.of(*pair) for pair in pairs), *last]  # C holds their addresses
         linears = [panels.structure for panels in self._panels]
         self.structure = structures.Heads(
             heads=heads,

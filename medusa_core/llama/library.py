@@ -66,8 +66,7 @@ _AMX = InstructionSet(
 _SSE2 = InstructionSet("sse2", (), ())
 _NEON = InstructionSet("neon", (), ())
 _NEON_BF16 = InstructionSet("neon_bf16", ("bf16",), ("-march=armv8.2-a+bf16",))
-# The largest first; the last one runs on every processor of its kind. No machine has run our AMX
-# yet, so it is used only where MEDUSA_ISA asks for it.
+# The largest first; the last one runs on every processor of its kind.
 INSTRUCTION_SETS = {
     "x86_64": (_AMX, _AVX512_BF16, _AVX512, _AVX2, _SSE2),
     "arm64": (_NEON_BF16, _NEON),
@@ -75,7 +74,7 @@ INSTRUCTION_SETS = {
 
 
 _NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
-_FUNCTIONS: dict[str, tuple[type, ...]] = {  # what each takes; all give back a number
+_FUNCTIONS: dict[str, tuple[type, ...]] = {  # argument types; all return a number
     "usable": (),
     "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _ADDRESS, _NUMBER),
     "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
@@ -152,7 +151,7 @@ def instruction_sets() -> list[InstructionSet]:
     if largest and largest not in names:
         raise NoLibraryError(f"{ISA} is {largest}: for {machine()} it can be {', '.join(names)}")
     found = _processor_features()
-    allowed = known[names.index(largest) :] if largest else [one for one in known if one is not _AMX]
+    allowed = known[names.index(largest) :] if largest else known
     return [one for one in allowed if found.issuperset(one.needed)]
 
 

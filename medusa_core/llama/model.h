@@ -27,7 +27,7 @@ typedef struct {
 } Linear;
 
 typedef struct {
-  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* those of heads may be absent */
+  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* the heads' norms may be absent */
   const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   Linear qkv, out, gate_up, down; /* panels of gate and up by turns */
   num rotates, window;            /* a row sees keys less than ``window`` positions before it, 0: all */
@@ -95,7 +95,7 @@ typedef struct {             /* where a call works */
 
 typedef struct { /* where the rows of a product go, and what happens to them on the way */
   enum { STORE, ADD, GATE, ROUND } how; /* ROUND: into rows without padding */
-  num kind;                             /* of what is written, where it is not float */
+  num kind;                             /* dtype of the output where it is not float */
   void *rows;
   const float *units; /* of each row of inputs in 8 bits */
 } Output;

@@ -51,7 +51,7 @@ class Llama:
 
     def __init__(self, weights: Weights, rotated: int, library: Library) -> None:
         """``rotated`` numbers of each head are turned by positions."""
-        self.weights, self.library = weights, library  # whose addresses are held
+        self.weights, self.library = weights, library  # C holds their addresses
         self._layers = (structures.Layer * len(weights.layers))(*map(_layer, weights.layers))
         for layer in self._layers:
             layer.of_embedding = weights.of_embedding and weights.of_embedding.weight.data_ptr()

@@ -20,7 +20,7 @@ _KINDS = {
     torch.float32: structures.FLOAT32,
     torch.int8: structures.INT8,
 }
-_LEVELS = 127  # of a weight in 8 bits, on either side of 0
+_LEVELS = 127  # levels of a weight in 8 bits, on either side of 0
 
 
 def wide(count: int) -> int:

@@ -63,7 +63,7 @@ class Part(ctypes.Structure):
 class Batch(ctypes.Structure):
     """The rows of a forward, and where its results go."""
 
-    held: tuple[object, ...] = ()  # what must live as long as the addresses
+    held: tuple[object, ...] = ()  # objects that must live as long as the addresses
 
     _fields_: ClassVar[_Fields] = [
         *_numbers("rows", "parts", "threads", "kept"),

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define CONTENDED_SECONDS 1e-3
-#define CONTENDED_FRACTION 0.2 /* of a call's time */
+#define CONTENDED_FRACTION 0.2 /* share of a call's time */
 
 typedef struct {
   int arrived, round;

@@ -1,6 +1,6 @@
 """Where a model goes and in which dtype, and how much room there is.
 
-``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it faster, float32
+``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it or our C runs, float32
 elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU.
 """
 
@@ -14,11 +14,12 @@ import psutil
 import torch
 
 from medusa_core.errors import MedusaError
-from medusa_core.loading.tuning import WORTH_IT, bfloat16_gain
+from medusa_core.llama.library import Library
+from medusa_core.loading.native_library import native_library
 
 _CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
 _CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (  # of a container's memory, what it uses and what that is, in both versions of cgroups
+_LIMITS = (  # files with a container's limit, usage and kinds of usage, in both versions of cgroups
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
@@ -128,15 +129,11 @@ def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
 
 
 def _cpu_dtype() -> tuple[torch.dtype, str]:
-    """The faster one, by measurement where that may be and can be had."""
-    gain = bfloat16_gain()
-    if gain is None:
-        if cpu_has_bf16():
-            return torch.bfloat16, "the CPU multiplies bfloat16 natively"
-        return torch.float32, "the CPU has no bfloat16 units"
-    if gain >= WORTH_IT:
-        return torch.bfloat16, f"products are {gain:.1f} times as fast as in float32 here"
-    return torch.float32, f"products in bfloat16 have {gain:.1f} times its speed here"
+    if cpu_has_bf16():
+        return torch.bfloat16, "the CPU multiplies bfloat16 natively"
+    if isinstance(native_library(), Library):
+        return torch.bfloat16, "the forward in C reads half as many bytes as in float32"
+    return torch.float32, "the CPU has no bfloat16 units"
 
 
 def cpu_has_bf16() -> bool:

@@ -211,7 +211,7 @@ def _estimate(
     except MedusaError:
         if report.refused is not None:
             raise
-        return None  # what is wrong with the files is said once all of them are here
+        return None  # errors in the files are raised once all of them are here
 
 
 def _with_room(placement: Placement, estimate: MemoryEstimate) -> Placement:

@@ -1,4 +1,4 @@
-"""What is chosen by trying it out on this machine, in tenths of a second: the dtype and threads of a CPU.
+"""What is chosen by trying it out on this machine, in tenths of a second: the threads of a CPU.
 
 What was measured is remembered (``remembered``), so that the next start makes the same choice. Times of a
 busy machine are told by their spread: then the usual choice stands, and nothing is remembered.
@@ -14,43 +14,21 @@ from time import perf_counter
 from typing import TypeVar
 
 import torch
-from torch.nn import functional as F
 
 from medusa_core.llama.forward import LlamaForward
-from medusa_core.llama.library import Library
-from medusa_core.llama.model import product
-from medusa_core.llama.panels import Panels
-from medusa_core.loading.native_library import native_library
 from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
 from medusa_core.model.forward import Rows
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _CPU = torch.device("cpu")
-_ROWS = (1, 16)  # of a plain step, and of a tree's
-_CALLS = 9  # of each candidate, all in turn
+_ROWS = (1, 16)  # rows of a plain step and of a tree
+_CALLS = 9  # calls of each candidate, in turn
 _STEADY = 1.35  # median over fastest call of each candidate: beyond it the machine is too busy
-_SECONDS = 1.0  # that all calls may take
-WORTH_IT = 1.1  # gain that fewer threads, or a narrower dtype, must bring
-_SHAPE = 1024, 1024  # of the product that stands for a model's
-_TIMED_BYTES = 512 * 2**20  # of weights, beyond which memory sets the pace and all threads help
+_SECONDS = 1.0  # time limit of all calls
+_WORTH_IT = 1.1  # least gain of fewer threads
+_TIMED_BYTES = 512 * 2**20  # bytes of weights beyond which memory sets the pace and all threads help
 
 Candidate = TypeVar("Candidate", int, str)
-
-
-def bfloat16_gain() -> float | None:
-    """How much faster bfloat16 multiplies than float32 on this CPU; None where that cannot be measured."""
-    if not may_measure():
-        return None
-    key = machine_key() | {"kind": "bfloat16 gain", "threads": torch.get_num_threads()}
-    if isinstance(known := recall(key), float):
-        return known
-    calls = {dtype: _product(getattr(torch, dtype)) for dtype in ("float32", "bfloat16")}
-    times = _fastest(calls)
-    if times is None:
-        return None
-    gain = round(times["float32"] / times["bfloat16"], 2)
-    keep(key, gain)
-    return gain
 
 
 def fastest_threads(forward: LlamaForward, spare_cores: int = 0) -> int | None:
@@ -82,7 +60,7 @@ def fastest_threads(forward: LlamaForward, spare_cores: int = 0) -> int | None:
     if times is None:
         return fewer
     # Of those that are about as fast the most threads: longer texts give them more to do.
-    limit = min(times.values()) * WORTH_IT
+    limit = min(times.values()) * _WORTH_IT
     chosen = next(count for count in counts if times[count] <= limit)
     keep(key, chosen)
     return chosen if chosen < usual else None
@@ -100,18 +78,6 @@ def _forward(forward: LlamaForward, threads: int) -> Callable[[], object]:
                 forward(rows, forward.new_cache(max(_ROWS)))
 
     return run
-
-
-def _product(dtype: torch.dtype) -> Callable[[], object]:
-    """Products of one row and of a tree's rows, in C where that runs."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(_SHAPE, generator=generator).to(dtype)
-    library = native_library()
-    inputs = [torch.randn(rows, _SHAPE[1], generator=generator).to(dtype) for rows in _ROWS]
-    if not isinstance(library, Library):
-        return lambda: [F.linear(x, weight) for x in inputs]
-    panels = Panels.of(weight)
-    return lambda: [product(panels, x, library) for x in inputs]
 
 
 def _fastest(calls: Mapping[Candidate, Callable[[], object]]) -> dict[Candidate, float] | None:

@@ -35,7 +35,7 @@ class ContextualPenalty:
         self._penalty = penalty
         self._size = window
         self._window: TokenWindow | None = None
-        self._paths: _Paths | None = None  # of the tree before, which often has the same shape
+        self._paths: _Paths | None = None  # paths of the previous tree, which often has the same shape
 
     def begin(self, prompt: Sequence[int], device: torch.device) -> None:
         """The text so far is ``prompt``; its logits will lie on ``device``."""

@@ -28,7 +28,7 @@ class SavedRun:
     ) -> None:
         """Raises MedusaError: for a prompt or a cache that does not fit, other settings, damaged files."""
         check_prompt(prompt, engine.target)
-        self.notes: list[str] = []  # what a user should know of how the run goes on
+        self.notes: list[str] = []  # messages to the user on how the run goes on
         self._engine, self._prompt, self._files = engine, list(prompt), files
         begun = files.begun()
         if begun is not None:

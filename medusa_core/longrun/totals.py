@@ -15,7 +15,7 @@ from typing import Any
 from medusa_core.decoding import Step
 from medusa_core.summary import PHASES
 
-MOST = 2**53  # of a sum: beyond it numbers of a JSON file are not exact
+MOST = 2**53  # largest sum: beyond it JSON numbers are not exact
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Totals:
         if not all(type(value) in (int, float) for value in phases.values()):
             raise ValueError("a phase has no number")
         numbers = [*(sums[name] for name in plain), *phases.values()]
-        if not all(0 <= value <= MOST for value in numbers):  # which a NaN is not either
+        if not all(0 <= value <= MOST for value in numbers):  # a NaN fails this too
             raise ValueError(f"a sum is not between 0 and {MOST:.0e}")
         return cls(**sums)
 

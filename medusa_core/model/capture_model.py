@@ -21,7 +21,7 @@ from medusa_core.trees.token_tree import TokenTree
 _SLOTS = 32
 _START = (3, 5, 7)
 _PARENTS = (-1, 0, 0, 2)
-_PATHS = ([0, 2, 3], [0], [0, 1])  # that are kept of trees behind each other
+_PATHS = ([0, 2, 3], [0], [0, 1])  # accepted paths of consecutive trees
 
 
 class NotCapturedError(Exception):

@@ -22,4 +22,4 @@ class Features:
 
 BEFORE_NORM = -2  # among ``layers``: the sum of all layers, which the final norm reads
 NO_FEATURES = Features()
-LAST_HIDDEN = Features((-1,))  # what Medusa's heads and the LM head read
+LAST_HIDDEN = Features((-1,))  # input of Medusa's heads and of the LM head

@@ -40,7 +40,7 @@ Originals = Callable[[], Iterable[tuple[Sequence[Any], Callable[[], Sequence[tor
 class LoadedModel:
     """A causal LM that transformers has loaded. Raises MedusaError for one that is no causal decoder."""
 
-    config: Any  # of the decoder
+    config: Any  # the decoder's config
     packing: Packing | None  # how the weights are held; None: as plain numbers
     limits_head: bool  # whether the forward takes ``logits_to_keep``
 
@@ -53,7 +53,7 @@ class LoadedModel:
     def _hold(self, modules: Any) -> None:
         """Begin with modules that have all of their weights."""
         self._modules = modules
-        self._originals: Originals | None = None  # what makes weights anew that were let go
+        self._originals: Originals | None = None  # rebuilds weights that were released
         self._parameters = sum(parameter.numel() for parameter in modules.parameters())
         self.packing = packing_of(modules.config)
         self._lock = RLock()  # runs in several threads may ask at once

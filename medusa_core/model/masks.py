@@ -18,7 +18,7 @@ import torch
 from medusa_core.errors import MedusaError
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # as transformers names them
-KERNELS = ("sdpa", "eager")  # those that take any 4-D mask
+KERNELS = ("sdpa", "eager")  # attention kernels that take any 4-D mask
 
 Mask = torch.Tensor | dict[str, torch.Tensor]
 

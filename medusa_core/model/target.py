@@ -66,7 +66,7 @@ class Target:
         self.captured: Forward | None = None  # transformers' own as recordings
         self.forward = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
-        self.threads: int | None = None  # that runs use, None: the usual number
+        self.threads: int | None = None  # threads of a run, None: the usual number
         self.usual_threads: int = torch.get_num_threads()
         if not self.held.is_proven:
             if longer is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from medusa_core.drafters import drafter_names
 
 SANS = ("ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
-PHASES = ("propose", "verify", "accept", "commit", "other")  # of a step
+PHASES = ("propose", "verify", "accept", "commit", "other")  # phases of a step
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 
@@ -90,7 +90,7 @@ def drafter_palette(name: str, dark: bool = False) -> Palette:
     if name in FIRST_DRAFTERS:
         return colours
     others = [known for known in drafter_names() if known not in FIRST_DRAFTERS]
-    place = others.index(name) if name in others else sum(name.encode())  # of a foreign trace, any
+    place = others.index(name) if name in others else sum(name.encode())  # foreign names get any colour
     light, on_dark, scale = OTHERS[place % len(OTHERS)]
     if dark:
         return replace(colours, accepted=on_dark)

@@ -13,7 +13,7 @@ from typing import Any
 from medusa_core.replay.view import WEB
 
 LANGUAGES = WEB.parent / "language"
-NAME = "language"  # of the entry that holds the language's own name
+NAME = "language"  # key of the language's own name
 OF_A_VIEW = ("view", "share")  # the parts that a replay file needs
 
 

@@ -22,7 +22,7 @@ from medusa_core.trace.format import RunTrace
 from medusa_core.trace.packed import packed
 
 _SLOT = '<script type="application/json" id="trace">{}</script>'
-EMPTY_SLOT = _SLOT.format("null")  # what the page's own script fills, as `replay_html` does
+EMPTY_SLOT = _SLOT.format("null")  # filled by the page's own script, as `replay_html` does
 # Characters by which text could end the script element, or which scripts once took for line ends.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 _HALF_CHARACTERS = re.compile("[\ud800-\udfff]")  # UTF-8 has no bytes for them

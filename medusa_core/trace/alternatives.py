@@ -20,11 +20,11 @@ from medusa_core.acceptance.sampling import COLDEST, ENTROPY_GUARD
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
 ALTERNATIVES = 5
 CHUNK = 1 << 16  # logits taken at once: the buffers for them stay in a processor's cache
-PART = 64  # of a row, for finding its largest values
+PART = 64  # numbers of a row that are searched together for its largest values
 # A processor is a hundred times slower with numbers below 1e-38, which float32 holds with fewer digits. They
 # come at low temperatures, and nothing that a trace shows depends on them.
 COLD = 0.5
-SMALLEST = 1e-18  # whose square is no such number
+SMALLEST = 1e-18  # smallest number with a square that is not 0
 
 
 @dataclass(frozen=True)

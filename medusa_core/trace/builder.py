@@ -90,7 +90,7 @@ class TraceBuilder:
     def __init__(self, engine: Engine, config: GenerationConfig, prompt: list[int]) -> None:
         self._engine = engine
         self._config = config
-        self._shape: _Shape | None = None  # of the step before
+        self._shape: _Shape | None = None  # shape of the step before
         self._rows: dict[tuple[int, int], _Rows] = {}
         self._texts: dict[int, int] = {}  # places of tokens
         self._tables = Tables()

@@ -23,7 +23,7 @@ from medusa_core.trace.asked import Amount, ConfigTrace, Count, Record, Share
 from medusa_core.trace.packed import PACKED_VERSION, UNPACKED_VERSION, unpacked
 from medusa_core.trace.version1 import upgraded
 
-_Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # which the guard makes a little less than 0
+_Entropy = Annotated[float, Field(ge=-ENTROPY_GUARD * 1.01)]  # the guard makes it a little less than 0
 
 
 class ModelTrace(Record):
@@ -149,7 +149,7 @@ class StepTrace(Record):
     nodes: list[NodeTrace]
     after: list[AfterTrace] = Field(
         default_factory=list
-    )  # of the nodes that judge others, and of the path's last
+    )  # for nodes that judge others, and for the path's last
     path: list[int]
     emitted: list[Count]
     bonus: BonusTrace | None

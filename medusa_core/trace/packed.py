@@ -35,7 +35,7 @@ PARTS = 10_000  # of one, in the numbers of "after"
 HIGHEST = 80 * PARTS  # of −ln p: a smaller p is as good as 0
 SMALLEST = math.exp(-HIGHEST / PARTS)
 ENTRY_BYTES, NUMBER_BYTES = 300, 20  # about what a table takes for an entry, and for each part of its key
-MOST_CHARACTERS = 2_000  # of a token's text: a small file must not become a huge record
+MOST_CHARACTERS = 2_000  # limit of a token's text: a small file must not become a huge record
 
 Record = dict[str, Any]
 

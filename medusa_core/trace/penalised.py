@@ -17,7 +17,7 @@ from medusa_core.decoding import Step
 class Penalised:
     """The model's likeliest token at a place, and how many copies of it stand in the window there."""
 
-    row: int  # of the recorded ones
+    row: int  # index among the recorded rows
     token: int
     copies: int
 

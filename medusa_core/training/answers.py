@@ -31,7 +31,7 @@ SHORTEST, LONGEST = 8, 96  # tokens of a text's beginning that is handed to the 
 INVENTED = "invented"  # the kind of text whose beginnings the model makes up
 INVENTED_TEMPERATURE = 1.0  # of those beginnings, so that they differ
 PROGRESS = ".progress"  # how many batches are whole
-MOST_SEEDS = 50_000  # of a kind of text, held in memory
+MOST_SEEDS = 50_000  # prompts of a kind of text held in memory
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     return [
         Seeds(source.kind, _some(source.examples(heldout=False)), cast("float", source.weight))
-        for source in sources  # of a recipe, so that each has a weight
+        for source in sources  # a recipe's sources, so that each has a weight
     ]
 
 
@@ -190,7 +190,7 @@ class Writer:
             mask[number, width - len(kept) :] = 1
         device = self._model.device
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
-        generate: Any = self._model.generate  # of a mixin that every model has, and the type does not name
+        generate: Any = self._model.generate  # a mixin of every model that the type does not name
         ids, mask, cache = ids.to(device), mask.to(device), None
         while True:
             try:

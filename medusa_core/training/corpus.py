@@ -30,7 +30,7 @@ _LAYOUT = 1  # raise when the same text becomes other arrays, so that older cach
 _BATCH_EXAMPLES = 1024
 _BATCH_CHARACTERS = 2**20
 _FEW_DOCUMENTS = 4
-_HELDOUT_TOKENS = 32  # of a few documents at least so many, while they are no more than a quarter
+_HELDOUT_TOKENS = 32  # held out of a few documents, unless that is more than a quarter
 _LEAST_TRAINED = 4  # two to train on and two to hold out
 
 
@@ -198,7 +198,7 @@ def _encode(source: Source, encoder: Encoder) -> tuple[TokenArrays, TokenArrays]
     """Encode a source in batches, so that only arrays, never lists of all its tokens, are held."""
     train: list[TokenArrays] = []
     heldout: list[TokenArrays] = []
-    lengths: list[int] = []  # of the first documents, enough to split a few
+    lengths: list[int] = []  # token counts of the first documents, enough to split a few
     for batch in _batches(source.labelled()):
         encoded = encoder.encode([example for example, _ in batch])
         sides = [held for _, held in batch]

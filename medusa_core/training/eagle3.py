@@ -41,7 +41,7 @@ from medusa_core.training.loop import (
 from medusa_core.training.losses import next_token_loss
 from medusa_core.training.medusa1 import RESULT, each_head, finished, make_optimizer
 
-_CLIP = 0.5  # of the gradient's norm, as published
+_CLIP = 0.5  # limit of the gradient's norm, as published
 _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabulary
 
 

@@ -73,7 +73,7 @@ class Encoder:
         self.dtype = np.dtype(np.uint16 if max(ids) < 2**16 else np.uint32)
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
-        self._special = special - {tokenizer.unk_token_id}  # what may end a turn
+        self._special = special - {tokenizer.unk_token_id}  # tokens that may end a turn
         begin = tokenizer.bos_token_id
         begins = begin is not None and tokenizer("a", verbose=False)["input_ids"][:1] == [begin]
         # Where one token is both, the end of one document begins the next, and only a corpus needs the token.

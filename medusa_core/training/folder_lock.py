@@ -23,7 +23,7 @@ from medusa_core.files import naming
 fcntl = import_module("fcntl") if find_spec("fcntl") else None  # Windows has none
 LOCK_NAME = ".lock"
 _TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-_BYTE = 2**30  # behind the text: on Windows a locked byte cannot be read
+_BYTE = 2**30  # position after the text: on Windows a locked byte cannot be read
 
 
 @contextmanager

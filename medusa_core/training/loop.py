@@ -103,7 +103,7 @@ class TrainRun:
     ) -> None:
         self.folder = folder or Path(config.out)
         self.step = 0
-        self._course: LossTracker | None = None  # of the watched loss
+        self._course: LossTracker | None = None  # history of the watched loss
         self.accelerator = accelerator
         self._config = config
         self._module = module
@@ -225,7 +225,7 @@ class TrainRun:
         main = self.accelerator.is_main_process
         if not checkpoint.exists(self.folder):
             refuse_model(self.folder)
-            if main:  # what an earlier run logged before its first checkpoint will be logged again
+            if main:  # entries before an earlier run's first checkpoint will be logged again
                 (self.folder / METRICS).unlink(missing_ok=True)
             return
         self._require_same_config()

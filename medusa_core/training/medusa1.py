@@ -69,7 +69,7 @@ class HeadRecipe:
     """What a recipe that trains heads on a frozen base has of its own."""
 
     losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
-    inputs: Callable[[Batch], tuple[Any, ...]]  # what they read of a batch, computed without a graph
+    inputs: Callable[[Batch], tuple[Any, ...]]  # the heads' inputs for a batch, computed without a graph
     score: Scoring  # of held-out text
     read: Reading  # of it, for the score
     save: Callable[[Path], None]

@@ -20,6 +20,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.errors import MedusaError
+from medusa_core.llama.library import NoLibraryError
 from medusa_core.loading import devices
 from medusa_core.loading import load as loading
 from medusa_core.loading.devices import Placement, place, spare_memory, spread
@@ -55,12 +56,16 @@ class _Memory:
 # --- decisions ---------------------------------------------------------------------------------------------
 
 
-def test_auto_takes_the_best_device_in_the_dtype_it_is_fast_at(gpus, monkeypatch):
+def test_auto_takes_the_best_device_in_the_dtype_it_is_fast_at(gpus, monkeypatch, library):
     gpus()
     monkeypatch.setattr(devices, "cpu_has_bf16", lambda: False)
+    monkeypatch.setattr(devices, "native_library", lambda: NoLibraryError("none"))
     assert place("auto", "auto") == Placement(
         torch.device("cpu"), torch.float32, "the CPU has no bfloat16 units"
     )
+    monkeypatch.setattr(devices, "native_library", lambda: library)
+    assert place("auto", "auto").dtype == torch.bfloat16
+    assert "forward in C" in place("auto", "auto").reason
     monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
     assert place("auto", "auto").dtype == torch.bfloat16
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)

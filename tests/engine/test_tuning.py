@@ -1,4 +1,4 @@
-"""dtype and threads by measurement: what was found is used, kept and said; a busy machine changes nothing."""
+"""Threads by measurement: what was found is used, kept and said; a busy machine changes nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 
 from medusa_core.config import GenerationConfig
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.llama.library import NoLibraryError
-from medusa_core.loading import devices, tuning
-from medusa_core.loading.devices import place
+from medusa_core.loading import tuning
 from medusa_core.model.target import Target
 from medusa_core.model.threads import cpu_threads
 
@@ -58,44 +56,6 @@ def test_a_busy_machine_is_told_by_its_spread(clock):
 def test_what_takes_too_long_is_given_up(clock):
     assert tuning._fastest({"a": call(clock, 0.4), "b": call(clock, 0.4)}) is None
     assert sum(clock) < 2 * tuning._SECONDS
-
-
-@pytest.mark.parametrize("in_c", [True, False])
-def test_real_products_are_timed_and_kept(measuring, monkeypatch, library, in_c):
-    found = library if in_c else NoLibraryError("none")
-    monkeypatch.setattr(tuning, "native_library", lambda: found)
-    for _ in range(20):
-        gain = tuning.bfloat16_gain()
-        if gain is not None:
-            break
-        assert not list(measuring.iterdir())
-    else:
-        pytest.skip("this machine is too busy to measure")
-    assert gain > 0
-    (file,) = measuring.iterdir()
-    file.write_text(file.read_text().replace(f'"value": {gain}', '"value": 7.25'))
-    assert tuning.bfloat16_gain() == 7.25  # read, not measured anew
-
-
-@pytest.mark.parametrize(
-    ("gain", "dtype", "word"),
-    [
-        (2.0, torch.bfloat16, "2.0 times as fast"),
-        (0.4, torch.float32, "0.4 times"),
-        (1.0, torch.float32, "1.0 times"),
-    ],
-)
-def test_the_dtype_is_the_faster_one_and_the_reason_says_it(monkeypatch, gain, dtype, word):
-    monkeypatch.setattr(devices, "bfloat16_gain", lambda: gain)
-    placed = place("cpu", "auto")
-    assert placed.dtype == dtype
-    assert word in placed.reason
-
-
-def test_what_the_owner_forbids_is_not_measured(monkeypatch, measuring):
-    monkeypatch.setenv("MEDUSA_MEASURE", "0")
-    assert tuning.bfloat16_gain() is None
-    assert not list(measuring.iterdir())
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class Controls:
     ignore_eos: gr.Checkbox
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
-    options: Mapping[str, gr.Slider]  # what the drafters bring beside the tree, by name
+    options: Mapping[str, gr.Slider]  # the drafters' own settings beside the tree, by name
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""

@@ -11,7 +11,7 @@ from typing import Any
 from medusa_core.replay.colours import PHASES
 
 MAX_RANKS = 10
-MOST_BARS = 400  # of a chart over the steps: more are neither seen nor quickly sent
+MOST_BARS = 400  # bars of a chart over the steps: more are neither seen nor quickly sent
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunCounts:
     numbers: list[int] = field(default_factory=list)  # from 1, as the scrubber of the view counts
     kept: list[int] = field(default_factory=list)
     ms: list[dict[str, float]] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)  # of the depths
+    names: dict[int, str] = field(default_factory=dict)  # names of the depths
     depths: list[DepthCount] = field(default_factory=list)
     ranks: list[RankCount] = field(default_factory=list)
 

@@ -17,8 +17,8 @@ from ui.figures.palette import plotly_template
 PLAIN, PLUS = "none", "+"
 PLAIN_TITLE = "plain decoding"
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
-HALF = 0.36  # of a bar's height, where the middles of two are 1 apart
-AXES = {  # what is swept, as the title of the axis
+HALF = 0.36  # half a bar's height, where the middles of two are 1 apart
+AXES = {  # axis title by swept quantity
     "nodes": "nodes of the tree, the root included",
     "context": "tokens of the text",
     "batch": "texts at once",
@@ -38,7 +38,7 @@ class StepTime:
     ms: float
     phases: tuple[float, ...]
     limit_ms: float | None = None
-    limit_words: str = ""  # what the limit was reckoned from
+    limit_words: str = ""  # basis of the limit
 
 
 @dataclass(frozen=True)

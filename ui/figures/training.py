@@ -15,7 +15,7 @@ from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
 
 HEIGHT = 320
-MOST_POINTS = 120  # of a curve: more are drawn as means of neighbours
+MOST_POINTS = 120  # points of a curve: more are drawn as means of neighbours
 NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
 NO_SCORES = "appears after the first look<br>at text that is held out"
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "hexagon", "cross", "x", "star")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from medusa_core.experiments.record import ExperimentRecord
     from ui.records.figures import Figures
 
-EMBEDDED = "embedded"  # what records call the model of the repository
+EMBEDDED = "embedded"  # name of the repository's model in records
 SMALL_MODEL = Words("A model of 29 MB in a processor’s cache is not an 8B model on a GPU.")
 
 

@@ -21,7 +21,7 @@ from medusa_core.options import differing_defaults, option_defaults
 from ui.records.selection import YOURS, Selection
 from ui.records.settings import LONGEST_RUN, MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
 
-MOST_LINK_CHARACTERS = 12_000  # of what a link carries: a prompt of 8,000 with its escapes, and the settings
+MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *OF_A_RUN)
 
 

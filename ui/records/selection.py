@@ -21,7 +21,7 @@ class Selection:
     """`engine` is an id of `Session.add_engine`, `choices` are rank tuples; empty: none of their own."""
 
     engine: str = ""
-    label: str = ""  # what the visitor calls that engine's heads
+    label: str = ""  # the visitor's name for that engine's heads
     choices: tuple[tuple[int, ...], ...] = ()
     model: LoadConfig | None = None  # None: the model that the app was started with
 

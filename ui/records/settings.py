@@ -18,12 +18,12 @@ from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
 MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
-MOST_TOKENS = 512  # of a run that is made several times, or where visitors share one engine
-LONGEST_RUN = 20_000  # of a run in the linked view of one's own page
+MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
+LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW}
 OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", "min_p", "ignore_eos")
 BY_BUDGET = "node budget"
-MOST_NODES = 64  # of a tree by budget, the root included
+MOST_NODES = 64  # limit of a tree by budget, the root included
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunSettings:
     penalty_window: float = GenerationConfig.penalty_window
     min_p: float = GenerationConfig.min_p
     ignore_eos: bool = GenerationConfig.ignore_eos
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the rule and the drafter, by name
+    options: Mapping[str, Any] = field(default_factory=dict)  # settings of the rule and the drafter, by name
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunSettings:

@@ -38,7 +38,7 @@ class MethodRuns:
     name: str
     tokens: int
     steps: int
-    nodes: int  # of the largest tree, the root included
+    nodes: int  # size of the largest tree, the root included
     step_ms: tuple[float, ...]  # mean of each run
     phase_ms: Mapping[str, float]  # means over all runs
     same_text: bool  # as plain decoding's
@@ -80,7 +80,7 @@ class MethodsUpdate(Update):
 
     methods: tuple[MethodRuns, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)  # as ``bench`` writes it
-    note: str = ""  # what all runs had in common beside the prompt
+    note: str = ""  # what the runs shared beside the prompt
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STEP, NODES, CONTEXT, BATCH, DTYPE = "step", "nodes", "context", "batch", "dtype"
 PARTS = (STEP, NODES, CONTEXT, BATCH, DTYPE)
-LEAST_TOKENS = 16  # of a run, so that its steps outweigh its start
+LEAST_TOKENS = 16  # tokens of a run, so that its steps outweigh its start
 STOPPED = Words("Stopped: what is shown was measured until then.")
 NOTHING = Words("Stopped before each had its turn: nothing new is shown rather than half of it.")
 MEASURED = Words("Measured.")
@@ -83,7 +83,7 @@ class SpeedRequest(Request):
 
     part: str
     method: str
-    texts: tuple[str, ...]  # what is continued: the examples of the page
+    texts: tuple[str, ...]  # texts to continue: the examples of the page
     effort: Effort = QUICK
     visitor: Selection = field(default_factory=Selection)
 

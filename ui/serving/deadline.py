@@ -26,8 +26,8 @@ class TimeLimit:
         self._clock = clock
         self._started = clock()
         self._loading = False
-        self._last = ""  # what the run said last
-        self.words = ""  # what is to be said when the run has ended
+        self._last = ""  # last status of the run
+        self.words = ""  # message for the end of the run
 
     def over(self, update: Any) -> bool:
         """Whether the run is to be closed behind this update, since it does not end by itself."""

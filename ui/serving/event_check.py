@@ -23,7 +23,7 @@ from ui.serving.request_body import RELOAD, RequestRefusedError, read_json
 
 MOST_DEPTH = 32  # of lists within lists; what the page sends has five
 LARGEST_NUMBER = 2**63
-MOST_DIGITS = 24  # of a refused number that are told
+MOST_DIGITS = 24  # digits of a refused number in its message
 _PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE = {"_type": "gradio.FileData"}
 _FILE_KEYS = ("path", "url")  # either makes a file of a dictionary, for some part of gradio

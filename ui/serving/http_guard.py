@@ -50,7 +50,7 @@ OPEN_OF_AN_ADDRESS = 300
 MOST_EVENT_BYTES = 800_000  # the longest text to train on, 200,000 letters, of four bytes each
 MOST_LARGE_EVENTS = 12  # of an address within a minute: each takes a third of a second to read
 TOO_MANY_LARGE = "Too many large files come from your address: try again in a minute."
-MOST_NOTE_BYTES = 2000  # of a request that is neither an event nor a file
+MOST_NOTE_BYTES = 2000  # size limit of a request that is neither an event nor a file
 # Answers with the whole page take a tenth of a second to write. A class of 60 opens it, and all reload it.
 WHOLE = ("/", "/config")
 MOST_WHOLE = 240  # of an address within a minute
@@ -191,7 +191,7 @@ class HttpGuard:
 
 async def _answer(refused: RequestRefusedError, scope: Scope, stream: RequestStream, send: Send) -> None:
     """The page shows the words of "detail" as a notice."""
-    if not stream.ended:  # what is not there to come would be waited for
+    if not stream.ended:  # a read would wait for ever after the stream's end
         await drain(Headers(scope=scope), stream)
     # Whatever has not been read of the body must not be taken for the next request.
     headers = {"connection": "close"} | (

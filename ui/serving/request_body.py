@@ -17,8 +17,8 @@ from starlette.types import Message, Receive
 
 GRACE_SECONDS = 20.0  # until a body has to come at the rate below
 BYTES_PER_SECOND = 10_000  # on average; slower connections than that run no page either
-DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # of a refused body, so that its sender reads the answer
-BODIES_AT_ONCE = 20  # of the largest size, in memory
+DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # read from a refused body, so that its sender reads the answer
+BODIES_AT_ONCE = 20  # bodies of the largest size in memory at once
 # What a body may have beside the contents of its strings: a megabyte of "1,1,1" takes 0.3 s to read and to
 # check, one long text a hundredth of it.
 MOST_PARTS = 20_000  # strings, and bytes outside them

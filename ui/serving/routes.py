@@ -27,7 +27,7 @@ MCP = ("/gradio_api/mcp", "/gradio_api/mcp/http", "/gradio_api/mcp/schema")
 _POSTED = frozenset({
     JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset",
     "/medusa/stop", "/medusa/drawn",  # the page's own channel beside gradio
-    "/medusa/steps", "/medusa/trace",  # of the page's own run
+    "/medusa/steps", "/medusa/trace",  # the page's own run
 })  # fmt: skip
 _READ = frozenset({
     "/medusa/replay",  # the page's own, as the channel
@@ -88,7 +88,7 @@ class Names:
     """
 
     private: bool
-    host: str | None = None  # what the page was told to listen on
+    host: str | None = None  # address that the page listens on
 
     def check(self, headers: Headers) -> None:
         """Raises RequestRefusedError for a request that names another host, or comes from another site."""

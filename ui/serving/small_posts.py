@@ -8,7 +8,7 @@ from typing import ClassVar
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-MOST_BYTES = 200  # of a request
+MOST_BYTES = 200  # size limit of a request
 
 
 class SmallPosts(ABC):

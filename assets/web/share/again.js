@@ -1,7 +1,7 @@
 // A run as a command line and as a Python program that make it again. Pure; every text is quoted, since a prompt or a
 // trace from elsewhere may hold anything.
 
-const NAME = /^[a-z][a-z0-9_]*$/; // of a setting: a keyword of Python, and a flag with hyphens
+const NAME = /^[a-z][a-z0-9_]*$/; // a setting's name: a keyword of Python, and a flag with hyphens
 const TREE_NAME = /^(cartesian-\d+(x\d+)*|[a-z][a-z0-9_]*)$/;
 const NO_NAMES = ["auto", "default", "given"]; // of trees: what they stand for differs from machine to machine
 const TREE_FILE = "medusa-tree.json";

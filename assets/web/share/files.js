@@ -2,7 +2,7 @@
 
 const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "display", "visibility",
   "font-family", "font-size", "font-weight", "font-style", "text-anchor", "white-space"];
-const PIXELS = 2; // of a PNG for one of the SVG
+const PIXELS = 2; // pixels of the PNG for one of the SVG
 const MASK_CELL = 24;
 
 function saveFile(name, blob) {

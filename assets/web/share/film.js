@@ -1,7 +1,7 @@
 // The film of a run: some of its steps, phase by phase, as an animated GIF. Made in the browser; nothing is sent.
 
 const MOST_FILM_BYTES = 4_000_000;
-const MOST_FILM_STEPS = 256; // whose details are fetched; a film of that many steps is larger by far
+const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many is larger by far
 
 // Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` hears of each frame, `signal`
 // (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step where the film has

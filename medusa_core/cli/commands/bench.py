@@ -28,8 +28,8 @@ from medusa_core.hardware.units import bytes_words, flops_words, rate_words
 from medusa_core.text.plural import counted
 
 WIDTH = 100  # columns that the tables take at most, also where the output is no terminal
-_NAME_WIDTH = 15  # of a method's name that leaves room for the widest figures
-_KIND_WIDTH = 6  # of a figure by kind of text
+_NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
+_KIND_WIDTH = 6  # columns for a figure by kind of text
 _NONE = "–"
 ALL = "all"  # in --methods
 KIND_FIGURES = {

@@ -23,7 +23,7 @@ from medusa_core.drafters.medusa.heads import fresh_tensors
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import GUESS, check_heads
 
-_MOST = {"num_heads": 16, "layers": 8}  # what the training recipes take
+_MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
 
 
 def run_init(args: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ class ModelDraft:
 
     model: Target
     notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
 
     @property
     def label(self) -> str:

@@ -41,8 +41,8 @@ class Eagle3Draft:
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
-    library: Library | None = None  # that computes it in C
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
+    library: Library | None = None  # computes the layer in C
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:

@@ -90,7 +90,7 @@ class Eagle3Drafter:
             return self._token_tree(root, [], [], [], torch.empty(0, device=self._embedding.device))
         outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
         length = self._cache.length
-        outputs = outputs[-1:]  # of the level that goes on
+        outputs = outputs[-1:]  # outputs of the level that goes on
 
         def expand(tokens: torch.Tensor, rows: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
             nonlocal outputs

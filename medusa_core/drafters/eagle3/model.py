@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import transformers  # which reads its parts only when they are named
+import transformers  # lazy: parts are imported when they are named
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,7 +23,7 @@ from medusa_core.model.rotary import Rotations, rotated, rotations
 
 # Rotated queries [T, H, D] and keys [T, G, D], and values [T, G, D] → what each row reads, [T, H · D].
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-_LEAST_POSITIONS = 64  # of a table of rotations
+_LEAST_POSITIONS = 64  # least size of a table of rotations
 
 
 class _SelfAttention(nn.Module):

@@ -62,7 +62,7 @@ class HydraDrafter:
         self._tree = tree
         self._cache = PrefixCache(target.context)
         self._shapes: dict[int, _Shape] = {}
-        self._hidden: torch.Tensor  # of the last accepted token
+        self._hidden: torch.Tensor  # hidden state of the last accepted token
 
     @classmethod
     def build(cls, target: Target, draft: HydraDraft, settings: TreeSettings) -> HydraDrafter:

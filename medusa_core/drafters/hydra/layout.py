@@ -26,8 +26,8 @@ from medusa_core.errors import MedusaError
 State = dict[str, torch.Tensor]
 EMBEDDING = "input_embed_fn.weight"
 PREFIX = "prefix_embeding_layer."
-PREFIX_EMBEDDING = f"{PREFIX}embed_tokens.weight"  # of a layer whose input are hidden states: never read
-_ANGLES = "rotary_emb.inv_freq"  # which follow from the config
+PREFIX_EMBEDDING = f"{PREFIX}embed_tokens.weight"  # never read: the layer's inputs are hidden states
+_ANGLES = "rotary_emb.inv_freq"  # the angles follow from the config
 _BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
 _AGAIN = "fetch or save them again"
 

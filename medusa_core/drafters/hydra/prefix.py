@@ -151,7 +151,7 @@ class PrefixLayer(nn.Module):
 def _layer_config(base: Any) -> LlamaConfig:
     """One Llama layer's config from any base's. Raises MedusaError for a base of another kind."""
     known = {name: getattr(base, name) for name in _COPIED if getattr(base, name, None) is not None}
-    if "rope_parameters" not in known and hasattr(base, "rope_theta"):  # of a base read without transformers
+    if "rope_parameters" not in known and hasattr(base, "rope_theta"):  # base read without transformers
         known["rope_parameters"] = {"rope_type": "default", "rope_theta": base.rope_theta}
     if "rope_parameters" not in known or "rms_norm_eps" not in known or "intermediate_size" not in known:
         raise MedusaError(

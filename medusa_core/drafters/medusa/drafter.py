@@ -43,7 +43,7 @@ class MedusaDrafter:
         self.largest_tree = tree.size
         self._heads, self._native = heads, native
         self._guessed = GuessTree(tree, lambda depth, rank: Origin(NAME, depth, rank), device)
-        self._hidden: torch.Tensor  # of the last accepted token
+        self._hidden: torch.Tensor  # hidden state of the last accepted token
 
     @classmethod
     def build(cls, target: Target, draft: MedusaDraft, settings: TreeSettings) -> MedusaDrafter:

@@ -26,7 +26,7 @@ from medusa_core.trees.tree import TOP_K, Topology, cartesian, load_tree
 if TYPE_CHECKING:
     from medusa_core.model.target import Target
 
-UNNORMED = Features((BEFORE_NORM,))  # what the heads read
+UNNORMED = Features((BEFORE_NORM,))  # input of the heads
 _WIDTH = 3  # guesses of each head in the paper's tree, one of the model itself before them
 _SURE = [1.0] + [0.0] * (TOP_K - 1)  # the model's own guess, over the whole text: what it will say
 
@@ -39,7 +39,7 @@ class TokenSwiftDraft:
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
     notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # that it brings
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
 
     @property
     def label(self) -> str:

@@ -15,7 +15,7 @@ from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
 
-COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # those of the paper that are here
+COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # the paper's methods that exist here
 NEWEST = COMPARED[-1]
 
 

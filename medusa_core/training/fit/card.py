@@ -19,7 +19,7 @@ class Card:
     summary: Sequence[str]
     commands: Sequence[str]
     training: Sequence[str]
-    accuracy: str  # what the shares in ``accuracies`` were counted over
+    accuracy: str  # text over which ``accuracies`` were counted
     accuracies: Sequence[Sequence[float]]
     tree: str
     speed: Sequence[str]

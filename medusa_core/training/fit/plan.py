@@ -16,7 +16,7 @@ from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.run_folder import read_record, write_record
 
 PLAN = "plan.json"
-ANSWER_SHARE, TRAIN_SHARE, REST_SHARE = 0.35, 0.50, 0.15  # of the time that loading and probing leave
+ANSWER_SHARE, TRAIN_SHARE, REST_SHARE = 0.35, 0.50, 0.15  # shares of the time after loading and probing
 MOST_PASSES = 4  # how often the training may see an answer, at most
 LOADS = 4  # times the model is loaded: to answer, to train, to calibrate and measure, once in float32
 FEWEST_ANSWERS = 32
@@ -24,7 +24,7 @@ FEWEST_STEPS = 20
 LATENCY_SIZES = (1, 2, 4, 8, 16, 32, 64)  # trees to time, the root included
 _BATCHES = ((4096, 1000), (2048, 100))  # tokens a step, when there are so many steps of them
 _SMALL_BATCH = 1024
-_LEAST_SHARE = 0.5  # of the minutes, for the work itself, however long loading took
+_LEAST_SHARE = 0.5  # least share of the minutes for the work itself, however long loading took
 _HELDOUT_PROMPTS = 16  # for calibration and for measuring each, when there is time
 _HELDOUT_TOKENS = 96
 _FEWEST_HELDOUT = (8, 48)  # prompts and tokens: fewer say too little about a head or a speed
@@ -53,15 +53,15 @@ class Plan:
 
     sequence_length: int
     batch_tokens: int
-    pass_tokens: int  # of a forward pass; several make a step where memory is short
+    pass_tokens: int  # tokens of a forward pass; several make a step where memory is short
     learning_rate: float
     answer_tokens: int
     answers: int
-    tokens: int  # that heads are trained on with the base frozen
-    joint_tokens: int = 0  # that heads and adapter are trained on
+    tokens: int  # tokens for training heads with the base frozen
+    joint_tokens: int = 0  # tokens for training heads and adapter together
     heldout_prompts: int = _HELDOUT_PROMPTS  # to calibrate on, and as many to measure with, at most
     heldout_tokens: int = _HELDOUT_TOKENS  # written after each
-    prompt_tokens: int = 32  # of a text's beginning that serves as a prompt
+    prompt_tokens: int = 32  # tokens of a text's beginning that serve as a prompt
     latency_rounds: int = 4
     rounds: int = _ROUNDS
     rates: Rates = field(default_factory=Rates)

@@ -29,7 +29,7 @@ FEWEST_PROMPTS = 8
 _SHARE = 8  # every so many prompts one calibrates and another measures
 _MOST = 32
 _LEAST = 2
-_CHARACTERS = 16  # of a text, for each token of its beginning: far more than a token has
+_CHARACTERS = 16  # characters read for each token of the beginning: far more than a token has
 _TRIES = 4  # beginnings drawn for each that is needed, before giving up
 
 

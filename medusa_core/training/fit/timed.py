@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
 WRITING, TIMING, TRAINING, TRAINED = "writing", "timing", "training", "trained"
-_WRITING_SHARE = 0.35  # of the time, when the model writes its own text
-_TIMED_STEPS = 4  # of which the first is not counted
+_WRITING_SHARE = 0.35  # share of the time in which the model writes its own text
+_TIMED_STEPS = 4  # timed steps; the first is not counted
 _GRACE = 1.25  # times its share a stage may take before it is ended early
 _LOOK_SECONDS = 15.0  # between two looks at held-out text
 _LOOKS = 4  # at least
@@ -51,7 +51,7 @@ class JobProgress:
 
     part: str
     stage: str = ""
-    progress: Progress | None = None  # of the recipe; none while steps are timed
+    progress: Progress | None = None  # the recipe's progress; None while steps are timed
     seconds_left: float = 0.0  # of writing or training
     ended: str = ""  # why the stage ends with this step, which is not its last
     result: tuple[Medusa1Config, Path] | None = None

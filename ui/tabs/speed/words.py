@@ -31,7 +31,7 @@ PART_NAMES = {
     HOST: "loop {0}",
     FORWARD: "forward {0}",
 }
-SWEPT = "swept"  # of a record over dtypes
+SWEPT = "swept"  # a record over dtypes
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
     "decoding. The least is what its bytes or its operations take at what was measured of this machine."

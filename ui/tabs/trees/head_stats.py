@@ -37,8 +37,8 @@ from ui.session import Session
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-MOST_NODES = 64  # of the slider and the charts, the root included
-MOST_BYTES = 200_000  # of a file that a visitor loads
+MOST_NODES = 64  # limit of the slider and the charts, the root included
+MOST_BYTES = 200_000  # size limit of a file that a visitor loads
 MOST_HEADS = 16
 USUAL_HEADS = 5  # to begin with where no file says more; the paper's number
 RANDOM_TREES = 20
