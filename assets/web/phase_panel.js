@@ -12,7 +12,8 @@ function makePhasePanel(store) {
   const body = [told, picture];
   const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
-  const room = widthKept(picture, () => latest && latest.step && latest.phase && paint(latest));
+  // The picture is as wide, but hidden at first: what is drawn is not to move once guesses fly to it.
+  const room = widthKept(head, () => latest && latest.step && latest.phase && paint(latest));
   let latest = null;
   linkNodes(store, picture);
 

@@ -178,11 +178,11 @@ function planTree(scene, slim = false) {
   const style = slim ? SLIM : Math.max(...rowOf.values()) + 1 >= DENSE_FROM ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
   const last = Math.max(...depths, bonus ? bonus.depth : 0);
-  const x = (depth) => (style.slim ? 3 : 8) + depth * (style.width + style.gap);
+  const x = (depth) => (style.slim ? 5 : 8) + depth * (style.width + style.gap);
   const y = (row) => 10 + row * style.pitch;
   const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth, slim));
   return { shown, folds, rowOf, depths, rows, style, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
-    width: x(last) + style.width + (style.slim ? 3 : 8), height: y(rows - 1) + style.height + 12 };
+    width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
 }
 
 function columnName(nodes, depth, slim) {

@@ -38,7 +38,8 @@ def show(page, recording) -> None:
     page.wait_for_selector(
         f".mdv-maskpic[aria-label^='{len(steps[0]['nodes'])} rows: ']"
     )  # a large tree is folded
-    page.wait_for_selector(".mdv[data-step='0']")
+    if recording.rule != "typical":  # these open where ε and δ have something to show
+        page.wait_for_selector(".mdv[data-step='0']")
 
 
 # The last one has the widest tree.
@@ -54,7 +55,7 @@ def test_a_recording_can_be_explored_before_any_run(warm_page, which):
 
 def test_epsilon_and_delta_re_judge_the_recorded_step(warm_page):
     page = warm_page
-    show(page, recordings()[0])
+    show(page, next(recording for recording in recordings() if recording.rule == "typical"))
     page.wait_for_selector(".mdv-node.is-accepted")
     before = page.locator(".mdv-node.is-accepted").count()
     for name in ("ε", "δ"):

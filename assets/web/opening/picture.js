@@ -54,11 +54,12 @@ function laneOf(plan, lane, box, show, name) {
   const caption = svg("text", { class: "mdv-filmquiet", x: inner.x, y: box.y + 74 }, say`all weights read`);
   const marks = lane.passes.map((_, i) => svg("rect", { class: "mdv-showfill", x: inner.x + 118 + i * 8, y: box.y + 63, width: 5, height: 13, rx: 1, opacity: 0 }));
   const depths = Math.max(...lane.passes.map(({ step }) => (step ? Math.max(...step.nodes.map((node) => node.depth)) : 0)));
-  const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * show.pitch[0] + show.chip[0] / 2) * show.scale, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
+  const widest = Math.min(show.scale, inner.width / ((depths + 1) * show.pitch[0]));
+  const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * show.pitch[0] + show.chip[0] / 2) * widest, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
   const top = box.y + 110;
   const text = textPlaces(plan, inner, box.y + box.height - 3.4 * show.line, show);
   const stays = text.prompt.map(({ words, x, y }) => svg("text", { class: "mdv-showprompt", x, y, "font-size": show.type }, words));
-  const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, bottom: box.y + box.height - 4.4 * show.line }));
+  const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, widest, bottom: box.y + box.height - 4.4 * show.line }));
   const part = svg("g", {}, svg("rect", { class: "mdv-filmwell", x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
     svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, ...passes.map((pass) => pass.part));
 
@@ -75,12 +76,12 @@ function laneOf(plan, lane, box, show, name) {
 
 // The nodes of one pass: each is born at the head of its column, takes its place in the tree, and ends in the text or
 // fades. A pass without a tree has its one token.
-function passOf(lane, pass, number, { inner, top, show, text, bottom }) {
+function passOf(lane, pass, number, { inner, top, show, text, widest, bottom }) {
   const { step } = pass;
   const nodes = step ? step.nodes : pass.tokens;
   const first = lane.passes.slice(0, number).reduce((sum, each) => sum + each.tokens.length, 0);
   const rows = step ? fallbackRows(step.nodes.map((node) => node.parent ?? -1)) : [0];
-  const scale = Math.min(show.scale, (bottom - top - 8) / ((Math.max(...rows) + 1) * show.pitch[1]), inner.width / ((Math.max(...nodes.map((node) => (step ? node.depth : 0))) + 1) * show.pitch[0]));
+  const scale = Math.min(widest, (bottom - top - 8) / ((Math.max(...rows) + 1) * show.pitch[1]));
   const [wide, high] = show.chip;
   const parts = nodes.map((node, i) => {
     const kept = step ? step.path.indexOf(node.id) : 0;
@@ -91,7 +92,8 @@ function passOf(lane, pass, number, { inner, top, show, text, bottom }) {
     const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}`, "data-token": place ? first + kept : null }, chip, words);
     const depth = step ? node.depth : 0;
     const tree = { x: inner.x + depth * show.pitch[0] * scale, y: top + rows[i] * show.pitch[1] * scale };
-    return { group, chip, place, tree, born: { x: tree.x, y: top - 12 }, depth, wide, high };
+    const end = place && { x: place.x + place.width - (widthOf(shown, tokenFont(show.type)) + wide) / 2, y: place.y - high / 2 - 4.5 };
+    return { group, chip, end, tree, born: { x: tree.x, y: top - 12 }, depth };
   });
   const edges = parts.flatMap((each, i) => (step && i > 0 ? [edgeBetween(parts[step.nodes[i].parent].tree, each.tree, show.chip, scale)] : []));
   const lines = svg("g", { class: "mdv-showedges" }, ...edges);
@@ -108,16 +110,16 @@ function passOf(lane, pass, number, { inner, top, show, text, bottom }) {
   return { part, paint };
 }
 
-function paintNode({ group, chip, place, tree, born, depth, wide, high }, share, scale) {
+function paintNode({ group, chip, end, tree, born, depth }, share, scale) {
   const start = (depth * MOVED_IN) / 8;
   const came = eased((share - start) / (MOVED_IN - start));
   const gone = eased((share - JUDGED_AT) / (1 - JUDGED_AT));
   const at = (from, to, by) => from + (to - from) * by;
   let [x, y, size] = [at(born.x, tree.x, came), at(born.y, tree.y, came), scale];
-  if (place) [x, y, size] = [at(x, place.x + (place.width - wide) / 2, gone), at(y, place.y - high / 2 - 4.5, gone), at(size, 1, gone)];
+  if (end) [x, y, size] = [at(x, end.x, gone), at(y, end.y, gone), at(size, 1, gone)];
   group.setAttribute("transform", `translate(${x.toFixed(1)},${y.toFixed(1)}) scale(${size.toFixed(3)})`);
-  group.setAttribute("opacity", (came * (place ? 1 : 1 - gone)).toFixed(3));
-  chip.setAttribute("opacity", (place ? 1 - gone : 1).toFixed(3));
+  group.setAttribute("opacity", (came * (end ? 1 : 1 - gone)).toFixed(3));
+  chip.setAttribute("opacity", (end ? 1 - gone : 1).toFixed(3));
 }
 
 function edgeBetween(from, to, [wide, high], scale) {
