@@ -33,8 +33,8 @@ function mountLearn(host, content) {
   const lecture = makeLecture(root, { onChange: () => state.run && draw(), type: 15, narrowest: 640 });
   root.append(html("header", { class: "learn-head" }, heading, html("div", { class: "learn-tools" }, progress, reset, lecture.button)),
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
+  let asked = "{}"; // what the reader last named: model and device
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
-  let asked = "{}";
   const state = { run: null, shown: null, trace: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
   const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
