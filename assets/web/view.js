@@ -219,9 +219,12 @@ function drawBadges(box, { state, trace }) {
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
   for (const each of truncationOf(config)) words.push(["", each]);
   if (config.ignore_eos) words.push(["", say`goes on after the end of the text`]);
-  if (output && output.finish_reason) words.push(["", say`finished: ${say(output.finish_reason)}`]);
+  if (output && output.finish_reason) words.push(["", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
   box.replaceChildren(...words.map(([kind, text]) => html("span", { class: kind ? "is-" + kind : null }, text)));
 }
+
+// Why a run came to its end, by the engine's word for it.
+const ENDINGS = { eos: phrase("the model ended the text"), length: phrase("the limit of tokens"), stop: phrase("a stop string"), context: phrase("the context is full") };
 
 function ruleName({ acceptance, temperature, epsilon, delta }) {
   const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;

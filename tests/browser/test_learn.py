@@ -222,7 +222,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     page.locator(".learn-yours .learn-plain").first.click()
     name = next(iter(RUNS))
     page.wait_for_function(
-        f"document.querySelector('.learn-source').textContent.includes('run “{name}” of Decode')"
+        f"document.querySelector('.learn-source').textContent.includes('run “{name}” of Watch')"
     )
     prompt = "Once upon a time, a small fox lived in the forest. One day,"
     page.locator(".learn-prompt").fill(prompt)
@@ -246,3 +246,18 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     page.wait_for_selector("#decode-view .mdv-area-tree", state="visible")
     shown = page.evaluate("document.querySelector('.learn-host').learn.state.shown.facts.index")
     page.wait_for_selector(f"#decode-view .mdv[data-step='{shown}']")
+    asks_the_server_about_an_own_model(page)
+
+
+def asks_the_server_about_an_own_model(page):
+    """The last card: its form, the server's answer, and the way on to Watch."""
+    page.click("#start-tour")
+    page.locator(".learn-dots button").last.click()
+    page.locator(".learn-yourform [name=model]").fill("3B")
+    page.locator(".learn-yourform [name=device]").fill("900 GB/s, 120 TFLOP/s")
+    page.locator(".learn-yourform button").click()
+    page.wait_for_selector(".learn-expected:has-text('Computed: 3B on 900 GB/s, 120 TFLOP/s writes about')")
+    onward = page.locator(".learn-nav .learn-primary")
+    assert onward.is_enabled()
+    onward.click()
+    page.wait_for_selector("#decode-view .mdv-area-tree", state="visible")

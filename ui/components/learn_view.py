@@ -8,7 +8,7 @@ server.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from medusa_core.replay.view import web_script
 from medusa_core.trace.packed import packed
 from ui.components.decode_view import layouts_of
 from ui.components.scripted_view import ScriptedView
+from ui.records.examples import Recording
 
 LEARN = Path(__file__).resolve().parents[2] / "assets" / "web" / "learn"
 SCRIPTS = (
@@ -43,14 +44,13 @@ def learn_content(
     texts: dict[str, Any],
     records: dict[str, Any],
     trace: dict[str, Any],
-    runs: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
+    runs: Sequence[Recording] = (),
 ) -> str:
     """The component's value: texts by language, records of `ui.records.lessons`, and the recorded run.
 
-    ``runs`` are those of other drafters, each with its name: cards on a drafter that is not among them are
-    left out.
+    ``runs`` tell what the recorded one cannot; a card that none of them can tell is left out.
     """
-    others = {drafter: {"name": name, **_recording(run)} for drafter, (name, run) in (runs or {}).items()}
+    others = [{"name": run.name, **_recording(run.trace)} for run in runs]
     content = {"texts": texts, "records": records, "recording": _recording(trace), "runs": others}
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels

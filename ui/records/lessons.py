@@ -27,12 +27,18 @@ def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:
     return {file.stem: _read(file) for file in files}
 
 
-def lesson_runs(recorded: Sequence[Recording]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name and trace of the first recorded run of each drafter but that of the first run, by drafter."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for recording in reversed(recorded):
-        found[recording.trace["config"]["drafter"]["name"]] = (recording.name, recording.trace)
-    return {name: run for name, run in found.items() if recorded[0].trace is not run[1]}
+def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
+    """What the tour tells beside its own run, the first: one of each other drafter, and one that draws."""
+
+    def kind(one: Recording) -> tuple[str, bool]:
+        config = one.trace["config"]
+        return config["drafter"]["name"], config["temperature"] > 0
+
+    own, _ = kind(recorded[0])
+    found = {kind(one): one for one in reversed(recorded)}
+    return [
+        one for (drafter, draws), one in found.items() if one is not recorded[0] and (draws or drafter != own)
+    ]
 
 
 def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:

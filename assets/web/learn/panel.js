@@ -6,12 +6,12 @@ function mountLearn(host, content) {
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
   const trace = unpackedTrace(content.recording.trace);
   const recorded = { trace, layouts: content.recording.layouts, name: { text: "recorded" }, teller: makeTeller(trace, records) };
-  const others = Object.fromEntries(Object.entries(content.runs ?? {}).map(([drafter, { name, trace, layouts }]) => {
-    const run = unpackedTrace(trace);
-    return [drafter, { trace: run, layouts, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) }];
-  }));
-  for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => !each.run || canTell(others[each.run], each));
-  if (!canTellAll(recorded, texts)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
+  const others = (content.runs ?? []).map(({ name, trace: packed, layouts }) => {
+    const run = unpackedTrace(packed);
+    return { trace: run, layouts, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) };
+  });
+  for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
+  if (unfitReason(trace)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
   const memory = makeMemory();
   const viewHost = html("div", { class: "mdv-host" });
   const view = mountDecodeView(viewHost, DECODE_VIEW_STYLE, { lecture: false, whole: true });
@@ -33,8 +33,8 @@ function mountLearn(host, content) {
   const lecture = makeLecture(root, { onChange: () => state.run && draw(), type: 15, narrowest: 640 });
   root.append(html("header", { class: "learn-head" }, heading, html("div", { class: "learn-tools" }, progress, reset, lecture.button)),
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
+  let asked = "{}"; // what the reader last named: model and device
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
-  let asked = "{}";
   const state = { run: null, shown: null, trace: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
   const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
@@ -151,10 +151,8 @@ function mountLearn(host, content) {
 
   // The run that a card is told with: the reader's, unless it lacks something or is of another drafter than the card.
   function runFor(told) {
-    const isOther = told.run && state.trace.config.drafter.name !== told.run;
-    const { facts, missing } = isOther ? {} : state.run.teller.tell(told);
-    if (facts) return { shown: { run: state.run, facts }, missing: "" };
-    const run = others[told.run] ?? recorded;
+    const run = [state.run, recorded, ...others].find((each) => canTell(each, told));
+    const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.teller.tell(told) : {};
     return { shown: { run, facts: run.teller.tell(told).facts }, missing };
   }
 
@@ -177,7 +175,7 @@ function mountLearn(host, content) {
   // The speeds of all tabs have changed: this machine was measured, or the reader went back to the recorded ones.
   function renew(newer) {
     Object.assign(records, newer);
-    for (const run of new Set([recorded, state.run, ...Object.values(others)])) run.teller = makeTeller(run.trace, records);
+    for (const run of new Set([recorded, state.run, ...others])) run.teller = makeTeller(run.trace, records);
     draw();
   }
 
@@ -196,8 +194,8 @@ function mountLearn(host, content) {
   return { root, state, takeRun, takeRecording, renew, expect, asked: () => asked };
 }
 
-const canTell = (run, card) => Boolean(run) && !unfitReason(run.trace) && !run.teller.tell(card).missing;
-const canTellAll = (run, texts) => Object.values(texts)[0].cards.every((card) => card.run || canTell(run, card));
+const isOfDrafter = (run, card) => !card.run || run.trace.config.drafter.name === card.run;
+const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.teller.tell(card).missing;
 
 // Said in place of the cards where the recording of the page cannot carry them.
 function unfitWords(texts) {

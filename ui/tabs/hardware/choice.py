@@ -68,7 +68,7 @@ def menus(
     titles = [(device.title, known) for known, device in known_devices().items()]
     model = gr.Dropdown(
         [*known_shapes(), *models], value="llama-7b", label="Shape of the model", elem_id=f"{name}-model",
-        info="or type a size, as 3B", allow_custom_value=True, min_width=200,
+        info="or type a size, as 3 B", allow_custom_value=True, min_width=200,
     )  # fmt: skip
     device = gr.Dropdown(
         [*titles, *devices], value="a100", label="Device", elem_id=f"{name}-device",
