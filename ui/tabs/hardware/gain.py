@@ -96,26 +96,25 @@ def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acce
     batches = [_line(f"batch {size}", curve) for size, curve in by_batch.items()]
     lengths = [_line(f"{length} tokens", found(4, length)) for length in CONTEXTS]
     mapped = [[each.speedup for each in curve if each.candidates in MAPPED] for curve in by_batch.values()]
-    words = (
-        Words(
-            "By this formula {0} candidates are best, {1} times plain decoding: a bound, since making the "
-            "guesses is not counted. The other way to count reading and arithmetic gives {2} candidates and "
-            "{3} times; what a device does lies between the two.",
-            top.candidates,
-            f"{top.speedup:.2f}",
-            other.candidates,
-            f"{other.speedup:.2f}",
-        )  # fmt: skip
-        if top.speedup > 1
-        else Words("No number of candidates is faster than plain decoding here.")
-    )
     return (
-        words,
+        _best_words(top, other),
         lines_chart(first, "times plain", dark, paper=True),
         map_chart(BATCHES, MAPPED, mapped, dark),
         lines_chart(batches, "speedup", dark),
         lines_chart(lengths, "speedup", dark),
     )
+
+
+def _best_words(top: Gain, other: Gain) -> Words:
+    """The best number of candidates, and that of the other way to count a step's time."""
+    if top.speedup <= 1:
+        return Words("No number of candidates is faster than plain decoding here.")
+    return Words(
+        "By this formula {0} candidates are best, {1} times plain decoding: a bound, since making the "
+        "guesses is not counted. The other way to count reading and arithmetic gives {2} candidates and "
+        "{3} times; what a device does lies between the two.",
+        top.candidates, f"{top.speedup:.2f}", other.candidates, f"{other.speedup:.2f}",
+    )  # fmt: skip
 
 
 def _line(name: str, curve: list[Gain]) -> Line:
