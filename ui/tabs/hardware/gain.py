@@ -36,8 +36,7 @@ linear layers then wait for arithmetic; for Llama-7B on an A100, with full overl
 LENGTH_NOTE = """<p class="note">What to see: the best number of candidates stays where it is, and a
 longer text lowers the gain, as in the paper, where reading and arithmetic overlap.</p>"""
 MAP_NOTE = """<p class="note">What to see: Medusa pays in the blue corner of small batches; in the orange
-one the same tree makes decoding slower. With the paper’s curve a 1.0 for 2 or 4 candidates is the
-logarithm’s, which is below 1 there, and no measurement of Medusa.</p>"""
+one the same tree makes decoding slower.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
@@ -82,11 +81,11 @@ def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acce
     """A sentence and the four charts."""
     shape, device, dark = chosen.shape, chosen.device, chosen.dark
 
-    def found(batch: int, context: int, cost: str = cost) -> list[Gain]:
+    def found(batch: int, context: int) -> list[Gain]:
         return gains(shape, device, batch, context, acceleration, cost)
 
     own = found(batch, context)
-    top, other = best(own), best(found(batch, context, ADDED if cost == OVERLAPPED else OVERLAPPED))
+    top = best(own)
     first = [
         Line("tokens per step", CANDIDATES, [each.acceleration for each in own]),
         Line("time of a step, plain is 1", CANDIDATES, [each.latency for each in own]),
@@ -96,25 +95,18 @@ def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acce
     batches = [_line(f"batch {size}", curve) for size, curve in by_batch.items()]
     lengths = [_line(f"{length} tokens", found(4, length)) for length in CONTEXTS]
     mapped = [[each.speedup for each in curve if each.candidates in MAPPED] for curve in by_batch.values()]
+    words = (
+        Words("Best: {0} candidates, {1} times plain decoding.", top.candidates, f"{top.speedup:.2f}")
+        if top.speedup > 1
+        else Words("No number of candidates is faster than plain decoding here.")
+    )
     return (
-        _best_words(top, other),
+        words,
         lines_chart(first, "times plain", dark, paper=True),
         map_chart(BATCHES, MAPPED, mapped, dark),
         lines_chart(batches, "speedup", dark),
         lines_chart(lengths, "speedup", dark),
     )
-
-
-def _best_words(top: Gain, other: Gain) -> Words:
-    """The best number of candidates, and that of the other way to count a step's time."""
-    if top.speedup <= 1:
-        return Words("No number of candidates is faster than plain decoding here.")
-    return Words(
-        "By this formula {0} candidates are best, {1} times plain decoding: a bound, since making the "
-        "guesses is not counted. The other way to count reading and arithmetic gives {2} candidates and "
-        "{3} times; what a device does lies between the two.",
-        top.candidates, f"{top.speedup:.2f}", other.candidates, f"{other.speedup:.2f}",
-    )  # fmt: skip
 
 
 def _line(name: str, curve: list[Gain]) -> Line:
