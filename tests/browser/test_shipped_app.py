@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from places import unfold
+from places import turn_to, unfold
 
 from ui.records.examples import recordings
 
