@@ -52,9 +52,7 @@ def roofline_chart(
                     "line": {"color": colours.text, "width": 1}},
             hovertemplate="%{customdata}: %{y:.1f} TFLOP/s at %{x:.1f} FLOP a byte<extra></extra>",
         )  # fmt: skip
-    figure.update_xaxes(
-        title_text="operational intensity: FLOP for each byte that is read or written", type="log", dtick=1
-    )
+    figure.update_xaxes(title_text="operational intensity, FLOP a byte", type="log", dtick=1)
     figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
     return figure
 

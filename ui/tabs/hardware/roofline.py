@@ -20,9 +20,6 @@ from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_slider
 NOTE = """<p class="note">What to see: a plain step (circles) lies far left, where memory is the limit, and
 more candidates move the products to the right for almost no time; a prompt (squares) is bound by
 arithmetic.</p>"""
-PRODUCTS = """<p class="note">q, k, v and o are attention’s projections; qk multiplies queries with keys,
-pv their weights with the values; gate, up and down make the layer’s network, lm_head scores the
-vocabulary.</p>"""
 COLUMNS = ("product", "calls", "FLOP", "bytes", "FLOP a byte", "time of a call", "limit")
 
 
@@ -35,7 +32,6 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         label="Roofline by formula, with the speeds that the paper measured", elem_id="hardware-roofline"
     )
     gr.HTML(NOTE, apply_default_css=False)
-    gr.HTML(PRODUCTS, apply_default_css=False)
     table = gr.HTML(elem_id="hardware-table", apply_default_css=False)
     connect_drawing(
         session, choice, draw, [*triggers, *(slider.input for slider in sliders)], sliders, words,
