@@ -20,7 +20,7 @@ from ui.records.updates import StopFlag
 from ui.session import Session
 from ui.tabs.hardware import live
 from ui.tabs.openings import FILES, Origin, RecordedHardware, RecordedTraining, write_opening
-from ui.tabs.train.plan import OWN, Plan
+from ui.tabs.train.plan import FILE, OWN, Plan
 from ui.tabs.train.run import train_heads
 
 TRAINING, HARDWARE = "training", "hardware"
@@ -32,13 +32,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m ui.record_opening", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=(TRAINING, HARDWARE))
     parser.add_argument("--minutes", type=float, default=5.0, help="of training; default: %(default)s")
+    parser.add_argument("--file", type=Path, help="a .txt or .jsonl file to learn from; default: own text")
     parser.add_argument("--out", type=Path, default=ASSETS, help="folder of the file; default: %(default)s")
     flags = parser.parse_args(arguments)
     session = Session(LoadConfig())
     record = record_training if flags.what == TRAINING else record_hardware
     try:
         session.load_own()
-        plan = Plan("medusa1", OWN, minutes=flags.minutes)
+        plan = Plan(
+            "medusa1", FILE if flags.file else OWN, upload=str(flags.file or ""), minutes=flags.minutes
+        )
         made = record(session, plan)
         write_opening(made, flags.out / FILES[type(made)])
     except (MedusaError, OSError) as error:
