@@ -12,6 +12,7 @@ from pathlib import Path
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.gain import Gain
 from ui.figures.measured_hardware import Growth, Kinds, Passes
 from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS
@@ -20,7 +21,7 @@ from ui.records.updates import StopFlag
 from ui.session import Session
 from ui.tabs.hardware import live
 from ui.tabs.openings import FILES, Origin, RecordedHardware, RecordedTraining, write_opening
-from ui.tabs.train.plan import OWN, Plan
+from ui.tabs.train.plan import FILE, OWN, Plan
 from ui.tabs.train.run import train_heads
 
 TRAINING, HARDWARE = "training", "hardware"
@@ -32,14 +33,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m ui.record_opening", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=(TRAINING, HARDWARE))
     parser.add_argument("--minutes", type=float, default=5.0, help="of training; default: %(default)s")
+    parser.add_argument("--file", type=Path, help="a .txt or .jsonl file to learn from; default: own text")
     parser.add_argument("--out", type=Path, default=ASSETS, help="folder of the file; default: %(default)s")
     flags = parser.parse_args(arguments)
     session = Session(LoadConfig())
-    record = record_training if flags.what == TRAINING else record_hardware
+    made: RecordedTraining | RecordedHardware
     try:
         session.load_own()
-        plan = Plan("medusa1", OWN, minutes=flags.minutes)
-        made = record(session, plan)
+        plan = Plan(
+            "medusa1", FILE if flags.file else OWN, upload=str(flags.file or ""), minutes=flags.minutes
+        )
+        made = record_training(session, plan) if flags.what == TRAINING else record_hardware(session)
         write_opening(made, flags.out / FILES[type(made)])
     except (MedusaError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -48,7 +52,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def record_training(session: Session, plan: Plan) -> RecordedTraining:
     """A training on this machine, as the page makes it. Raises MedusaError."""
-    curves, gain = Curves(), None
+    curves = Curves()
+    gain: Gain | None = None
     for update in train_heads(session, plan, StopFlag()):
         if update.update.problem:
             raise MedusaError(update.update.status or "the training failed")
@@ -59,7 +64,7 @@ def record_training(session: Session, plan: Plan) -> RecordedTraining:
     return RecordedTraining(origin(session), plan.recipe, plan.source, plan.minutes, rounded(curves), gain)
 
 
-def record_hardware(session: Session, plan: Plan | None = None) -> RecordedHardware:
+def record_hardware(session: Session) -> RecordedHardware:
     """The three measurements of Measured here, one after the other. Raises MedusaError."""
     passes, growth, kinds = Passes(), Growth(), Kinds()
     for name in (live.PASSES, live.CACHE, live.SHARING):

@@ -248,11 +248,15 @@ def method(name: str) -> Method:
 
 
 def title_of(name: str) -> str:
-    """A method's title, short enough for a chart: "Medusa heads + lookup". An unknown name stays as it is."""
-    if name not in method_names():
+    """A method's title, short enough for a chart: "Medusa heads + lookup"; what follows a comma is kept.
+
+    An unknown name stays as it is.
+    """
+    known, comma, rest = name.partition(", ")
+    if known not in method_names():
         return name
-    first, *joining = drafters_of(name)
-    return " + ".join([method(first).title, *joining])
+    first, *joining = drafters_of(known)
+    return " + ".join([method(first).title, *joining]) + comma + rest
 
 
 def drafters_of(name: str) -> list[str]:

@@ -7,11 +7,14 @@ import json
 import pytest
 from trace_factory import make_trace
 
+from medusa_core.replay.methods import methods_script
+from ui.components.lane_controls import SAME
 from ui.components.race_view import SCRIPTS, WEB, lane, race_message
 
 pytestmark = pytest.mark.browser
 
-ARITHMETIC = "\n".join((WEB / name).read_text("utf-8") for name in SCRIPTS[:-1])  # all but the player
+SCRIPTS_READ = [(WEB / name).read_text("utf-8") for name in SCRIPTS[:-1]]  # all but the player
+ARITHMETIC = "\n".join([methods_script(), *SCRIPTS_READ])
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +106,22 @@ def test_the_list_holds_the_last_eight_also_where_nothing_can_be_stored(calculat
         message,
     )
     assert shown == {"before": True, "entries": 9, "current": [True, *[False] * 8]}  # and the recorded one
+
+
+def test_no_raised_number_stands_beside_digits(calculate):
+    """Of the text "at 7:40 am for $33." those tokens are bare that end in a digit or come before one."""
+    texts = ["at", " ", "7", ":", "4", "0", " am", " for", " $", "33", "."]
+    bare = "(texts) => texts.map((text, i) => besideDigits({ text }, texts[i + 1] && { text: texts[i + 1] }))"
+    marked = [text for text, is_bare in zip(texts, calculate(bare, texts), strict=True) if not is_bare]
+    assert marked == ["at", " am", " for", "."]
+
+
+def test_lanes_that_wait_are_named_by_menu_and_tick(calculate):
+    detail = {"method": "medusa", "copies": True, "second-method": "none", "second-copies": SAME}
+    titles = calculate("laneTitles", detail)
+    assert titles == [["Medusa heads and prompt lookup", "medusa"], ["Plain decoding", "none"]]
+    same = {**detail, "copies": False, "second-method": SAME, "second-copies": True}
+    assert [title for title, _ in calculate("laneTitles", same)] == [
+        "Medusa heads",
+        "Medusa heads and prompt lookup",
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from places import unfold
+from places import turn_to, unfold
 
 from ui.records.examples import recordings
 
@@ -98,3 +98,18 @@ def test_one_click_runs_the_prompt_of_the_recording_on_screen(warm_page):
     text = page.locator("#decode-view .mdv-strip").inner_text()
     assert text.startswith(shown.trace["prompt"]["text"])
     assert page.locator(".mdv-token.from-head").count() > 10
+
+
+def test_train_and_measured_here_open_on_records(shipped_address, open_page):
+    page = open_page(shipped_address)
+    turn_to(page, "Train")
+    page.wait_for_selector("#train-recorded :has-text('Recorded, not measured here: embedded')")
+    for plot in ("loss", "top1", "top5"):
+        page.wait_for_selector(f"#train-{plot} .scatterlayer .trace")
+    assert "fresh heads" in page.locator("#train-gain").inner_text()
+    turn_to(page, "Hardware")
+    page.get_by_role("tab", name="Measured here").click()
+    page.wait_for_selector("#live-recorded :has-text('Recorded, not measured here: embedded')")
+    for plot in ("passes", "held", "kinds"):
+        page.wait_for_selector(f"#live-{plot} .barlayer .trace")
+    page.wait_for_selector("#live-growth .scatterlayer .trace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from html.parser import HTMLParser
 from itertools import count
 
 import pytest
@@ -12,11 +13,19 @@ from said_texts import of_module, of_script
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import method, method_names
+from medusa_core.errors import MedusaError
+from medusa_core.experiments import experiment_names
 from medusa_core.replay.languages import NAME, OF_A_VIEW, languages, languages_script
 from medusa_core.replay.view import SCRIPTS, WEB, read_web
 from ui.layout import build_page
+from ui.records.examples import ASSETS
+from ui.records.selection import Selection
+from ui.records.settings import check_prompt, check_tokens, own_tree
 from ui.records.words import Words, amount, as_data, joined, sentences
+from ui.serving.runner import as_sentence
 from ui.session import Session
+from ui.tabs.experiments import load_section
+from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # of the scripts, beside those of the view
 TAGS = list(languages())
@@ -116,6 +125,62 @@ def without_numbers(text: str) -> str:
     """As `find` of language.js looks a text up."""
     places = count()
     return NUMBER.sub(lambda _: f"{{{next(places)}}}", text)
+
+
+class TextNodes(HTMLParser):
+    """What a browser would look up of a part of the page; code is never translated."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self._code = False
+        self.feed(markup)
+
+    def handle_starttag(self, tag, attrs):
+        self._code = tag == "code"
+
+    def handle_endtag(self, tag):
+        self._code = False
+
+    def handle_data(self, data):
+        if not self._code and has_words(data):
+            self.found.add(" ".join(data.split()))
+
+
+# Names of models, of other people's methods and of machines.
+PROPER = re.compile(
+    r"(\+ )?[A-Z][\w.-]*( [A-Z\d][\w.-]*)*|\d+ MB|torch \S+, Python \S+|.* Processor"
+    r"|(embedded|model|llama-7b)( \+ \d+ Medusa heads)?, \w+(, \w+)?"
+)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_every_text_of_the_experiments_is_translated(tag):
+    """The records beside the code: a list of figures is said part by part, so that other figures are too."""
+    texts = texts_of(tag)
+    missing = set()
+    for name in experiment_names():
+        shown = load_section(ASSETS, name)
+        nodes = TextNodes(shown.introduction).found | TextNodes(shown.details).found
+        missing |= {text for text in nodes if not PROPER.fullmatch(text) and not is_said(text, texts)}
+    assert sorted(missing) == []
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_what_a_visitor_is_told_of_a_wrong_setting_and_of_the_model_is_translated(tag):
+    texts = texts_of(tag)
+    told = []
+    for refused in (
+        lambda: check_prompt(""), lambda: check_prompt("a" * 9000), lambda: check_tokens(9999, 512),
+        lambda: own_tree(Selection()), lambda: Plan("medusa1", PASTE).check(),
+        lambda: Plan("medusa1", OWN, minutes=99).check(),
+    ):  # fmt: skip
+        with pytest.raises(MedusaError) as error:
+            refused()
+        told.append(as_sentence(str(error.value)))
+    told.append("embedded model, 5 Medusa heads and 4 other drafters · 13.9 M parameters · cpu")
+    told.append("forward in C, exact, 1 thread")
+    assert [text for text in told if not is_said(text.removesuffix(" · cpu"), texts)] == []
 
 
 def test_words_are_their_english_and_keep_their_parts():

@@ -222,3 +222,12 @@ def test_a_page_that_closes_while_its_run_is_paused_leaves_the_line(session):
         assert closed == [1]
         assert waiting(session) == 0  # the other run has the engine
     assert not session.busy
+
+
+def test_who_waits_can_be_told_of_a_run_that_gives_way():
+    line = Turns()
+    with line.place():
+        assert not line.shared
+        with line.place(gives_way=True):
+            assert line.shared
+    assert not line.shared

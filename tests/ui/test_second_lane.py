@@ -142,6 +142,8 @@ def test_fields_left_as_they_are_take_the_first_lanes_settings():
     assert copying.settings(first).method == "medusa+lookup"
     assert copying.settings(replace(first, method="none")).method == "none"  # nothing to join it with
     assert untouched.settings(replace(first, method="hydra+lookup")).method == "hydra+lookup"
+    whole = SecondLane(method="medusa+ngram", copies=False)  # as a program names it
+    assert whole.settings(replace(first, method="hydra+lookup")).method == "medusa+ngram"
     with pytest.raises(MedusaError, match="ε of the second lane is 'much'"):
         LaneControls.read([SAME, SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
 

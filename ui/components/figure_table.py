@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import gradio as gr
 
@@ -16,6 +16,7 @@ STYLE = """
 .figure-table p, .figure-table ul { margin: 0 0 8px; max-width: 90ch; }
 .figure-table ul { padding-left: 20px; }
 .figure-table h3 { margin: 12px 0 4px; font-size: 15px; font-weight: 650; }
+.figure-table summary { cursor: pointer; }
 .figure-table .quiet { color: var(--body-text-color-subdued); }
 .figure-table code { font-size: 12.5px; overflow-wrap: anywhere; }
 .figure-table .scroll { overflow-x: auto; contain: inline-size; }
@@ -29,18 +30,27 @@ STYLE = """
 """
 
 
-def grid(caption: str, rows: Sequence[dict[str, str]]) -> str:
-    """A table with a caption, its first column naming the rows; columns without any content are left out."""
+def spans(texts: Iterable[str], between: str = " ") -> str:
+    """Texts that a page in another language looks up one by one."""
+    return between.join(f"<span>{html.escape(text)}</span>" for text in texts)
+
+
+def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:
+    """A table with a caption, its first column naming the rows; columns without any content are left out.
+
+    Parts of a caption, and those of a row's name with commas between them, are texts of their own.
+    """
     names, *columns = (name for name in rows[0] if any(row[name] for row in rows))
     head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in (names, *columns))
     body = "".join(
-        f"<tr><th scope='row'>{html.escape(row[names])}</th>"
+        f"<tr><th scope='row'>{spans(row[names].split(', '), ', ')}</th>"
         + "".join(f"<td>{html.escape(row[name])}</td>" for name in columns)
         + "</tr>"
         for row in rows
     )
+    words = spans([caption] if isinstance(caption, str) else caption)
     return (
-        f"<p class='quiet'>{html.escape(caption)}</p><div class='scroll' tabindex='0'><table>"
+        f"<p class='quiet'>{words}</p><div class='scroll' tabindex='0'><table>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

@@ -85,7 +85,7 @@ class LaneControls:
         return SecondLane(**given)
 
 
-def _menu(name: str, label: str, entries: Sequence[tuple[str, str]], value: str = SAME) -> gr.Dropdown:
+def _menu(name: str, label: str, entries: Sequence[tuple[str, Any]], value: str = SAME) -> gr.Dropdown:
     marked = mark(PREFIX + name)
     return gr.Dropdown(
         [(SAME, SAME), *entries], value=value, label=label, elem_classes=marked, filterable=False

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import closing
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -83,7 +83,6 @@ class Runner:
         self._most_tokens = most_tokens
         self._thread = EngineThread()
         self._turns = Turns()
-        self._sharing = 0  # runs in the line that give way to others
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
 
     @property
@@ -94,7 +93,7 @@ class Runner:
     @property
     def trains(self) -> bool:
         """Whether a run that gives way to others is going on: a training."""
-        return self._sharing > 0
+        return self._turns.shared
 
     @property
     def borrows(self) -> bool:
@@ -122,7 +121,10 @@ class Runner:
             check_tokens(request.longest_run(), self._most_tokens)
             tokens = request.most_tokens()
             loaded = self._engines.at_hand(request.selection) is not None
-            with self._engines.in_use(request.selection), self._place(request) as place:
+            with (
+                self._engines.in_use(request.selection),
+                self._turns.place(gives_way=request.share is not None) as place,
+            ):
                 if not _begins(place, request.share, flag):
                     yield Update(status=Words("Stopped before it began."))
                     return
@@ -137,16 +139,6 @@ class Runner:
             yield shown.passing(problem_of(error))
         if (last := shown.unfinished()) is not None:
             yield last
-
-    @contextmanager
-    def _place(self, request: Request) -> Iterator[Place]:
-        """A place in line; trainings are counted, for what is said to those who wait."""
-        with self._turns.place() as place:
-            self._sharing += request.share is not None
-            try:
-                yield place
-            finally:
-                self._sharing -= request.share is not None
 
     def _updates(self, request: Request, flag: StopFlag, receipts: Receipts | None, seconds: int) -> Any:
         """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""

@@ -16,7 +16,8 @@ SLICE_SECONDS = 1.0  # min length of a slice: with a steady stream of runs, one 
 class Place:
     """One run's place in line."""
 
-    def __init__(self, line: deque[Place], changed: threading.Condition) -> None:
+    def __init__(self, line: deque[Place], changed: threading.Condition, *, gives_way: bool) -> None:
+        self.gives_way = gives_way
         self._line = line
         self._changed = changed
 
@@ -47,10 +48,16 @@ class Turns:
         """Whether anyone has the engine."""
         return bool(self._line)
 
+    @property
+    def shared(self) -> bool:
+        """Whether a run that gives way to others is in the line."""
+        with self._changed:
+            return any(place.gives_way for place in self._line)
+
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def place(self, *, gives_way: bool = False) -> Iterator[Place]:
         """A place at the end of the line, until this is left."""
-        place = Place(self._line, self._changed)
+        place = Place(self._line, self._changed, gives_way=gives_way)
         with self._changed:
             self._line.append(place)
         try:

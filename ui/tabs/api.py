@@ -45,7 +45,7 @@ def build(session: Session) -> None:
         if type(repetitions) is not int or not 1 <= repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"repetitions is {repetitions!r:.40}: choose 1 to {MOST_REPETITIONS}")
         settings_from_outside({"method": against})
-        request = CompareRequest(prompt, settings, repetitions, SecondLane(method=against))
+        request = CompareRequest(prompt, settings, repetitions, SecondLane(method=against, copies=False))
         measured = _finished(session, request, page, MeasuredUpdate)
         runs = {name: _figures(run) for name, run in measured.medians.items()}
         for name, speeds in measured.speeds.items():

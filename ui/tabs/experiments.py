@@ -6,6 +6,7 @@ Reads stored records and draws them; needs no engine, and nothing that is chosen
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 
+from medusa_core.drafters import title_of
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
@@ -26,11 +28,17 @@ from medusa_core.experiments.tables import row_cells
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
-from ui.components.figure_table import grid, html_part, small_model_note, wrap
+from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
 from ui.figures.experiments import charts
 
 COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
+MOST_ROWS = 12  # of a table that is not folded
+# Notes that list figures by method or kind: they are said part by part.
+LISTS = re.compile(
+    r"(Fastest by kind|Texts identical to|Tokens per step over|Held-out loss on|T = |.*: best with)"
+)
+PIECES = re.compile(r"([:;,] )")
 
 
 @dataclass(frozen=True)
@@ -156,38 +164,49 @@ def load_section(assets: Path, name: str) -> Shown:
         return Shown(wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None)
     folder = assets / store.FOLDER
     advice = "" if record.simulated else reason_against_paper(record, folder) or COMPARE
-    difference, advice = html.escape(_difference(record)), html.escape(advice)
-    introduction = wrap(f"{shows} {difference} <span>{advice}</span></p>")
+    introduction = wrap(f"{shows} {_difference(record)} <span>{html.escape(advice)}</span></p>")
     notes = _list([*record.notes, *further_remarks(record, folder)])
     return Shown(introduction, wrap(_table(record) + notes) + _paper(facts) + _origin(record), record)
 
 
 def _difference(record: ExperimentRecord) -> str:
-    """How ours differs from the paper's setting."""
+    """How ours differs from the paper's setting, as markup."""
     model, machine = record.model, record.machine
     if record.simulated:
-        return f"Formulas compute it for {model.name} on one {machine.processor}; nothing was run."
+        return spans([f"Formulas compute it for {model.name} on one {machine.processor}; nothing was run."])
     where = f"a CPU with {_threads(machine)}" if model.device == "cpu" else machine.processor
     millions = model.parameters / 1e6
     size = f"{millions:.0f} million" if millions >= 1 else f"{model.parameters:,}"
-    return f"Here it is a model of {size} parameters on {where}; in the paper it is {record.paper.setting}."
+    ours = f"Here it is a model of {size} parameters on {where}."
+    return spans([ours, "In the paper:", f"{record.paper.setting}."])
 
 
 def _table(record: ExperimentRecord) -> str:
     """All numbers of the charts, and more."""
     if record.simulated:
-        return (
-            f"<h3>Computed here</h3>{grid('Sizes count the root.', [row_cells(row) for row in record.rows])}"
-        )
-    caption = "± one standard error over prompts; in brackets the lowest and the highest round."
+        return _folded("Computed here", grid("Sizes count the root.", _cells(record)), len(record.rows))
+    caption = ["± one standard error over prompts; in brackets the lowest and the highest round."]
     if record.quality:
-        caption += f" Quality: {record.quality}."
-    return f"<h3>Measured here</h3>{grid(caption, [row_cells(row) for row in record.rows])}"
+        caption += ["Quality:", f"{record.quality}."]
+    return _folded("Measured here", grid(caption, _cells(record)), len(record.rows))
+
+
+def _cells(record: ExperimentRecord) -> list[dict[str, str]]:
+    """The rows of the table, named by titles instead of keys."""
+    rows = [row_cells(row) for row in record.rows]
+    return [row | {"setting": ", ".join(map(title_of, row["setting"].split(", ")))} for row in rows]
+
+
+def _folded(title: str, table: str, rows: int) -> str:
+    """A table under its title, which folds it away where it is long."""
+    if rows <= MOST_ROWS:
+        return f"<h3>{title}</h3>{table}"
+    return f"<details><summary><b>{title}</b> (<span>{rows} rows</span>)</summary>{table}</details>"
 
 
 def _paper(facts: PaperFacts) -> str:
     """The paper's own figures, and what it says in words where it prints none."""
-    caption = f"{facts.setting}." + (f" Quality: {facts.quality}." if facts.quality else "")
+    caption = [f"{facts.setting}.", *(["Quality:", f"{facts.quality}."] if facts.quality else [])]
     rows = [
         {
             "setting": row.label,
@@ -199,8 +218,8 @@ def _paper(facts: PaperFacts) -> str:
         }
         for row in facts.rows
     ]
-    table = grid(caption, rows) if rows else f"<p class='quiet'>{html.escape(caption)}</p>"
-    title = f"<h3>In the paper: {html.escape(facts.reference)}</h3>"
+    table = grid(caption, rows) if rows else f"<p class='quiet'>{spans(caption)}</p>"
+    title = f"<h3>{spans(['In the paper:', facts.reference])}</h3>"
     return wrap(title + table + _list(facts.claims))
 
 
@@ -210,13 +229,12 @@ def _origin(record: ExperimentRecord) -> str:
     facts = (
         f"{model.name}, {model.dtype} · {machine.processor} · {record.date}"
         if record.simulated
-        else f"{model.name}, {model.dtype} on {model.device} · {machine.processor}, {_threads(machine)} · "
+        else f"{model.name}, {model.dtype}, {model.device} · {machine.processor} · {_threads(machine)} · "
         f"torch {machine.torch}, Python {machine.python} · {record.date}"
         f"{', with an older engine' if record.is_outdated else ''}"
     )
-    return wrap(
-        f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{html.escape(facts)}</p>"
-    )
+    made = spans(facts.split(" · "), " · ")
+    return wrap(f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{made}</p>")
 
 
 def _threads(machine: MachineRecord) -> str:
@@ -224,8 +242,23 @@ def _threads(machine: MachineRecord) -> str:
 
 
 def _list(sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    items = "".join(f"<li>{_note(sentence)}</li>" for sentence in sentences)
     return f"<ul>{items}</ul>" if items else ""
+
+
+def _note(sentence: str) -> str:
+    """A note as markup; one that lists figures in parts, with titles instead of keys."""
+    if not LISTS.match(sentence):
+        return html.escape(sentence)
+    pieces = PIECES.split(sentence.rstrip("."))
+    said = [piece if PIECES.fullmatch(piece) else _named(piece) for piece in pieces]
+    return "".join(said) + "."
+
+
+def _named(piece: str) -> str:
+    """A part of a list: a method's key, alone or with its figure behind it, or words."""
+    first, space, rest = piece.partition(" ")
+    return spans([title_of(first), rest] if space and title_of(first) != first else [title_of(piece)])
 
 
 def _code(text: str) -> str:

@@ -75,11 +75,12 @@ def recorded(kind: type[Opening], assets: Path) -> Opening | None:
     if not file.exists():
         return None
     try:
-        return _adapter(kind).validate_json(read_bytes(file))
+        found: Opening = _adapter(kind).validate_json(read_bytes(file))
     except (OSError, ValidationError) as error:
         words = "warning: a recorded opening is left out: %s is none (%s): make it anew"
         logging.getLogger(__name__).warning(words, file, one_line(str(error)))
         return None
+    return found
 
 
 def write_opening(record: RecordedTraining | RecordedHardware, file: Path) -> None:

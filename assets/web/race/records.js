@@ -145,10 +145,11 @@ function laneNotes(detail) {
   return notes;
 }
 
-// Title and drafter of both lanes, as far as the menus of methods tell.
+// Title and drafter of both lanes, as far as the menus of methods and the ticks tell.
 function laneTitles(detail) {
-  const own = detail[`${SECOND}method`];
-  return [detail.method, !own || own === SAME ? detail.method : own].filter((name) => name in METHODS).map((name) => [say(METHODS[name].title), name]);
+  const of = (name) => (detail[SECOND + name] === undefined || detail[SECOND + name] === SAME ? detail[name] : detail[SECOND + name]);
+  const lanes = [[detail.method, detail.copies], [of("method"), of("copies")]];
+  return lanes.filter(([name]) => name in METHODS).map(([name, copies]) => [say((copies && METHODS[`${name}+lookup`] || METHODS[name]).title), name]);
 }
 
 // A token as people read it: leading blanks and line breaks become signs.

@@ -80,29 +80,29 @@ def run_job(
     between two records, without those that loading takes: they begin with the first step. Raises MedusaError
     as the recipes do, and where the time is too short for a training to show anything.
     """
-    clock = _WorkClock(clock)
-    begun = Limit(stop, clock=clock)
+    working = _WorkClock(clock)
+    begun = Limit(stop, clock=working)
     whole = begun.within(job.seconds)
     if job.text is not None:
         yield JobProgress(LOADING)
         writing = whole.within(_WRITING_SHARE * job.seconds)
         with closing(train(job.text, writing.reached)) as records:
-            for record in clock.after_loading(records):
+            for record in working.after_loading(records):
                 if record.folder is None:
                     yield JobProgress(
-                        WRITING, progress=record, seconds_left=writing.left, loading=clock.loading
+                        WRITING, progress=record, seconds_left=writing.left, loading=working.loading
                     )
     start = ""
     for number, (name, settings) in enumerate(job.stages):
         if whole.stopped:
             return
-        yield JobProgress(LOADING, name, loading=clock.loading)
+        yield JobProgress(LOADING, name, loading=working.loading)
         config = replace(settings, start=start, out=str(job.folder / f"stage{number + 1}"))
         times: list[float] = []
         with closing(_timed(config, job.folder / "timing", _TIMED_STEPS, math.inf, stop)) as timed:
-            for seconds in clock.after_loading(timed):
+            for seconds in working.after_loading(timed):
                 times.append(seconds)
-                yield JobProgress(TIMING, name, loading=clock.loading)
+                yield JobProgress(TIMING, name, loading=working.loading)
         seconds = _typical(times)
         share = whole.left / (len(job.stages) - number)
         if not (start or job.steps or whole.stopped):
@@ -114,7 +114,7 @@ def run_job(
             evaluate_every=max(1, min(round(_LOOK_SECONDS / seconds), -(-steps // _LOOKS))),
         )
         with closing(_train(name, config, begun.within(max(_GRACE * share, 1.0)))) as trained:
-            for found in clock.after_loading(trained):
+            for found in working.after_loading(trained):
                 start = str(found.result[1]) if found.result else start
                 yield found
 
