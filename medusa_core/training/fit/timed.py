@@ -219,6 +219,6 @@ def _train(name: str, config: Medusa1Config, limit: Limit) -> Generator[JobProgr
                 left = config.batch_tokens * (record.steps - record.step)
                 seconds = left / max(1.0, record.tokens_per_second)
                 ended = why if record.step < record.steps else ""
-                yield JobProgress(TRAINING, name, record, seconds, ended)
+                yield JobProgress(TRAINING, name, record, seconds, ended=ended)
             elif record.step:
                 yield JobProgress(TRAINED, name, record, result=(config, record.folder))
