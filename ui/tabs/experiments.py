@@ -231,7 +231,7 @@ def _origin(record: ExperimentRecord) -> str:
         if record.simulated
         else f"{model.name}, {model.dtype}, {model.device} · {machine.processor} · {_threads(machine)} · "
         f"torch {machine.torch}, Python {machine.python} · {record.date}"
-        f"{', with an older engine' if record.is_outdated else ''}"
+        f"{' · with an older engine' if record.is_outdated else ''}"
     )
     made = spans(facts.split(" · "), " · ")
     return wrap(f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{made}</p>")
