@@ -75,9 +75,9 @@ def test_the_forward_in_c_is_shared(model, library, monkeypatch):
     rows = []
     engine = tiny.build_engine(model, None)
     assert choose_forward(engine.target, library=library).native
-    real = LlamaForward.together
+    real = LlamaForward.__call__
     monkeypatch.setattr(
-        LlamaForward, "together", lambda self, parts: rows.append(len(parts)) or real(self, parts)
+        LlamaForward, "__call__", lambda self, parts: rows.append(len(parts)) or real(self, parts)
     )
     decoded(engine, PROMPTS[:3], GenerationConfig.of(method="none", max_new_tokens=5), 3)
     assert rows == [3] * 6

@@ -37,8 +37,8 @@ PARENTS, TOKENS = [-1, 0, 0, 1, 2, 3], [3, 5, 7, 9, 11, 2]
 
 @pytest.fixture(autouse=True)
 def not_in_c(monkeypatch):
-    monkeypatch.setattr(load, "packs_in_c", lambda *_: False)
-    monkeypatch.setattr(memory, "packs_in_c", lambda *_: False)
+    monkeypatch.setattr(load, "runs_in_c", lambda *_: False)
+    monkeypatch.setattr(memory, "runs_in_c", lambda *_: False)
 
 
 def quantisable(spread=0.1, **changes):
