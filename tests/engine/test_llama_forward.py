@@ -204,7 +204,6 @@ def test_in_8_bits_it_gives_the_logits_of_transformers_on_rounded_weights(name, 
             torch.testing.assert_close(layer.weight, weight)
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 @torch.inference_mode()
 def test_in_8_bits_a_number_that_is_none_stays_one(wrong, some_library):
