@@ -6,6 +6,7 @@ import json
 import re
 
 import eagle3_files
+import mtp_files
 import pytest
 import small_model
 import torch
@@ -146,8 +147,9 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     )
     swift_files.save_heads(random_tokenswift(model), tmp_path / "tokenswift", "tiny")
     small_model.first_layers(model).save_pretrained(tmp_path / "small")
+    mtp_files.write(tmp_path / "mtp", mtp_files.state(model))
     folders = [
-        shop.engine / "heads", eagle3, *(tmp_path / name for name in ("hydra", "tokenswift", "small"))
+        shop.engine / "heads", eagle3, *(tmp_path / name for name in ("hydra", "tokenswift", "small", "mtp"))
     ]  # fmt: skip
     heads = "+".join(map(str, folders))
     code, out, err = command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import torch
@@ -43,6 +44,8 @@ def write(folder, tensors, prefix=PREFIX):
     """The folder with the layer beside a tensor of the model itself."""
     folder.mkdir(parents=True, exist_ok=True)
     named = {prefix + name: tensor.contiguous() for name, tensor in tensors.items()}
+    said = {"model_type": "deepseek_v3", "num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(said), encoding="utf-8")
     save_file({**named, "model.layers.0.input_layernorm.weight": torch.ones(4)}, folder / "model.safetensors")
     return folder
 
