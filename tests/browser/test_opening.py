@@ -49,6 +49,9 @@ def test_a_first_visit_begins_with_it_and_any_key_ends_it(shipped_address, open_
     assert page.locator(f"{OPEN} .mdv-filmcount").count() == 4  # names and counters
     page.keyboard.press("x")
     page.wait_for_selector(OPEN, state="detached")
+    # A page that is left while it still asks for something complains.
+    page.wait_for_function("document.querySelector('#model-line').innerText.includes('5')")
+    page.wait_for_load_state("networkidle")
     page.reload()
     page.wait_for_selector("#decode-view .mdv-node")
     assert page.locator(OPEN).count() == 0
