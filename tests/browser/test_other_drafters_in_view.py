@@ -151,4 +151,4 @@ def test_heads_that_read_the_path_show_the_guesses_after_one_path(show):
     assert {nodes[i]["parent"] for i in shown[1]} == {nodes[second[0]]["parent"]}
     words = page.inner_text(".mdv-headspic")
     assert "token 2, after “" in words
-    assert "every head also reads the tokens before its guess" in words
+    assert "fed: the tokens guessed before it" in words

@@ -91,7 +91,10 @@ def test_the_share_of_distinct_n_grams_is_pythons(view, engine):
         assert view.evaluate("(n) => distinctShare([1], n + 1)", n) is None
     show(view, trace)
     words = view.locator("[data-count=distinct]").inner_text().split("\n")
-    assert words == [f"{round(100 * distinct_n([tokens], 4))} %", "distinct 4-grams, whole run"]
+    assert words == [
+        f"{round(100 * distinct_n([tokens], 4))} %",
+        "of the sequences of 4 tokens are different, whole run",
+    ]
 
 
 def test_the_program_that_makes_the_run_again_has_them(view, engine):

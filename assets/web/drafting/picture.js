@@ -13,7 +13,7 @@ function draftingPicture({ step, steps, trace }) {
     const columns = columnsOf(step, guessed, by);
     const copied = own.find((node) => isKnown(node.origin.back));
     return [
-      html("div", { class: "mdv-draftrow", "data-drafter": by, tabindex: "0", role: "group", "aria-label": say`How the guesses were drafted, scrolls sideways` },
+      html("div", { class: "mdv-headspic", "data-drafter": by, tabindex: "0", role: "group", "aria-label": say`How the guesses were drafted, scrolls sideways` },
         ...sourceBoxes(by, levels), ...columns),
       seenRows(step),
       copied ? copyPicture({ step, steps, trace, first: copied }) : null,
