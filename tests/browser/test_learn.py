@@ -218,7 +218,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     page.locator(".learn-yours .learn-plain").first.click()
     name = next(iter(RUNS))
     page.wait_for_function(
-        f"document.querySelector('.learn-source').textContent.includes('run “{name}” of Watch')"
+        f"document.querySelector('.learn-source').textContent.includes('run “{name}” of Decode')"
     )
     prompt = "Once upon a time, a small fox lived in the forest. One day,"
     page.locator(".learn-prompt").fill(prompt)

@@ -143,4 +143,4 @@ def test_start_over_forgets_answers_and_keeps_the_run(page):
     assert page.locator(".learn-progress").inner_text().startswith("0 of 10")
     shown = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {}, name: "
     page.evaluate(shown + json.dumps({"text": "gallery", "run": "Booking <b>"}) + " })", FIRST)
-    assert "the recorded run “Booking <b>” of Watch" in page.locator(".learn-source").inner_text()
+    assert "the recorded run “Booking <b>” of Decode" in page.locator(".learn-source").inner_text()
