@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import options_in_use, title_of
+from medusa_core.drafters import options_in_use
 from medusa_core.errors import MedusaError
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.method_choice import page_methods
@@ -117,7 +117,7 @@ class MethodsRequest(Request):
         ids = engine.encode(self.prompt)
         for name, config in configs.items():
             short = replace(config, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
-            yield from _timed(engine, short, ids, Words("Warming up: {0}", title_of(name)), flag)
+            yield from _timed(engine, short, ids, Words("Warming up: {0}", name), flag)
             if flag.stopped:
                 break
         note = ""
@@ -129,9 +129,7 @@ class MethodsRequest(Request):
         order = [list(configs)[place] for place in run_order(len(configs), self.repetitions)]
         for place, name in enumerate(order, start=1):
             if not flag.stopped:
-                label = Words(
-                    "Timing {0}, run {1} of {2}", title_of(name), len(runs[name]) + 1, self.repetitions
-                )
+                label = Words("Timing {0}, run {1} of {2}", name, len(runs[name]) + 1, self.repetitions)
                 runs[name].append((yield from _timed(engine, configs[name], ids, label, flag)))
             if flag.stopped:
                 yield Update(status=_stopped(place > len(configs)))
