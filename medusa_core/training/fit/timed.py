@@ -59,9 +59,9 @@ class JobProgress:
     stage: str = ""
     progress: Progress | None = None  # the recipe's progress; None while steps are timed
     seconds_left: float = 0.0  # of writing or training
-    loading: float = 0.0  # seconds so far that loading has taken
     ended: str = ""  # why the stage ends with this step, which is not its last
     result: tuple[Medusa1Config, Path] | None = None
+    loading: float = 0.0  # seconds so far that loading has taken
 
     @property
     def done(self) -> Progress:
