@@ -130,7 +130,7 @@ def test_the_view_of_decode_keeps_tree_and_mask_side_by_side_and_grows(warm_page
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         tree, mask = (page.locator(f"#other .mdv-area-{part}").bounding_box() for part in ("tree", "mask"))
         assert tree["x"] + tree["width"] < mask["x"]
-        assert abs(tree["y"] - mask["y"]) < 1
+        assert mask["y"] < tree["y"]  # beside text and steps too
         places.append(page.locator("#other .mdv-columns text").first.bounding_box()["height"])
-    assert 1.4 < places[1] / places[0] < 1.6
+    assert places[1] / places[0] > 1.4
     page.evaluate("document.querySelector('#other').remove()")
