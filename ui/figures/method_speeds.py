@@ -31,7 +31,7 @@ PLACES = {
     "middle left": (-0.11, 0.0), "top right": (0.11, 0.035), "bottom right": (0.11, -0.035),
     "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
 }  # fmt: skip
-LETTER, LINE_HEIGHT = 0.012, 0.04  # size of a name as shares of the axes
+LETTER, LINE_HEIGHT = 0.012, 0.055  # size of a name as shares of the axes
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def loss_curves(curves: Curves, dark: bool = False) -> go.Figure:
         )  # fmt: skip
     _mark_stages(figure, curves.stages, dark)
     figure.update_xaxes(title_text="training step", rangemode="tozero")
-    figure.update_yaxes(title_text="loss, nats a token (0: sure of the right one)", rangemode="tozero")
+    figure.update_yaxes(title_text="loss, nats a token", rangemode="tozero")
     return figure
 
 

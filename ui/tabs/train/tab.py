@@ -298,7 +298,11 @@ def _settings() -> tuple[Any, ...]:
 
 
 def _plots() -> list[gr.Plot]:
-    loss = gr.Plot(label="Loss of each head while training", elem_id="train-loss", elem_classes="train-plot")
+    loss = gr.Plot(
+        label="Loss of each head while training: 0 is sure of the right token",
+        elem_id="train-loss",
+        elem_classes="train-plot",
+    )
     with gr.Row():
         top1 = gr.Plot(
             label="First guess right, on held-out text", min_width=320, elem_id="train-top1",
