@@ -256,8 +256,10 @@ def _whole(run: Run, clock: Clock) -> Judged | None:
 
 def greedy_run(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedyRun | None:
     """None where a step needs Python between its phases: by its rule, its drafter or its forward."""
+    if not rule.by_argmax or not isinstance(drafter, NativeDrafter):
+        return None
     forward = target.forward
-    if not rule.by_argmax or not isinstance(forward, LlamaForward) or not isinstance(drafter, NativeDrafter):
+    if not isinstance(forward, LlamaForward):
         return None
     guessing = drafter.guessing
     return GreedyRun(forward, drafter.shape, guessing, drafter.guess) if guessing else None
