@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from tqdm import tqdm
 
@@ -118,12 +119,12 @@ def varied(name: str, config: GenerationConfig, vary: str) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for part in filter(None, (part.strip() for part in vary.split(","))):
         key, _, text = part.partition("=")
-        default = 0 if key == PREFILL else (own | of_run).get(key)
+        default: Any = 0 if key == PREFILL else (own | of_run).get(key)
         if default is None or not text:
             known = ", ".join([PREFILL, *own, *of_run])
             raise MedusaError(f"--vary has {part!r}: write NAME=VALUE with one of {known}")
         try:
-            value = type(default)(text)
+            value: Any = type(default)(text)
         except ValueError as error:
             raise MedusaError(f"--vary has {part!r}: {text!r} is no value of {key}") from error
         changed = config if key == PREFILL else config.changed(**{key: value})
