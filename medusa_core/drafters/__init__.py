@@ -27,6 +27,9 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     SamplingDrafter,
     propose_all,
 )
+from medusa_core.drafters._method import Drafting as Drafting
+from medusa_core.drafters._method import Method as Method
+from medusa_core.drafters._method import NoSettings as NoSettings
 from medusa_core.drafters._own_settings import read_own_settings as read_own_settings
 from medusa_core.errors import MedusaError, name_fix
 
@@ -41,64 +44,6 @@ if TYPE_CHECKING:
 
 
 PLUS = "+"  # between the drafters of a method that merges their trees
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """The settings of a drafter that has none."""
-
-
-@dataclass(frozen=True)
-class Drafting:
-    """How a drafter drafts, in the words of the page: its picture is drawn from them and a step's nodes.
-
-    ``reads`` are the things a draft starts from, ``who`` reads them. ``feeds`` is what each level is given of
-    the one before, "" where all levels are guessed at once: then one round makes the whole draft. ``levels``
-    name the columns of guesses; the last name counts on in {0}. ``words`` are whole sentences: who reads
-    what, how often, and what the next guess is made with.
-    """
-
-    reads: tuple[str, ...]
-    who: str
-    words: tuple[str, str, str]
-    feeds: str = ""
-    levels: tuple[str, ...] = ("token {0}",)
-
-
-@dataclass(frozen=True)
-class Method:
-    """What a drafter's module says of itself.
-
-    The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
-    ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
-    that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
-    ``fixed_tree(draft, settings) -> Topology`` for a drafter whose tree is the same in every step;
-    ``cost(shape, settings, plain) -> list[Product]`` for what a draft computes beside a model of that shape,
-    where ``plain`` is the work of a plain step and ``design`` says what that assumes.
-    """
-
-    title: str  # in menus
-    mark: str  # a letter on its nodes
-    help: str  # one sentence
-    build: str
-    settings: type = NoSettings
-    files: str = ""  # how the files of its weights are called
-    owns: str = ""
-    load: str = ""
-    size: str = ""
-    fixed_tree: str = ""
-    cost: str = ""
-    design: str = ""  # one sentence
-    drafting: Drafting | None = None  # None for two drafters, or none
-    any_model: bool = False  # its files are those of any language model, so all others are asked first
-    sequential: bool = False  # whether its heads see the tokens drafted above their guesses
-    joins: bool = False  # whether its guesses, which need no weights, may be merged into another's tree
-    colour: str = ""  # of its accepted guesses, one of `replay/colours.py`; Medusa's where it names none
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether it needs weights of its own."""
-        return bool(self.load)
 
 
 @dataclass(frozen=True)

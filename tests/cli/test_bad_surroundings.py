@@ -274,6 +274,6 @@ def test_other_faults_are_not_taken_for_a_lack_of_memory(shop, monkeypatch):
         raise RuntimeError("a fault of ours")
 
     engine = load(str(shop.engine), dtype="float32", device="cpu")
-    monkeypatch.setattr(Target, "verify", breaks)
+    monkeypatch.setattr(Target, "prefill_all", breaks)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         generate(engine, "abc")

@@ -153,15 +153,16 @@ class PublicRows(PartialCache):
 
 @pytest.mark.parametrize(("golden", "number"), golden_rows("tokenswift", numbers))
 def test_whole_runs_are_the_recorded_ones_when_rows_are_chosen_in_the_public_way(golden, number, monkeypatch):
-    real = Target.verify
+    real = Target.verify_all
 
-    def verify(self, tree, cache, features):
-        logits, read = real(self, tree, cache, features)
-        if tree.size > 1:
-            PublicRows.last_node = read[-1]
-        return logits, read
+    def verify_all(self, trees, caches, features):
+        results = real(self, trees, caches, features)
+        for tree, (_, read) in zip(trees, results, strict=True):
+            if tree.size > 1:
+                PublicRows.last_node = read[-1]
+        return results
 
-    monkeypatch.setattr(Target, "verify", verify)
+    monkeypatch.setattr(Target, "verify_all", verify_all)
     monkeypatch.setattr(drafter_module, "PartialCache", PublicRows)
     run = runs(golden, "plain_no_ngram")[number]
     steps = golden_steps(golden, run)
