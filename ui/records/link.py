@@ -34,7 +34,7 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
     parts = _parts(text)
     if parts is None:
         return Link(settings=settings_of_link(text))
-    step = _number("step", parts.pop("step", "1"), int)
+    step = int(_number("step", parts.pop("step", "1"), int))
     if not 1 <= step <= MOST_STEPS:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
     if "recorded" in parts:

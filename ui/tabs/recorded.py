@@ -56,7 +56,7 @@ def connect_recorded(
         lambda page: {_run(one): recorded_worth(one.trace, page) for one in recorded},
         figures, worths, **QUIET,
     )  # fmt: skip
-    known.then(None, worths, None, js=tell_script(view.elem_id, "worths", ["worths"]))
+    known.then(None, worths, None, js=tell_script(str(view.elem_id), "worths", ["worths"]))
     picker.input(
         show, [picker, charts.dark, figures], [view, *parts.values(), *charts.plots, *lines], **QUIET
     )

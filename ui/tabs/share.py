@@ -102,8 +102,8 @@ def connect(
         held: dict[str, Any] = {name: values.get(name, gr.skip()) for name in settings}
         if values.get("tree") == BY_BUDGET:
             held["budget"] = gr.Slider(value=values.get("budget", 16), visible=True)
-        words = WHOLE_LINK if "prompt" in values else PART_OF_LINK
-        return words, gr.skip(), gr.skip(), *held.values(), *(gr.skip() for _ in charts.plots)
+        taken = WHOLE_LINK if "prompt" in values else PART_OF_LINK
+        return taken, gr.skip(), gr.skip(), *held.values(), *(gr.skip() for _ in charts.plots)
 
     view.apply(
         restore, [text, charts.dark, figures], [status, view, picker, *settings.values(), *charts.plots],
