@@ -42,7 +42,7 @@ def _require_weights(methods: Collection[str], there: Collection[str], sources: 
     for name in methods:
         if method(name).has_weights and drafters_of(name)[0] not in there:
             if there:
-                fix = f"name them with --heads, or use --method {there[0]}"
+                fix = f"name them with --heads, or use --method {min(there)}"
                 raise MedusaError(f"method {name} needs weights: {fix}")
             raise MedusaError(
                 f"method {name} needs weights, and {sources.base_name} brings none: name them with --heads, "

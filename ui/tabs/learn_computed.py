@@ -169,7 +169,7 @@ def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
     """Each drafter by itself, and plain decoding. Raises MedusaError where nothing was measured."""
     rows = of_all_kinds(figures.record.rows) if figures else []
     speeds = [
-        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes)
+        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         for row in rows
         if row.phase_ms and "+" not in row.series
     ]

@@ -87,7 +87,7 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
     return replace(run_buttons(name, verb), prompt=prompt, examples=buttons)
 
 
-def follow(watched: gr.Textbox, prompt: gr.Textbox) -> gr.events.Dependency:
+def follow(watched: gr.Textbox, prompt: gr.Textbox | None) -> gr.events.Dependency:
     """What is written in Watch, or chosen there, becomes the prompt of another place as well."""
     return watched.change(None, watched, prompt, js="(text) => text")
 
