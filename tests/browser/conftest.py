@@ -15,6 +15,7 @@ import pytest
 from launching import launch
 
 from medusa_core.config import LoadConfig
+from medusa_core.llama.greedy import GreedySteps
 from medusa_core.model.target import Target
 from medusa_core.replay.view import web_script
 from ui.components.theme import gradio_theme
@@ -209,13 +210,16 @@ def view(empty_page) -> Any:
 @pytest.fixture
 def unhurried(monkeypatch) -> None:
     """Each step takes a while: a tiny model's run would be over before a busy browser has clicked Stop."""
-    verify = Target.verify
 
-    def slow(target: Target, *arguments: Any, **options: Any) -> Any:
-        time.sleep(0.05)
-        return verify(target, *arguments, **options)
+    def slowed(real: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*arguments: Any, **options: Any) -> Any:
+            time.sleep(0.05)
+            return real(*arguments, **options)
 
-    monkeypatch.setattr(Target, "verify", slow)
+        return slow
+
+    for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever makes the steps
+        monkeypatch.setattr(owner, name, slowed(getattr(owner, name)))
 
 
 @pytest.fixture(scope="session")

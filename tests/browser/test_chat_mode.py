@@ -11,6 +11,7 @@ from places import unfold
 from served import wait_until
 
 from medusa_core.config import LoadConfig
+from medusa_core.llama.greedy import GreedySteps
 from medusa_core.model.target import Target
 from ui.session import Session
 
@@ -85,7 +86,7 @@ def status(page, text):
 
 def wait_for_step(page):
     status(page, "Step ")
-    page.wait_for_function("document.querySelector('.talk-words.is-live').textContent !== ''")
+    page.wait_for_function("document.querySelector('.talk-words.is-live')?.textContent")
 
 
 def seconds_until_idle(session):
@@ -220,15 +221,19 @@ def test_a_message_that_cannot_be_sent_gets_a_hint_and_stays(chat):
 def test_a_reply_that_fails_on_the_way_brings_the_message_back(chat, monkeypatch):
     write(chat, "a fox")
     replies(chat, 1)
-    verify, calls = Target.verify, []
+    calls = []
 
-    def failing(self, *arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("secret detail")
-        return verify(self, *arguments)
+    def failing(step):
+        def call(self, *arguments):
+            calls.append(1)
+            if len(calls) == 3:
+                raise RuntimeError("secret detail")
+            return step(self, *arguments)
 
-    monkeypatch.setattr(Target, "verify", failing)
+        return call
+
+    for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever makes the steps
+        monkeypatch.setattr(owner, name, failing(getattr(owner, name)))
     write(chat, "go on")
     status(chat, "The run failed (RuntimeError)")
     chat.wait_for_function("document.querySelector('#chat-message textarea').value === 'go on'")

@@ -38,7 +38,7 @@ def test_the_roofline_follows_the_sliders(page):
 def test_the_gain_ends_above_batch_32(page):
     page.get_by_role("tab", name="Gain").click()
     page.wait_for_selector("#gain-1 .main-svg")
-    says(page, "#gain-words", "Best:")
+    says(page, "#gain-words", "Best where")
     set_number(page, "#gain-batch", 64)
     says(page, "#gain-words", "No number of candidates is faster")
 

@@ -203,9 +203,8 @@ def point_at_last_cell_of_mask(page):
 def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(shipped_address, open_page):
     page = open_page(shipped_address, width=390, height=844)
     page.wait_for_selector("#decode-view .mdv-node")
-    page.click("#decode-view [data-act=lecture]")
+    page.keyboard.press("l")
     page.wait_for_function("document.fullscreenElement?.className === 'mdv is-lecture'")
-    assert page.locator("#decode-view .mdv-controls").is_hidden()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#decode-view .mdv[data-step='1']")
     point_at_last_cell_of_mask(page)

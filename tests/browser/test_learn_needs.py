@@ -133,7 +133,7 @@ def test_a_run_of_another_drafter_is_told_where_the_card_is_not_about_heads(page
     for step in trace["steps"]:
         for node in step["nodes"][1:]:
             node["origin"] = {"by": "ngram", "head": None, "rank": None, "label": "", "note": ""}
-    assert stood_in(walk(page, trace)) == {"passes", "heads", "tree", "bonus", "speed"}
+    assert stood_in(walk(page, trace)) == {"passes", "heads", "tree", "bonus", "speed", "exact"}
     for step in trace["steps"]:
         step["nodes"] = step["nodes"][:1]
     assert page.evaluate(TAKE, trace) == "unfit_method"

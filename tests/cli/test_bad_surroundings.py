@@ -247,7 +247,7 @@ def test_memory_that_runs_out_in_a_run(command, shop, monkeypatch, fails):
         "", "cpu has too little memory for 3 prompt tokens, 8 new ones and a tree of 4 nodes", "shorten"
     )
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "verify", fails)
+        patch.setattr(Target, "verify_all", fails)
         patch.setattr(GreedySteps, "run", fails)
         refused(command(["generate", "abc", *flags]), row)
         code, _, err = command(["chat", *flags], typed="abc\n")

@@ -9,10 +9,9 @@ import sys
 
 import greedy_texts
 import pytest
-from greedy_texts import KINDS, Row
+from greedy_texts import EMBEDDED, KINDS, Row
 from paths import ROOT
 
-from medusa_core.drafters import drafter_names, method
 from medusa_core.llama import library as native
 
 
@@ -23,13 +22,6 @@ def rows_with(isa, prompts, tokens, *kind):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [Row(**json.loads(line)) for line in done.stdout.splitlines()]
-
-
-EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it brings
-    name
-    for name in drafter_names()
-    if not method(name).has_weights or name == "medusa" or (ROOT / "assets/model/drafters" / name).is_dir()
-}
 
 
 def assert_all_are_plain_decoding_s(rows, kinds=tuple(KINDS)):

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from paths import ROOT
+
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig
+from medusa_core.drafters import drafter_names, method
 from medusa_core.engine import Engine
 from medusa_core.evaluation.prompts import HELD_OUT, shipped_kinds
 
@@ -21,6 +24,11 @@ KINDS = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "8 bits": {"dtype": "bfloat16", "quantize": "8bit"},
+}
+EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it brings
+    name
+    for name in drafter_names()
+    if not method(name).has_weights or name == "medusa" or (ROOT / "assets/model/drafters" / name).is_dir()
 }
 
 
@@ -42,13 +50,13 @@ def rows(prompts: int, tokens: int, *kinds: str, merged: bool = True) -> Iterato
         assert engine.target.choice.exact, engine.info.forward
         texts = list(chain.from_iterable(zip(*shipped_kinds(engine, HELD_OUT).values(), strict=False)))
         plain = [_written(engine, text, tokens, "none")[0] for text in texts[:prompts]]
-        for method in engine.methods():
-            if method == "none" or ("+" in method and not merged):
+        for name in engine.methods():
+            if name == "none" or ("+" in name and not merged):
                 continue
-            found = [_written(engine, text, tokens, method) for text in texts[:prompts]]
+            found = [_written(engine, text, tokens, name) for text in texts[:prompts]]
             differing = sum(mine != wanted for (mine, _), wanted in zip(found, plain, strict=True))
             counts = sum(len(mine) for mine, _ in found), sum(steps for _, steps in found)
-            yield Row(engine.target.library.isa, kind, method, *counts, differing)
+            yield Row(engine.target.library.isa, kind, name, *counts, differing)
 
 
 def _written(engine: Engine, prompt: list[int], tokens: int, method: str) -> tuple[list[int], int]:

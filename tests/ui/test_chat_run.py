@@ -251,7 +251,7 @@ def test_a_failure_in_a_reply_is_told_and_the_next_reply_is_right(session, loade
         return call
 
     with monkeypatch.context() as patch:
-        for owner, name in ((Target, "verify"), (GreedySteps, "run")):  # whichever makes the steps
+        for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever makes the steps
             patch.setattr(owner, name, failing(getattr(owner, name)))
         updates = say(session, "hij", state)
     assert updates[-1].problem

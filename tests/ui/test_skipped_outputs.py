@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import gradio as gr
@@ -32,12 +33,18 @@ def page():
     return page
 
 
+def run_apart(coroutine):
+    """The result, made in another thread: a browser's tests leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
 def told(page, values):
     """What the browser is told, by our page and by gradio's own way."""
     function = next(iter(page.fns.values()))
     # Copies: gradio takes the value out of an update.
-    ours = asyncio.run(page.postprocess_data(function, deepcopy(values), SessionState(page)))
-    theirs = asyncio.run(gr.Blocks.postprocess_data(page, function, deepcopy(values), SessionState(page)))
+    ours = run_apart(page.postprocess_data(function, deepcopy(values), SessionState(page)))
+    theirs = run_apart(gr.Blocks.postprocess_data(page, function, deepcopy(values), SessionState(page)))
     return [without_noise(value) for value in ours], [without_noise(value) for value in theirs]
 
 
@@ -61,5 +68,5 @@ def test_no_component_is_made_for_what_is_skipped(page, monkeypatch):
     function = next(iter(page.fns.values()))
     state = SessionState(page)
     for number in range(5):
-        asyncio.run(page.postprocess_data(function, [f"step {number}", gr.skip(), gr.skip(), 1], state))
+        run_apart(page.postprocess_data(function, [f"step {number}", gr.skip(), gr.skip(), 1], state))
     assert made == []

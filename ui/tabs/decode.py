@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 
@@ -125,7 +125,7 @@ def build(
             lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
         )
         connect_recorded(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
-    return controls, bar.prompt
+    return controls, cast("gr.Textbox", bar.prompt)
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:
