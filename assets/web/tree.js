@@ -50,6 +50,7 @@ function makeTree(store, whole = false) {
   const isSlim = () => whole && room.width > 0 && room.width < WHOLE.slim;
 
   function rebuild(scene) {
+    scene.rows = rowsOf(scene);
     const plan = planTree(scene, isSlim());
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
@@ -139,7 +140,6 @@ function makeTree(store, whole = false) {
     hint.textContent = say(numberHint(scene));
     const revealed = changed.has("node") && isLarge(scene.step) && scene.state.node !== null && !groups.has(scene.state.node);
     if (revealed || REBUILD.some((name) => changed.has(name))) {
-      scene.rows = rowsOf(scene);
       const plan = rebuild(scene);
       afterwards.push(() => [0, plan.end].forEach((i) => show(plan, i)));
     }

@@ -75,8 +75,8 @@ def named(words: str) -> str:
 def learn_says(page, source: str) -> tuple[str, str]:
     """The plain step's ms and the run's speedup on the card that tells of speed."""
     turn_to(page, "Learn")
-    page.locator(".learn-dots button").nth(8).click()
     page.locator(".learn-yours .learn-plain").first.click()  # the run that Watch shows
+    page.locator(".learn-dots button").nth(8).click()
     page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
     words = page.inner_text(".learn-card")
     answer = page.locator(".learn-card button", has_text=" times").first
