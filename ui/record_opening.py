@@ -25,7 +25,7 @@ from ui.tabs.train.plan import FILE, OWN, Plan
 from ui.tabs.train.run import train_heads
 
 TRAINING, HARDWARE = "training", "hardware"
-TOKENS = 128  # that are written with and without a cache
+TOKENS = 128  # tokens written with and without a cache
 
 
 def main(arguments: list[str] | None = None) -> None:

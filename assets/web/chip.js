@@ -31,7 +31,7 @@ function chipTag({ stage }, node) {
 }
 
 // A chip, or the one that stood at this node in the step before, changed where it differs: a browser lays out again
-// what is made anew.
+// parts that are made anew.
 function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   const { step, verdict, index, stage } = scene;
   const { style } = plan;

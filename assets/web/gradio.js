@@ -50,7 +50,7 @@ const decodeShare = mountShare(decodeView, {
     trigger("upload");
   },
 });
-let wantedStep = null; // of a run that a link asks for, once it has been made
+let wantedStep = null; // step of the run that a link asks for, once the run has been made
 function applyLink() {
   const step = Number(new URLSearchParams(location.hash.slice(LINK.length)).get("step"));
   wantedStep = step > 1 ? step - 1 : null;

@@ -1,7 +1,7 @@
 // A recorded step at another temperature: p and entropy of its nodes from what the trace holds of the model's
 // other answers (medusa_core/trace/alternatives.py). Pure.
 
-const heatOf = ({ temperature }) => (temperature <= 0 ? 1 : temperature); // of a trace's p and entropy
+const heatOf = ({ temperature }) => (temperature <= 0 ? 1 : temperature); // temperature of a trace's p and entropy
 
 // Which tokens top-k, top-p and min-p leave depends on the temperature or cannot be undone: the others are in no trace.
 const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && (step.after || []).length && !truncationOf(settingsOf(trace.config)).length);

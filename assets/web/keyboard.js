@@ -2,7 +2,7 @@
 // window, so that nobody has to click first; of a view inside of something with keys of its own (`alone` is false) only
 // under the pointer.
 
-const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // which need no tree
+const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // keys that need no tree
 const IDLE_KEYS = [" ", "ArrowLeft", "ArrowRight", ",", ".", "Escape"];
 
 function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone) {

@@ -1,7 +1,7 @@
 // The cache of keys and values as a strip of slots: the committed rows folded, this step's rows, and what stays of
 // them. Two nodes may share a position, never a slot.
 
-const SEEN_BINS = 90; // of the committed rows, where it is known which of them the drafter saw
+const SEEN_BINS = 90; // bins of the committed rows where it is known which of them the drafter saw
 const KV = { prefix: 96, seen: 280, height: 30, top: 20, drop: 92, narrow: 36, wide: 72 };
 
 function makeKvStrip(store) {

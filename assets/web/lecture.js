@@ -3,7 +3,7 @@
 
 const LINES = 36; // of text that the height of the screen has room for
 const LEAST_ZOOM = 1.1;
-const STAGE_LINES = 55; // of the linked view, whose tree and mask are most of what is shown
+const STAGE_LINES = 55; // lines of the linked view; its tree and mask take most of them
 const STAGE_WIDTH = 1370; // in its own pixels, so that tree and mask stand side by side
 
 // `onChange` hears when it begins and ends; `type` is the size in pixels of the part's running text, `narrowest` the

@@ -1,7 +1,7 @@
 // The attention mask as a canvas: which node (row) may see which cached row or node (column).
 
 const LABEL = 12; // pixels, whatever the size of a cell
-const PREFIX_BINS = 27; // of the committed rows, where it is known which of them the drafter saw
+const PREFIX_BINS = 27; // bins of the committed rows where it is known which of them the drafter saw
 const MASK_FONT = "ui-monospace, 'DejaVu Sans Mono', monospace";
 
 function makeMask(store) {
@@ -113,7 +113,7 @@ function blank(canvas, plan) {
   const [width, height] = [Math.round(plan.width * ratio), Math.round(plan.height * ratio)];
   const pen = canvas.getContext("2d");
   if (canvas.width === width && canvas.height === height) {
-    pen.clearRect(0, 0, plan.width, plan.height); // of the same size it keeps its memory
+    pen.clearRect(0, 0, plan.width, plan.height); // a canvas of the same size keeps its memory
     pen.textBaseline = "alphabetic"; // as a new one has it
     return pen;
   }

@@ -1,6 +1,6 @@
 // The state of one view, and the messages that change it. Knows nothing about drawing.
 
-const STREAMED = ["index", "follow", "revision"]; // what the steps of a live run change
+const STREAMED = ["index", "follow", "revision"]; // state that the steps of a live run change
 const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
 const MOST_LAYOUTS = 500; // remembered; a tree without one is laid out here
 const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
@@ -9,7 +9,7 @@ function makeStore(draw) {
   const state = {
     trace: null, packed: null, tables: null, run: null, layouts: {}, note: "", failure: "", live: false,
     index: 0, follow: true, node: null, pinned: false, hover: null, cell: null, phase: null, unfolded: false,
-    key: null, bytes: 0, lost: "", // of a run whose steps the server keeps: its name there, about its size, why details are missing
+    key: null, bytes: 0, lost: "", // a run with steps on the server: its name there, about its size, why details are missing
     settings: null, asked: null, made: null, beside: null, putAway: [], labels: "tokens", playing: false, speed: 1, revision: 0,
   };
   const windows = makeWindows({ state, set, redraw });

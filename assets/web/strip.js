@@ -1,13 +1,13 @@
 // The text strip: prompt, then every emitted token, marked by who proposed it and grouped by step.
 
 const PAGE_STEPS = 16;
-const PAGE_TOKENS = 100; // of the prompt
+const PAGE_TOKENS = 100; // tokens of the prompt
 const WHOLE_PAGES = 32; // a longer text is not laid out as a whole: a browser is slow with tens of thousands of tokens
-const PAGES = 8; // of a long text that are, more where a step has few tokens
+const PAGES = 8; // pages of a long text that are drawn, more where a step has few tokens
 const LEAST_TOKENS = 320; // laid out, so that they fill more than the box
 const TURN = 3; // pages by which the text goes on where a reader scrolls to an end of it
 const EDGE = 48; // pixels from there
-const READING_MS = 1000; // behind a wheel, a finger or a key, scrolling is a reader's
+const READING_MS = 1000; // after a wheel, a finger or a key, scrolling is a reader's
 
 function makeStrip(store) {
   const box = html("div", { class: "mdv-strip", "data-role": "text", tabindex: "0", role: "group", "aria-label": say`Text so far` });

@@ -21,7 +21,7 @@ function makeTree(store, whole = false) {
     cardHead(say`Candidate tree`, " ", folding, ...tools), box, legend.row);
   const hint = card.querySelector(".mdv-title span"); // says what the numbers are
   const [groups, edges] = [new Map(), new Map()]; // chips and the edges to them by their nodes
-  let loose = []; // what else is drawn
+  let loose = []; // other drawn parts
   let watched = null;
   let shown = "";
   let latest = null;

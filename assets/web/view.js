@@ -11,7 +11,7 @@ function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}
   let parts = null;
   const store = makeStore((scene, changed) => parts.draw(scene, changed));
   const uid = "mdv" + Math.random().toString(36).slice(2, 10); // several views may stand on one page
-  const builders = []; // of what others add to the view: they add it again to one in another language
+  const builders = []; // builders of others' additions: they add them again to a view in another language
 
   function receiveAndTell(text) {
     const before = store.state.live;

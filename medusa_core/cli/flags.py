@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-COLUMNS = 80  # of a terminal, for what is laid out by hand
+COLUMNS = 80  # columns of a terminal, for text that is laid out by hand
 _METAVARS = {int: "N", float: "X"}
 
 

@@ -24,7 +24,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, r
 from medusa_core.library_messages import quiet_libraries
 from medusa_core.loading.collector import collector_paused
 
-COMMAND = "medusa"  # what an installed package brings (pyproject.toml)
+COMMAND = "medusa"  # command of the installed package (pyproject.toml)
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143  # 128 and the number of the signal, as shells count
 _LESS = "use a smaller model, batch or context, or close what else is running"
@@ -54,7 +54,7 @@ class _PrintCompletion(argparse.Action):
             import shtab  # noqa: PLC0415 - optional
         except ModuleNotFoundError:
             parser.error("completion is made by the package shtab, which is not installed: pip install shtab")
-        parser.prog = COMMAND  # what is typed where it is installed, which a shell completes by its name
+        parser.prog = COMMAND  # a shell completes the installed command by its name
         print(shtab.complete(parser, shell))
         parser.exit()
 

@@ -34,7 +34,7 @@ TREE = 64  # rows of a tree behind the text
 LIBRARIES = 64 * 2**20  # bytes that a load and a first run bring into memory, whatever the model
 _PACKING = 20  # bytes a number of the layer that is being packed, or made into numbers again
 _PACKING_IN_C = 10  # bytes a number of the layer that is being packed for the C
-_WORTHWHILE = 0.95  # of what is needed for the model itself: a change that leaves more is no advice
+_WORTHWHILE = 0.95  # share of the model's own memory: a change that leaves more is no advice
 
 
 def margin(held: int) -> int:
@@ -49,7 +49,7 @@ class Alternative:
     flags: str
     needed: int
     free: int
-    own: int  # of what is needed for the model itself, without libraries
+    own: int  # bytes for the model itself, without libraries
 
     @property
     def fits(self) -> bool:
@@ -141,7 +141,7 @@ class _Counted:
     folder: Path
     shape: ModelSize
     drafts: tuple[DraftSize, ...]  # without the models among them
-    models: tuple[ModelSize, ...]  # that drafters run beside the base
+    models: tuple[ModelSize, ...]  # models that drafters run beside the base
 
     def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
         """The bytes they take with these settings there."""

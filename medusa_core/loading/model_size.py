@@ -59,7 +59,7 @@ class ModelSize:
     intermediate: int
     key_value_width: int
     context: int | None
-    packing: Packing | None  # of a checkpoint that was saved quantized
+    packing: Packing | None  # packing of a checkpoint that was saved quantized
     llama: LlamaSize | None  # None in families that the C does not take
 
 

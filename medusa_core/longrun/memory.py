@@ -99,7 +99,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._cuda)
             self._start = torch.cuda.memory_allocated(self._cuda)
             return
-        return_freed_memory()  # what loading has left would hide what the run takes
+        return_freed_memory()  # memory left by loading would hide the run's own
         self._whole = _reset_peak()
         self._start = self._resident()
 

@@ -30,7 +30,7 @@ class Rows:
     deepest: int  # the largest of them, which the host knows without reading the device
     allowed: torch.Tensor  # bool [N, N]: which sees which
     kept: int = 0  # rows at the end that get logits, 0: all
-    features: Features = NO_FEATURES  # that are wanted, apart from which rows' are kept
+    features: Features = NO_FEATURES  # features to return for these rows
 
     @classmethod
     def of_text(

@@ -16,7 +16,7 @@ OPTIONS = {"resultTypes": ["violations"]}
 # Of a drawn chart axe would look at thousands of lines; its colours have a test of their own.
 CONTEXT = {"exclude": [[".empty.unpadded_box"], [".js-plotly-plot"]]}
 TABS = ("Learn", "Side by side", "Methods", "Speed", "Trees", "Train", "Hardware", "Experiments")
-READY = {  # what stands in a tab once it is drawn
+READY = {  # content of a tab once it is drawn
     "Learn": ".learn-choice",
     "Side by side": ".race-lane",
     "Methods": "#methods-table table",

@@ -71,7 +71,7 @@ def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(tab, assets):
     assert record.command in shown
     assert record.date in shown
     assert f"{record.rows[1].tokens_per_step.mean:.2f}" in shown
-    assert "64 nodes" in shown  # what the paper says
+    assert "64 nodes" in shown  # the paper's claim
     assert page.locator("#experiment-chart-0").inner_text().startswith("Tokens per step")
 
 

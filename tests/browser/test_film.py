@@ -122,7 +122,7 @@ def test_hostile_text_is_text_in_the_frame(page):
     for step in trace["steps"][:2]:
         for node in (step["nodes"][i] for i in step["path"]):
             assert node["text"] not in HOSTILE[:5] or node["text"].split()[0] in words
-    trace["steps"][1]["nodes"][0]["text"] = "HALF\x00\x1b\uffff\u202e"  # what XML has no place for
+    trace["steps"][1]["nodes"][0]["text"] = "HALF\x00\x1b\uffff\u202e"  # characters that XML forbids
     frames, _ = made(page, trace, 1, 2)
     assert len(frames) == 6
 

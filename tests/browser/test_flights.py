@@ -29,7 +29,7 @@ FLIGHTS = """(where) => {
     return { node: element.dataset.flight, stamp: element.stamp, off, keys };
   });
 }"""
-NOT_CHANGED = {"offset", "computedOffset", "easing", "composite"}  # what a keyframe has beside properties
+NOT_CHANGED = {"offset", "computedOffset", "easing", "composite"}  # keys of a keyframe beside properties
 
 
 @pytest.fixture

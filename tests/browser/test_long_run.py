@@ -96,7 +96,7 @@ def test_details_are_kept_for_some_windows_and_come_back_as_they_were(page, trac
     assert sent["nodes"] == trace["steps"][5]["nodes"]
     assert page.locator(".mdv-node").count() == len(sent["nodes"])
     goto(page, 6)
-    assert page.evaluate("asked") == [0]  # of the same window
+    assert page.evaluate("asked") == [0]  # both lie in the same window
     # Any path through the run holds a few windows and a page of the text, and every step shows its own tree.
     most = page.evaluate("document.querySelectorAll('*').length")
     for index in range(0, STEPS, 149):
@@ -115,8 +115,8 @@ def test_text_and_counters_come_at_once_and_the_last_request_wins(page, trace):
     assert page.locator("[data-count=tokens] b").inner_text() == str(tokens)
     assert page.locator(".mdv-step.current").get_attribute("data-step") == "300"
     assert page.locator(".mdv").get_attribute("data-details") == "away"
-    assert "step 301" in page.locator(".mdv-away").text_content()  # which is seen a little later
-    assert page.locator(".mdv-node").count() > 0  # of the step before: nothing flickers
+    assert "step 301" in page.locator(".mdv-away").text_content()  # the step is drawn a little later
+    assert page.locator(".mdv-node").count() > 0  # the step before stays: nothing flickers
     for key in ["ArrowRight"] * 3 + ["Home"]:  # no key is lost meanwhile
         page.locator(".mdv").press(key)
     page.evaluate(FRAME)
@@ -125,7 +125,7 @@ def test_text_and_counters_come_at_once_and_the_last_request_wins(page, trace):
     page.evaluate("held.reverse().forEach((answer) => answer())")
     page.wait_for_function(SETTLED)
     assert page.evaluate("asked") == [2, 0]
-    assert page.evaluate("isBrief(view.state.trace.steps[300])")  # what came too late is not kept
+    assert page.evaluate("isBrief(view.state.trace.steps[300])")  # details that came too late are not kept
     assert page.locator(".mdv").get_attribute("data-step") == "0"
 
 

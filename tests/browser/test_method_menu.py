@@ -66,7 +66,7 @@ def test_ngrams_draft_and_say_where_they_were_found(page):
     assert "N-grams of the text" in view.locator(".mdv-badges").inner_text()
     loaded = view.locator(
         ".mdv-badges span"
-    ).first.inner_text()  # what is loaded has heads, this run uses none
+    ).first.inner_text()  # the loaded model has heads, this run uses none
     assert "head" not in view.inner_text().replace(loaded, "").lower()
 
 

@@ -13,7 +13,7 @@ SECONDS = """() => {
   const span = document.querySelector(".race-clock").textContent.split("/")[1];
   return parseFloat(span) / Number(document.querySelector(".race-speed").value);
 }"""
-FOREIGN = '[{"kind": "other"}, 7, null]'  # what is no race is left out
+FOREIGN = '[{"kind": "other"}, 7, null]'  # entries that are no races are left out
 PROMPT = "a fox <b>went</b> home"
 
 

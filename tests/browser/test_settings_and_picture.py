@@ -110,7 +110,7 @@ def test_a_recording_brings_its_settings_and_others_are_marked(page):
     page.click("#decode-run")
     page.wait_for_function("document.querySelector('#decode-status').innerText.includes('12 tokens in')")
     noted(page, {"epsilon": "nothing", "delta": "nothing"})
-    assert page.get_by_label("Recorded runs").input_value() == ""  # what is shown is none of them
+    assert page.get_by_label("Recorded runs").input_value() == ""  # none of them is shown
 
 
 @pytest.mark.slow

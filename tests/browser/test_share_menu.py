@@ -188,5 +188,5 @@ def test_a_link_is_restored_when_the_page_opens(private_address, open_page):
     link = page.locator(".mdv-copied").input_value()
     parts = dict(parse_qsl(link.split("#run=")[1]))
     carried = read_link(json.dumps({"link": parts}), ())
-    assert carried.settings["temperature"] == 1.5  # of a live run, too
+    assert carried.settings["temperature"] == 1.5  # a live run's settings, too
     assert len(link) < 300

@@ -187,7 +187,7 @@ def test_the_estimate_counts_the_weights_and_the_rows_of_its_cache(engine, engin
     base = model_size(engine_folder)
     whole = files.write(tmp_path / "whole", files.state(), files.config())
     small = files.write(tmp_path / "small", files.state(), files.config(), "bin")
-    (small / "pytorch_model.bin").unlink()  # of the hub, only small files were fetched so far
+    (small / "pytorch_model.bin").unlink()  # only small files were fetched from the hub so far
     draft = load_draft("eagle3", whole, engine.target)
     weights = sum(tensor.numel() for tensor in draft.tensors())
     for folder in (whole, small):

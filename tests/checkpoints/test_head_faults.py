@@ -174,7 +174,7 @@ INDEXES = {
 def test_a_faulty_index_is_refused(tmp_path, model, fault):
     content, message = INDEXES[fault]
     folder = write(tmp_path / "heads", public_state(tiny.random_heads(model)), "shards")
-    save_file({}, tmp_path / "x.safetensors")  # what the path points to is there
+    save_file({}, tmp_path / "x.safetensors")  # the path's target is there
     (folder / "medusa_lm_head.safetensors.index.json").write_text(content, encoding="utf-8")
     with pytest.raises(MedusaError, match=message):
         read_heads(folder)

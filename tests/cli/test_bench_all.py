@@ -31,7 +31,7 @@ def test_all_are_those_whose_weights_are_loaded_and_each_kind_has_its_own_figure
     found = json.loads(last)
     own = {name for name in method_names() if not method(name).has_weights or name.startswith("medusa")}
     assert found["methods"].keys() | found["left_out"].keys() == own | ALL_PEERS.keys() - {"hf-static"}
-    assert found["left_out"].keys() <= LLAMA_CPP_PEERS.keys()  # which not everybody has installed
+    assert found["left_out"].keys() <= LLAMA_CPP_PEERS.keys()  # an optional package
     assert next(iter(found["methods"])) == "none"
     assert list(found["kinds"]) == ["poem", "file"]  # a line without a kind has its file's name
     for name, whole in found["methods"].items():

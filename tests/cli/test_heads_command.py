@@ -107,7 +107,7 @@ def test_old_heads_are_replaced_when_asked_for(base, tmp_path):
     out = tmp_path / "heads"
     flags = ["heads", "init", "--model", str(base), "--out", str(out)]
     assert main(flags) == 0
-    (out / "tree.json").write_text("[[0]]")  # of the old heads
+    (out / "tree.json").write_text("[[0]]")  # the old heads' tree
     assert main([*flags, "--num-heads", "2"]) == 2
     assert main([*flags, "--num-heads", "2", "--force"]) == 0
     assert read_heads(out).count == 2

@@ -14,7 +14,7 @@ from hatchling.builders.wheel import WheelBuilder
 from launching import PATIENCE, free_port
 from paths import ROOT
 
-MOST_BYTES = 100_000_000  # of the wheel
+MOST_BYTES = 100_000_000  # limit of the wheel
 LEFT_OUT = "_project/assets/images/"  # the README's pictures
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 

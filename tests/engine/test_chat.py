@@ -302,7 +302,7 @@ def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
         reply = ask(part, question)
         assert (reply.summary.token_ids, reply.reused) == (expected.summary.token_ids, expected.reused)
         messages = part.messages
-    anew = Conversation(engine, "", whole.messages[:-2])  # what was read is lost: only slower
+    anew = Conversation(engine, "", whole.messages[:-2])  # the cache is lost: only slower
     reply = ask(anew, QUESTIONS[-1])
     assert (reply.summary.token_ids, reply.reused) == (expected.summary.token_ids, 0)
     assert anew.messages == whole.messages

@@ -107,7 +107,7 @@ def test_what_a_broken_compiler_makes_is_refused_and_not_kept(body, message, rec
         open_library(recipe, folder)
     assert "\n" not in str(error.value)
     assert list(folder.iterdir()) == []
-    compiler(f'exec {CC} "$@"')  # which has the same path
+    compiler(f'exec {CC} "$@"')  # another compiler at the same path
     assert answer_of(open_library(recipe, folder)) == 42
 
 

@@ -15,7 +15,7 @@ from medusa_core.trees.tree import Topology
 
 ENOUGH = 64  # a whole run stops after the step that reaches so many tokens, which is not cut
 DIGITS = 2e-5  # rounding of the recorded numbers, which have six digits
-HALF = 2e-3  # what weights rounded to float16 change in them
+HALF = 2e-3  # effect of weights rounded to float16
 
 
 @functools.cache

@@ -148,7 +148,7 @@ def test_what_the_watcher_raises_ends_the_load_and_leaves_nothing(engine_folder,
             load_engine(config_of(engine_folder), watch)
         assert caught.value is refusal
         # The exception is still held, as by a program that shows it.
-        assert models() <= before  # those of earlier tests may go in the meantime
+        assert models() <= before  # models of earlier tests may go in the meantime
         assert transformers_logging.set_tqdm_hook(hook) is hook
     finally:
         transformers_logging.set_tqdm_hook(previous)

@@ -11,7 +11,7 @@ import torch
 
 from medusa_core.config import GenerationConfig
 
-_STEPS = 500  # of a run
+_STEPS = 500  # steps of a run
 
 
 def steps_of(engine, method, batch):

@@ -148,7 +148,7 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     words = estimate.sentence()
     assert words.startswith("needs about 32.7 GB of memory, 13.0 GB are free: use --quantize 8bit (")
     assert "--quantize 4bit (" in words
-    assert "bfloat16" not in words  # which needs 16
+    assert "bfloat16" not in words  # bfloat16 needs 16
     # What fits comes first.
     assert [advice.split(" (")[0] for advice in estimate.advice] == [
         "--quantize 8bit",

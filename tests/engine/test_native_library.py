@@ -47,7 +47,7 @@ def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path
     (command,) = runs
     assert {"-Wall", '-DTITLE="two words"'} <= set(command)
     monkeypatch.setenv(native.MORE_FLAGS, "-include /nothing.h")
-    with pytest.raises(NoLibraryError, match="the C compiler fails"):  # what is there has other flags
+    with pytest.raises(NoLibraryError, match="the C compiler fails"):  # the kept library has other flags
         library_for_this_machine(tmp_path)
 
 

@@ -74,7 +74,7 @@ def test_a_rule_judges_by_the_processed_distribution(engine, rule):
                 )
         tokens = step.tree.tokens.tolist()
         for node in step.verdict.path[1:]:
-            assert p[step.tree.parents[node], tokens[node]] > 0  # what min-p masks is never kept
+            assert p[step.tree.parents[node], tokens[node]] > 0  # tokens that min-p masks are never kept
         text += step.emitted
 
 
@@ -171,6 +171,6 @@ def test_sampled_text_has_exactly_the_processed_distribution(small_model, distri
         )  # fmt: skip
         table[tuple(tiny.emitted(steps))] += 1
     right, wrong = distributions
-    assert table[right.numpy() == 0].sum() == 0  # what min-p masks is never drawn
+    assert table[right.numpy() == 0].sum() == 0  # tokens that min-p masks are never drawn
     assert sampling.p_value(table, right) > sampling.LEAST_P
     assert sampling.p_value(table, wrong + 1e-6) < sampling.LEAST_P

@@ -196,7 +196,7 @@ def test_transformers_model_is_built_on_the_same_weights_when_asked_for(plain_fo
     assert all(parameter.equal(saved[name]) for name, parameter in model.named_parameters())
     model(
         torch.tensor([[1, 2, 3]])
-    ).logits.sum().backward()  # what is made within inference knows no gradient
+    ).logits.sum().backward()  # tensors made in inference mode know no gradient
     assert model.model.norm.weight.grad is not None
     assert torch.equal(target.read([1, 2, 3])[0], model(torch.tensor([[1, 2, 3]])).logits[0])
 

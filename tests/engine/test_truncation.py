@@ -114,7 +114,7 @@ def counted(method, rule_name, settings, runs=RUNS):
 def test_sampled_text_has_exactly_the_truncated_distribution(name):
     found, accepted = counted(*PATHS[name])
     right = wanted(**BOTH)
-    assert found[right == 0].sum() == 0  # what is left out is never drawn
+    assert found[right == 0].sum() == 0  # tokens left out are never drawn
     assert accepted > RUNS / 5
     assert p_value(found, right) > LEAST_P
     assert p_value(found, wanted(temperature=BOTH["temperature"])) < LEAST_P

@@ -75,7 +75,7 @@ def test_threads_are_chosen_kept_and_used(monkeypatch, measuring, target):
             tuning, "_fastest", lambda calls, best=winner: {n: 1.0 if n == best else 2.0 for n in calls}
         )
         assert tuning.fastest_threads(target.forward) == expected
-        monkeypatch.setattr(tuning, "_fastest", None)  # what is kept is read, not measured anew
+        monkeypatch.setattr(tuning, "_fastest", None)  # a kept result is read, not measured anew
         assert tuning.fastest_threads(target.forward) == expected
         assert torch.get_num_threads() == 4
 

@@ -71,7 +71,7 @@ def test_torch_is_held_to_the_same(monkeypatch):
     monkeypatch.setattr(os, "environ", {processor.ISA_VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "default"})
     processor.limit_torch()
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
-    assert os.environ["ATEN_CPU_CAPABILITY"] == "default"  # what the user has set stays
+    assert os.environ["ATEN_CPU_CAPABILITY"] == "default"  # the user's setting stays
     os.environ[processor.ISA_VARIABLE] = ""
     del os.environ["ONEDNN_MAX_CPU_ISA"]
     processor.limit_torch()

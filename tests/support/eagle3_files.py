@@ -13,7 +13,7 @@ from medusa_core.drafters.eagle3.draft import Eagle3Draft, build, target_embeddi
 from medusa_core.drafters.eagle3.shape import DraftShape
 
 LAYERS = [0, 1, 2]  # a tiny model has two layers, so the public rule for the features does not name three
-KNOWN = [0, 2, 3, 4, 5, 7, 9, 11, 12, 14, 16, 17, 18, 20, 22, 23]  # of the 24 tokens of a tiny model
+KNOWN = [0, 2, 3, 4, 5, 7, 9, 11, 12, 14, 16, 17, 18, 20, 22, 23]  # a part of the 24 tokens of a tiny model
 
 
 def config(known=KNOWN, **changes):

@@ -200,7 +200,7 @@ FAMILIES: dict[str, Family] = {
             "layer_types": MIXED,
             "hidden_size_per_layer_input": 8,
             "vocab_size_per_layer_input": tiny.VOCABULARY,
-            "pad_token_id": 0,  # what it puts in the place of pictures
+            "pad_token_id": 0,  # placeholder of pictures
         },
     ),
     "llava on llama": Family("llava", {"model_type": "llama"}),

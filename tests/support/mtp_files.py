@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from medusa_core.drafters.mtp.drafter import MtpDraft, load
 
-PREFIX = "model.layers.2."  # behind the two layers of a tiny model
+PREFIX = "model.layers.2."  # the layer after the two of a tiny model
 
 
 def state(model, seed=0) -> dict[str, torch.Tensor]:

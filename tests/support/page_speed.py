@@ -53,7 +53,7 @@ MOST_MEGABYTES = 2.0
 LOADS = 5
 RUN_TOKENS = 512
 AT_REST_MS = 6000
-LIVE_STEPS, LIVE_MS = 40, 100  # of a run that is told step by step
+LIVE_STEPS, LIVE_MS = 40, 100  # steps of a live run, time between them
 # From the event to the end of the task after the frame that shows its result.
 TIMED = """async ([act, count]) => {
   const times = [];

@@ -27,8 +27,8 @@ NAMES = [
     "table2",
     "table3",
     "tokenswift",
-]  # those that are measured
-XEON = MachineRecord(  # of the kind store.DEFAULT_KIND
+]  # measured experiments
+XEON = MachineRecord(  # a machine of the kind store.DEFAULT_KIND
     processor="Intel(R) Xeon(R) Processor", cores=2, instructions="amx", threads=2, torch="2", python="3"
 )
 SIMULATED = ["figure21", "figure22", "figure23"]

@@ -59,7 +59,7 @@ def test_the_model_loads_without_a_browser_while_the_page_answers(loads, environ
 def flags():
     import app
 
-    return app.parse_flags(["--without-model"])  # whose load fails here
+    return app.parse_flags(["--without-model"])  # its load fails here
 
 
 def test_a_model_that_cannot_be_loaded_is_told_by_the_page(loads):

@@ -22,4 +22,4 @@ def test_an_idle_page_hardly_wakes(engine_folder, monkeypatch):
         time.sleep(0.5)
         server = site.page.server.thread.ident  # pages of other tests may be served meanwhile
     own = [seconds for thread, seconds in waking if thread == server]
-    assert 0 < len(own) < 100  # of the five hundred looks at an empty queue that gradio itself would take
+    assert 0 < len(own) < 100  # gradio itself would look at an empty queue five hundred times

@@ -86,7 +86,7 @@ def test_a_run_that_grows_is_brought_within_the_bytes():
     runs.keep(slots[0], first)
     runs.keep(slots[1], growing, "the second page")
     assert all(runs.trace(slot) for slot in slots)
-    assert runs.trace(slots[0])  # which was used last, but the other one is being made
+    assert runs.trace(slots[0])  # used last, but the other one is being made
     growing.steps.add([{"p": [random.random() for _ in range(1000)]}])
     runs.grown(slots[1])
     with pytest.raises(MedusaError, match="gave the memory"):

@@ -27,7 +27,7 @@ from ui.session import Session
 from ui.tabs.experiments import load_section
 from ui.tabs.train.plan import OWN, PASTE, Plan
 
-PARTS = ("race", "tree_editor")  # of the scripts, beside those of the view
+PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
 TAGS = list(languages())
 DOT = " · "
 PLACE = re.compile(r"\{\d\}")

@@ -20,7 +20,7 @@ from ui.records.lessons import FIRST_LANGUAGE, lesson_records, lesson_runs, less
 TEXTS = lesson_texts()
 FIRST = TEXTS[FIRST_LANGUAGE]
 LINK = re.compile(r"\[\[(\w+)(?:\|([^\]]+))?\]\]")
-MOST_WORDS = 60  # of a card, before its question
+MOST_WORDS = 60  # words of a card before its question
 
 
 # What the script reads, and no reader.

@@ -55,5 +55,5 @@ def test_the_second_lane_s_method_keeps_its_own_where_none_was_chosen():
     assert nodes_of(SecondLane(method=None).settings(first)) == 59
     chosen = RunSettings.of(held | {"method": "eagle3", "draft_nodes": 30})
     assert nodes_of(SecondLane(method="ngram").settings(chosen)) == 30
-    hidden = RunSettings.of(held | {"method": "medusa", "draft_nodes": 30})  # of a method chosen before
+    hidden = RunSettings.of(held | {"method": "medusa", "draft_nodes": 30})  # of another method
     assert nodes_of(SecondLane(method="ngram").settings(hidden)) == 15

@@ -53,8 +53,8 @@ def shapes(url):
         {"url": url},
         [file],
         [[{"a": [file]}]],
-        {"text": "", "files": [file]},  # of a multimodal text box
-        [{"image": file, "caption": None}],  # of a gallery
+        {"text": "", "files": [file]},  # value of a multimodal text box
+        [{"image": file, "caption": None}],  # value of a gallery
         {"video": file, "subtitles": None},
         {"background": file, "layers": [], "composite": None},
         {"value": file},

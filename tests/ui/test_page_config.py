@@ -36,7 +36,7 @@ def test_no_script_names_an_argument_of_its_component(config):
      "experiment-text"],
 )  # fmt: skip
 def test_every_tab_with_speeds_says_how_far_those_of_a_small_model_carry(config, element):
-    without_quotes = str(SMALL_MODEL).rpartition("’")[2]  # which JSON writes as an escape
+    without_quotes = str(SMALL_MODEL).rpartition("’")[2]  # JSON escapes the quote
     assert without_quotes in str(tab_with(config, element))
 
 

@@ -112,7 +112,7 @@ def test_the_limit_stands_on_each_bar(dark):
     assert list(bars["verify"].x) == [3.7, 1]
     assert figure.layout.yaxis.ticktext == ("Plain decoding<br>4.00 ms", "Medusa heads<br>6.00 ms")
     (limit,) = (trace for trace in figure.data if trace.name == "limit")
-    assert [x for x in limit.x if x is not None] == [1.0] * 3  # of the first bar alone
+    assert [x for x in limit.x if x is not None] == [1.0] * 3  # the first bar alone has a limit
     assert "10 MB" in limit.hovertext[0]
     assert all(trace.name != "limit" for trace in step_bars(steps[1:], dark).data)
     assert "ms" in figure.layout.yaxis.ticktext[0]

@@ -16,8 +16,8 @@ from ui.records.method_choice import COPIES_LABEL, menu_entries
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 
-SAME = "as the first lane"  # what is shown, and the value of a menu that is left so
-PREFIX = "second-"  # of the names of the settings, for the view
+SAME = "as the first lane"  # label and value of a menu's first entry
+PREFIX = "second-"  # prefix of the settings' names, for the view
 NUMBERS = ("temperature", "epsilon", "delta", "penalty")
 
 

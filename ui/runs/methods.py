@@ -35,7 +35,7 @@ class MethodsUpdate(Update):
 
     record: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and tree by method
-    note: str = ""  # what all runs had in common beside the prompt
+    note: str = ""  # settings that all runs shared beside the prompt
 
 
 @dataclass(frozen=True)

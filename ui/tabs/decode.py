@@ -39,7 +39,7 @@ from ui.tabs.run_bar import (
 COMPLETE = "complete"
 VIEW = "decode-view"
 MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]
-JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # what the view can put back
+JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # settings that the view can put back
 # The tour's cards are about branches: its runs have them whatever the controls hold.
 TOUR: dict[str, Any] = {"method": GenerationConfig.method, "tree": DEFAULT}
 RESTORED = """() => {

@@ -33,7 +33,7 @@ from ui.figures.experiments import charts
 
 COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
-MOST_ROWS = 12  # of a table that is not folded
+MOST_ROWS = 12  # rows of a table that is not folded
 # Notes that list figures by method or kind: they are said part by part.
 LISTS = re.compile(
     r"(Fastest by kind|Texts identical to|Tokens per step over|Held-out loss on|T = |.*: best with)"

@@ -78,7 +78,7 @@ def build(
     figures.change(headline_words, figures, headline, **QUIET)
     view.take(None, None, bar.prompt, js=SHOWN_PROMPT)
     settings = {"prompt": bar.prompt, **controls.by_name(), **lane.by_name()}
-    loaded = page_under_way().load  # what the controls begin with counts as well
+    loaded = page_under_way().load  # the controls' first values count as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     # A box in a place that is not open yet says nothing of its new value.
     followed, names = follow(watched, bar.prompt), list(settings)

@@ -1,7 +1,7 @@
 // How the guesses of a step were drafted: what was read, by whom, how often, and with what each next guess was made.
 // One picture for the phase Propose and for the cards of Learn. The words are the drafters' own (METHODS).
 
-const MOST_GUESSES = 4; // of a column
+const MOST_GUESSES = 4; // guesses of a column
 
 // `step`, `steps`: those of the run up to this one, `trace`: the run. A node for each drafter that proposed.
 function draftingPicture({ step, steps, trace }) {

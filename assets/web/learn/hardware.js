@@ -1,7 +1,7 @@
 // Pictures of the cards on memory: what the cache saves, the roofline, attention in tiles and a cache in pages. Their
 // numbers are the server's (ui/tabs/learn_computed.py).
 
-const TOKENS_DRAWN = 8; // of a text
+const TOKENS_DRAWN = 8; // tokens of the drawn text
 const grid = (className, cells) => html("div", { class: "learn-grid " + className, "aria-hidden": "true" }, ...cells);
 const squares = (kindOf) => Array.from({ length: TOKENS_DRAWN * TOKENS_DRAWN }, (_, i) => html("i", { class: kindOf(Math.floor(i / TOKENS_DRAWN), i % TOKENS_DRAWN) }));
 

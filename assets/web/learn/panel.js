@@ -33,7 +33,7 @@ function mountLearn(host, content) {
   const lecture = makeLecture(root, { onChange: () => state.run && draw(), type: 15, narrowest: 640 });
   root.append(html("header", { class: "learn-head" }, heading, html("div", { class: "learn-tools" }, progress, reset, lecture.button)),
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
-  let asked = "{}"; // what the reader last named: model and device
+  let asked = "{}"; // model and device that the reader named last
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
   const state = { run: null, shown: null, trace: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;

@@ -2,7 +2,7 @@
 // tree. Pure. Both lanes write the same text, since the run is greedy (tests/ui/test_opening_run.py).
 
 const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: to the end of a sentence between these
-const OPENING_SECONDS = 18; // of the slower lane; what it came to is read after it
+const OPENING_SECONDS = 18; // duration of the slower lane; the result is read after it
 const OPENING_AFTER = 2;
 
 // Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `worth` has the times of a pass by

@@ -7,7 +7,7 @@ const make = (tag, className, text) => html(tag, { class: className || null }, t
 function buildLane(table, span, differs) {
   const root = make("section", "race-lane");
   root.setAttribute("aria-label", table.name);
-  root.dataset.drafter = table.drafter; // whose colour its accepted guesses have
+  root.dataset.drafter = table.drafter; // accepted guesses have the drafter's colour
   const header = make("header", "race-lane-head");
   header.append(make("h3", "", table.name));
   const flag = make("span", "race-flag");

@@ -102,8 +102,8 @@ dressView();
 let player = null;
 let seen = null;
 let current = null; // the race that is shown, null while the lanes wait
-let last = null; // what was shown before them
-let settings = {}; // what the tab's controls hold
+let last = null; // shown before them
+let settings = {}; // values of the tab's controls
 let said = ""; // the status, as the server sent it
 
 // All that does not come with a message, in the language of now.
@@ -139,7 +139,7 @@ function receive(value) {
     if (player) player.stop();
     status.textContent = LANGUAGE.tell((said = message.text));
     view.classList.toggle("busy", Boolean(message.busy));
-    view.classList.toggle("former", Boolean(player)); // what is shown below is no result of this comparison
+    view.classList.toggle("former", Boolean(player)); // the view below shows no result of this comparison
   } else if (message.kind === "race") {
     view.classList.remove("busy");
     last = message;

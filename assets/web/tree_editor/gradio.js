@@ -18,7 +18,7 @@ function tellSoon() {
 function receiveTree() {
   if (!props.value) return;
   const message = JSON.parse(props.value);
-  if (message.id !== treeEditor.state.id) clearTimeout(telling); // what is not told yet was of the tree before
+  if (message.id !== treeEditor.state.id) clearTimeout(telling); // a pending message belongs to the tree before
   if (!treeEditor.receive(message)) tellSoon(); // a measurement ends with the tree that it began with
 }
 watch("value", receiveTree);

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WHAT = "EAGLE-3 weights"
 _MAPS = ("d2t", "t2d")
 _PUBLIC, _NUMBERED = "midlayer.", "layers.0."  # the layer's names in the public code, and in vLLM's
-_ROTARY = "rotary_emb.inv_freq"  # what older versions of transformers save and compute anew
+_ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and compute it anew
 
 
 def owns(folder: Path) -> bool:

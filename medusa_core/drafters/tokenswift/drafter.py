@@ -54,7 +54,7 @@ class TokenSwiftDrafter:
         self._table = NgramTable(self._following)
         self._partial = PartialCache(target, settings.draft_budget, settings.draft_sinks)
         self._full: TreeCache | None = None
-        self._queries: torch.Tensor  # of the last accepted token, [L·H·D]
+        self._queries: torch.Tensor  # queries of the last accepted token, [L·H·D]
 
     @classmethod
     def build(cls, target: Target, draft: TokenSwiftDraft, settings: Settings) -> TokenSwiftDrafter:

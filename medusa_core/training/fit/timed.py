@@ -31,7 +31,7 @@ _TIMED_STEPS = 4  # timed steps; the first is not counted
 _GRACE = 1.25  # times its share a stage may take before it is ended early
 _LOOK_SECONDS = 15.0  # between two looks at held-out text
 _LOOKS = 4  # at least
-_LEAST_STEPS = 8  # that a stage must have time for, so that its looks show more than the first guesses
+_LEAST_STEPS = 8  # least steps of a stage, so that its looks show more than the first guesses
 
 
 @dataclass(frozen=True)

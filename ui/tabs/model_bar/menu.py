@@ -18,7 +18,7 @@ from ui.serving.policy import AllowedModel
 from ui.session import Session
 
 MOST_RECENT = 6
-DTYPES = ("float32", "bfloat16")  # of the embedded model, to compare the two without naming a folder
+DTYPES = ("float32", "bfloat16")  # dtypes of the embedded model, to compare without naming a folder
 LONGEST_NAME = 300
 OWN, OFFER, OTHER = "own", "offer", "other"  # entries of the menu that name no model by themselves
 TEXTS = ("model", "heads", "dtype", "quantize")

@@ -85,7 +85,7 @@ SOURCE_NOTES = {
         f"{MOST_BYTES // 1_000_000} MB. The file is deleted when the run ends."
     ),
 }
-AROUND_SECONDS = 60  # of a training, for loading before it and measuring behind it
+AROUND_SECONDS = 60  # time around a training, for loading before it and measuring after it
 NO_GAIN = "<p class='note'>How many tokens the heads keep is measured when training ends.</p>"
 BUSY_NOTE = (
     "<p class='note'>A tree's step cannot take less time than a plain one: the machine was busy while these "
