@@ -69,8 +69,11 @@ function makeWorth() {
     card.hidden = !worth || state.live;
     if (card.hidden) return;
     const drafted = drafts(config.method);
-    const shown = [["worth-mean", decimal(worth.mean), say`tokens / step`]];
-    if (worth.overhead && drafted) shown.push(["worth-overhead", decimal(worth.overhead) + "×", say`overhead`], state.beside.source ? ["worth-speedup", decimal(worth.speedup) + "×", say`speedup, all texts`] : ["worth-speedup", "≈ " + decimal(worth.speedup) + "×", say`speedup, estimated`]);
+    const [overhead, speedup] = [decimal(worth.overhead) + "×", decimal(worth.speedup) + "×"];
+    const shown = [["worth-mean", decimal(worth.mean), state.beside && state.beside.source ? say`tokens / step, this text` : say`tokens / step`]];
+    if (worth.overhead && drafted) shown.push(...(state.beside.source
+      ? [["worth-overhead", overhead, say`overhead, all texts`], ["worth-speedup", speedup, say`speedup, all texts`]]
+      : [["worth-overhead", overhead, say`overhead`], ["worth-speedup", "≈ " + speedup, say`speedup, estimated`]]));
     figures.replaceChildren(...countsOf(shown));
     const small = state.beside && state.beside.small ? " " + LANGUAGE.tell(state.beside.small) : "";
     words.textContent = drafted ? worthWords(worth, state.beside) + small : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from medusa_core.errors import MedusaError, name_fix
 from medusa_core.llama import structures
 from medusa_core.llama.compile_c import (
     CompilerError,
@@ -141,7 +142,7 @@ def library_for_this_machine(folder: Path) -> Library:
 def instruction_sets() -> list[InstructionSet]:
     """Those of this processor, the largest first and none above the one that MEDUSA_ISA names.
 
-    The last one runs everywhere. Raises NoLibraryError.
+    The last one runs everywhere. Raises MedusaError for an unknown name, NoLibraryError for an unknown processor.
     """
     known = INSTRUCTION_SETS.get(machine())
     if known is None:
@@ -149,7 +150,7 @@ def instruction_sets() -> list[InstructionSet]:
     largest = os.environ.get(ISA, "")
     names = [one.name for one in known]
     if largest and largest not in names:
-        raise NoLibraryError(f"{ISA} is {largest}: for {machine()} it can be {', '.join(names)}")
+        raise MedusaError(f"{ISA} is {largest!r:.30}: {name_fix(largest, names)}")
     found = _processor_features()
     allowed = known[names.index(largest) :] if largest else known
     return [one for one in allowed if found.issuperset(one.needed)]
