@@ -142,7 +142,8 @@ def library_for_this_machine(folder: Path) -> Library:
 def instruction_sets() -> list[InstructionSet]:
     """Those of this processor, the largest first and none above the one that MEDUSA_ISA names.
 
-    The last one runs everywhere. Raises MedusaError for an unknown name, NoLibraryError for an unknown processor.
+    The last one runs everywhere. Raises MedusaError for an unknown name there, NoLibraryError for an unknown
+    processor.
     """
     known = INSTRUCTION_SETS.get(machine())
     if known is None:
