@@ -18,26 +18,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from launching import launch
 from playwright.sync_api import sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from long_trace import repeated  # noqa: E402
-from page_messages import step_messages  # noqa: E402
-from places import unfold  # noqa: E402
+from launching import launch
+from long_trace import repeated
+from page_messages import step_messages
+from places import unfold
 
-from medusa_core.api import load  # noqa: E402
-from medusa_core.config import GenerationConfig, LoadConfig  # noqa: E402
-from medusa_core.decoding import Step  # noqa: E402
-from medusa_core.replay.view import web_script  # noqa: E402
-from medusa_core.trace.builder import TraceBuilder  # noqa: E402
-from medusa_core.trace.packed import packed  # noqa: E402
-from ui.components.decode_view import message_begin, message_trace  # noqa: E402
-from ui.components.theme import gradio_theme  # noqa: E402
-from ui.layout import build_page, page_css, page_head  # noqa: E402
-from ui.session import Session  # noqa: E402
+from medusa_core.api import load
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.decoding import Step
+from medusa_core.replay.view import web_script
+from medusa_core.trace.builder import TraceBuilder
+from medusa_core.trace.packed import packed
+from ui.components.decode_view import message_begin, message_trace
+from ui.components.theme import gradio_theme
+from ui.layout import build_page, page_css, page_head
+from ui.session import Session
 
 STEPS = 400
 ACTIONS = (
@@ -195,7 +194,7 @@ def streamed_runs(browser: Any, address: str) -> None:
         page.get_by_role("button", name="Run", exact=True).first.click()
         for more in ("!", ""):
             page.wait_for_function(
-                f"{more}document.querySelector('.mdv').innerText.includes('finished: length')"
+                f"{more}document.querySelector('.mdv').innerText.includes('finished: the limit of tokens')"
             )
         page.wait_for_timeout(1000)
     TraceBuilder.add = add
