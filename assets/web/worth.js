@@ -4,9 +4,8 @@
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
 // guess the bits that its token gets alone; "source" and "speedup" of a recorded
-// run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured nearest to the size
-// of the run's trees; "small", how far the speeds of a
-// small model carry}; null for a run from a file.
+// run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
+// nearest to the size of the run's trees; "small", how far the speeds of a small model carry}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 

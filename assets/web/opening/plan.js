@@ -5,8 +5,8 @@ const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: to the end of 
 const OPENING_SECONDS = 18; // duration of the slower lane; the result is read after it
 const OPENING_AFTER = 2;
 
-// Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `worth` has the times of a pass by
-// what was measured of the two methods (worth.js); without them every pass is drawn equally long.
+// Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `worth` has the times of a pass
+// as the two methods were measured (worth.js); without them every pass is drawn equally long.
 function openingPlan(trace, beside) {
   const steps = [];
   const tokens = [];
