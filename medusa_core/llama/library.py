@@ -35,8 +35,8 @@ SWITCH = "MEDUSA_NATIVE"  # 0: never
 ISA = "MEDUSA_ISA"  # the largest instruction set that may be used
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=gnu11", "-pthread", "-shared", "-fPIC", "-Wno-psabi")
 MORE_FLAGS = "MEDUSA_CFLAGS"  # for the compiler, after ours
-_CALLS_ALONE = 200
-_CALLS_IN_A_ROW = 20
+_LATE_AGAIN = 8  # calls within which a second contended one begins a back-off
+_SHORTEST, _LONGEST = 16, 512  # single-threaded calls of a back-off
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Library:
         self.functions = functions
         self.isa = isa
         self._alone = 0  # single-threaded calls that are left of a back-off
-        self._since = 0  # calls since the last contended one
+        self._since = 0  # calls on all threads since the last contended one
+        self._next_alone = _SHORTEST  # calls of the next back-off
 
     @property
     def threads(self) -> int:
@@ -106,16 +107,22 @@ class Library:
         Threads wait for each other many times in a call. Where other programs need the processors too, each
         barrier can last until the system gives one back, and one thread alone is many times as fast.
         """
-        self._since += 1
         if self._alone:
             self._alone -= 1
             return 1
+        self._since += 1
         return torch.get_num_threads()
 
     def was_late(self) -> None:
-        """Record a contended call. One may be chance, two in a row are not."""
-        if self._since <= _CALLS_IN_A_ROW:
-            self._alone = _CALLS_ALONE
+        """Record a contended call. One may be chance, two within a few calls begin a back-off.
+
+        Each back-off is twice as long as the one before, up to a limit, until a contended call stands alone.
+        Even an idle machine has two late calls in a row now and then, and one thread takes twice as long.
+        """
+        if self._since <= _LATE_AGAIN:
+            self._alone, self._next_alone = self._next_alone, min(2 * self._next_alone, _LONGEST)
+        else:
+            self._next_alone = _SHORTEST
         self._since = 0
 
 

@@ -52,17 +52,24 @@ def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path
         library_for_this_machine(tmp_path)
 
 
-def test_late_threads_leave_calls_to_one_for_a_while(library):
+def test_late_threads_leave_calls_to_one_for_a_while_and_longer_each_time(library):
     own = native.Library(library.functions, "")
     torch.set_num_threads(3)
     assert [own.threads for _ in range(30)] == [3] * 30
     own.was_late()  # once is chance
     assert [own.threads for _ in range(5)] == [3] * 5
     own.was_late()
-    assert [own.threads for _ in range(native._CALLS_ALONE + 2)] == [1] * native._CALLS_ALONE + [3, 3]
+    assert [own.threads for _ in range(17)] == [1] * 16 + [3]
     own.was_late()
+    assert [own.threads for _ in range(33)] == [1] * 32 + [3]
+    for calls in (64, 128, 256, 512, 512):
+        own.was_late()
+        assert [own.threads for _ in range(calls + 1)] == [1] * calls + [3]
+    assert [own.threads for _ in range(8)] == [3] * 8
+    own.was_late()  # by itself, so the next back-off is short again
     assert own.threads == 3
-    torch.set_num_threads(1)
+    own.was_late()
+    assert [own.threads for _ in range(17)] == [1] * 16 + [3]
 
 
 def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog, process):
@@ -140,3 +147,4 @@ def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, larg
     monkeypatch.setenv(native.ISA, largest)
     assert native.instruction_sets()[0].name == found
     assert native.instruction_sets()[-1].name == "sse2"
+    torch.set_num_threads(1)
