@@ -138,9 +138,10 @@ class GreedySteps:
 
     def _batch_over(self, cache: LlamaCache) -> ctypes.Structure:
         """The same until the text outgrows the rotations or torch has more threads than there is room for."""
-        if self._batch is None or cache.position >= self._end or torch.get_num_threads() > self._threads:
+        most = self._forward.library.most_threads
+        if self._batch is None or cache.position >= self._end or most > self._threads:
             table = self._forward.table_up_to(cache.position + self._deepest)
-            self._end, self._threads = len(table.cos) - self._deepest, torch.get_num_threads()
+            self._end, self._threads = len(table.cos) - self._deepest, most
             tokens, _, logits, features = self._room()
             rows = Rows(tokens, self._depths, self._deepest, self._shape.mask)
             results = Results(logits, [self._shape.size], features if self._has_heads else None)
