@@ -28,7 +28,6 @@ from medusa_core.files import read_bytes
 _log = logging.getLogger(__name__)
 _COMPILERS = "cc", "gcc", "clang"
 _SECONDS = 60.0  # compile timeout
-_SOON = 2.0  # seconds within which compiling needs no line on the terminal
 
 
 class NoLibraryError(Exception):
@@ -164,13 +163,16 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
     """What the compiler writes to ``made``. Raises CompilerError."""
     sources = [str(path) for path in recipe.sources if path.suffix == ".c"]
     command = [*compiler, *recipe.flags, *sources, "-o", str(made), "-lm"]
+    messages = made.with_name("messages")
     try:
-        status, errors = _run(command, f"Compiling {recipe.title} for this processor")
+        _log.warning("Compiling %s for this processor", recipe.title)
+        status = _run(command, messages)
     except subprocess.TimeoutExpired as error:
         raise CompilerTimeoutError(f"the C compiler takes longer than {_SECONDS:g} seconds") from error
     except OSError as error:
         raise CompilerError(f"the C compiler cannot be run: {error}") from error
     if status:
+        errors = messages.read_text(encoding="utf-8", errors="replace")
         lines = errors.strip().splitlines() or ["without a word"]
         line = next((line for line in lines if "error" in line), lines[0])
         raise CompilerError(f"the C compiler fails: {line[-200:]}")
@@ -180,24 +182,21 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
         raise CompilerError(f"the C compiler made no library: {error.strerror}") from error
 
 
-def _run(command: Sequence[str], line: str) -> tuple[int, str]:
-    """Exit status and messages. Says ``line`` when it takes long. Raises OSError and TimeoutExpired."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
+def _run(command: Sequence[str], messages: Path) -> int:
+    """The exit status; what is said goes to a file. Raises OSError and TimeoutExpired."""
+    with (
+        messages.open("wb") as said,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
-            try:
-                errors = process.communicate(timeout=min(_SOON, _SECONDS))[1]
-            except subprocess.TimeoutExpired:
-                _log.warning(line)
-                errors = process.communicate(timeout=max(0, _SECONDS - _SOON))[1]
+            return process.wait(_SECONDS)
         except BaseException:
-            # The compiler runs other programs, which hold its standard error open and would be waited for.
             with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)  # with the programs that the compiler runs
             raise
-    return process.returncode, errors.decode("utf-8", "replace")
