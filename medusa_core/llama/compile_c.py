@@ -65,7 +65,8 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     Where it cannot be kept there, it is compiled for this process alone. Raises NoLibraryError.
     """
     compiler = _compiler()
-    kept, reason = folder / recipe.name(compiler), None
+    kept = folder / recipe.name(compiler)
+    reason: OSError | None = None
     try:
         folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
         _require_private(folder.stat())
