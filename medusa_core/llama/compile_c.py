@@ -114,18 +114,16 @@ def _found(path: Path, functions: Collection[str]) -> ctypes.CDLL | None:
 
 def _added(data: bytes, path: Path, functions: Collection[str]) -> ctypes.CDLL:
     """Keep ``data`` as the library at ``path`` and load it; what cannot be loaded is not kept."""
-    new = path.with_name(f"new-{secrets.token_hex(12)}")
+    new = path.with_name(f"new-{secrets.token_hex(12)}")  # the loader takes an old file of one name again
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRWXU), "wb") as file:
             file.write(data)
             os.fsync(file)
+        library = _loaded(new, functions)
         os.replace(new, path)  # another process that compiles at this moment finds the whole file or none
-        return _loaded(path, functions)
-    except BaseException:
-        for one in (new, path):
-            with suppress(OSError):
-                one.unlink()
-        raise
+        return library
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _require_private(status: os.stat_result) -> None:

@@ -129,13 +129,6 @@ def _damage(path):
     path.chmod(0o700)
 
 
-def _put_another_library_there(path):
-    """One that somebody's program has made under a name of ours, without our functions."""
-    path.unlink()
-    os.system(f"echo 'int other;' | {CC} -x c - -shared -o {path}")
-    path.chmod(0o700)
-
-
 def _replace_by(make):
     def spoil(path):
         path.unlink()
@@ -148,7 +141,6 @@ def _replace_by(make):
     "spoil",
     [
         _damage,
-        _put_another_library_there,
         _replace_by(os.mkfifo),
         _replace_by(lambda path: path.symlink_to("/dev/zero")),
         _replace_by(lambda path: path.symlink_to("nothing")),
@@ -157,7 +149,7 @@ def _replace_by(make):
         lambda path: path.chmod(0o702),
         pytest.param(lambda path: os.chown(path, NOBODY, NOBODY), marks=as_root),
     ],
-    ids=["damaged", "another", "pipe", "device", "nowhere", "link", "group", "others", "owner"],
+    ids=["damaged", "pipe", "device", "nowhere", "link", "group", "others", "owner"],
 )  # fmt: skip
 def test_a_file_that_cannot_be_trusted_is_compiled_anew(spoil, recipe, folder, compiler):
     runs = compiler(f'exec {CC} "$@"')
@@ -168,6 +160,15 @@ def test_a_file_that_cannot_be_trusted_is_compiled_anew(spoil, recipe, folder, c
     assert runs() == 2
     assert answer_of(open_library(recipe, folder)) == 42
     assert runs() == 2
+
+
+def test_another_library_under_a_name_of_ours_is_compiled_anew(recipe, folder):
+    open_library(recipe, folder)
+    (path,) = folder.iterdir()
+    path.unlink()
+    os.system(f"echo 'int other;' | {CC} -x c - -shared -o {path}")
+    path.chmod(0o700)
+    assert answer_of(open_library(recipe, folder)) == 42
 
 
 def _file(path):
