@@ -74,22 +74,6 @@ INSTRUCTION_SETS = {
 }
 
 
-_NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
-_FUNCTIONS: dict[str, tuple[type, ...]] = {  # argument types; all return a number
-    "usable": (),
-    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _ADDRESS, _NUMBER),
-    "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
-    "forward": (_POINTER(structures.Model), _POINTER(structures.Batch)),
-    "keep_rows": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _ADDRESS, _NUMBER),
-    "heads_bytes": (_POINTER(structures.Heads), _NUMBER, _NUMBER),
-    "run_heads": (
-        _POINTER(structures.Heads), _NUMBER, _ADDRESS, _NUMBER, _NUMBER,
-        _ADDRESS, _ADDRESS, _ADDRESS, _NUMBER,
-    ),
-    "greedy_step": (_POINTER(structures.Greedy),),
-}  # fmt: skip
-
-
 class Library:
     """The compiled functions, and on how many threads they run."""
 
@@ -186,12 +170,10 @@ def _library_for(isa: InstructionSet, folder: Path) -> Library:
         sources=sorted(Path(__file__).parent.glob("*.[ch]")),
         flags=(*_FLAGS, *isa.flags, *more),
         machine=isa.name,
-        functions=_FUNCTIONS,
-        header="model.h",
-        structures=structures.ALL,
+        functions=structures.FUNCTIONS,
     )
     functions = open_library(recipe, folder)
-    for name, arguments in _FUNCTIONS.items():
+    for name, arguments in structures.FUNCTIONS.items():
         function = getattr(functions, name)
         function.restype, function.argtypes = structures.NUMBER, arguments
     if not functions.usable():

@@ -34,9 +34,9 @@ def runs(monkeypatch):
     """Command lines of the compiler, which does run."""
     commands, run = [], compile_c._run
 
-    def counted(command, line):
+    def counted(command, messages):
         commands.append(command)
-        return run(command, line)
+        return run(command, messages)
 
     monkeypatch.setattr(compile_c, "_run", counted)
     return commands
