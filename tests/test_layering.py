@@ -83,7 +83,10 @@ PAGE = {"gradio", "plotly", "ui"}
 
 def python_files():
     """Every module of the project, tests left out."""
-    return [ROOT / "app.py", *sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))]
+    return [
+        ROOT / "app.py",
+        *sorted(file for package in (*PACKAGES, "tools") for file in (ROOT / package).rglob("*.py")),
+    ]
 
 
 FILES = python_files()

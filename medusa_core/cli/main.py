@@ -13,7 +13,7 @@ import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -113,12 +113,17 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     args = build_parser().parse_args(argv)
+    return exit_code_of(lambda: _run(args))
+
+
+def exit_code_of(run: Callable[[], None]) -> int:
+    """Run it; an error that the user can mend becomes one line on standard error and its exit code."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
         with signals_stop():
-            _run(args)
+            run()
             sys.stdout.flush()  # a full disk is met here, not when Python ends
     except MedusaError as error:
         return _refuse(str(error))

@@ -41,7 +41,7 @@ def test_it_is_what_the_card_says(shipped):
     recipe = json.loads((embedded_model() / "recipe.json").read_text(encoding="utf-8"))
     for source in recipe["sources"]:
         assert all(file.split("/")[-1] in card for file in source["files"])
-    for words in ("train pretrain", "train medusa1", "licence", "Held-out"):
+    for words in ("tools.make_model", "train medusa1", "licence", "Held-out"):
         assert words in card
 
 

@@ -23,10 +23,15 @@ from medusa_core.training.recipes import RECIPES, train
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
-    check_output_folder(config.out, "--out")
+    follow(train(config), config.out)
+
+
+def follow(records: Generator[Progress, None, None], out: str) -> None:
+    """Show a training in the folder ``out`` until its end, or until SIGTERM."""
+    check_output_folder(out, "--out")
     keep_freed_memory()
     with ended_by_signal() as asked:
-        last = show_progress(train(config), asked)
+        last = show_progress(records, asked)
     if last.folder is None:
         print(f"stopped at step {last.step}, the same command goes on from there", file=sys.stderr)
         raise Terminated

@@ -15,7 +15,7 @@ from medusa_core.training.recipes import RECIPES
 
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add one subcommand a recipe."""
-    parser = subparsers.add_parser("train", help="train a base model or heads", description=__doc__)
+    parser = subparsers.add_parser("train", help="train heads or another drafter", description=__doc__)
     recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
     for name, config in RECIPES.items():
         summary = (config.__doc__ or "").partition("\n")[0]

@@ -7,7 +7,7 @@ import torch
 from tiny import build_model, tiny_config
 from torch.nn import functional as F
 
-from medusa_core.training.causal_attention import BLOCK, _Backward, causal_attention, register
+from tools.make_model.causal_attention import BLOCK, _Backward, causal_attention, register
 
 
 @pytest.mark.sample

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from medusa_core.cli.commands.train import ended_by_signal, show_progress
 from medusa_core.errors import MedusaError
 from medusa_core.training import loop
-from medusa_core.training.dropout import Dropout, byte_mask
-from medusa_core.training.pretrain import pretrain
+from tools.make_model.dropout import Dropout, byte_mask
+from tools.make_model.pretrain import pretrain
 
 
 def settings(corpus, **changes):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from medusa_core.errors import MedusaError
-from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import Source
 from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.encoding import TokenArrays
+from tools.make_model.settings import PretrainConfig
 
 _FIELDS = {"share", "window", "weights", "dropout"}
 

@@ -19,12 +19,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
-from medusa_core.training.causal_attention import register
-from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.dropout import Dropout
 from medusa_core.training.encoding import Encoder
 from medusa_core.training.loop import (
     End,
@@ -36,9 +33,12 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
-from medusa_core.training.phases import PhasedText, load_phases
 from medusa_core.training.run_folder import replace_file
-from medusa_core.training.tokenizer import build_tokenizer, save_tokenizer
+from tools.make_model.causal_attention import register
+from tools.make_model.dropout import Dropout
+from tools.make_model.phases import PhasedText, load_phases
+from tools.make_model.settings import PretrainConfig
+from tools.make_model.tokenizer import build_tokenizer, save_tokenizer
 
 PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
@@ -55,7 +55,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
         )
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
-        raise MedusaError("pretrain runs on one process: start it without accelerate launch")
+        raise MedusaError("pretraining runs on one process: start it without accelerate launch")
     _check_sizes(config)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def _kept_tokenizer(file: Path) -> Tokenizer:
         raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise MedusaError(
-            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretrain, or leave it out"
+            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
         )
     return tokenizer
 

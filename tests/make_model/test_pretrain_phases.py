@@ -11,12 +11,12 @@ import torch
 from training_corpus import losses_of
 
 from medusa_core.errors import MedusaError
-from medusa_core.training.config import PretrainConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.data import PackedMixture
 from medusa_core.training.encoding import TokenArrays
-from medusa_core.training.phases import PhasedText, load_phases
-from medusa_core.training.pretrain import pretrain
+from tools.make_model.phases import PhasedText, load_phases
+from tools.make_model.pretrain import pretrain
+from tools.make_model.settings import PretrainConfig
 
 SMALL = PretrainConfig(
     tokens=40 * 256, vocab_size=300, hidden_size=32, intermediate_size=64, layers=1, attention_heads=2,
