@@ -1,26 +1,52 @@
-"""Measures the drafters at each temperature; what is compared and its settings are in the package."""
+"""Table 1 of EAGLE-3: drafters side by side at T = 0 and T = 1, without loss (arXiv 2503.01840, §4.1).
+
+The paper compares EAGLE-3 with a draft model, prompt lookup, Medusa, Hydra and others on large chat models.
+Here those run that the loaded weights allow, each with a rule that keeps the model's distribution: `match` at
+temperature 0, `rejection` above it. EAGLE-3 runs twice: with the settings its weights bring for this machine
+or the drafter's defaults, and with the public tree, which a GPU verifies in about the time of one token.
+So does Medusa, whose second tree has as many nodes: tokens per step compare where trees are of one size.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from medusa_core.config import setting
 from medusa_core.drafters import TunedDraft, method
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import BASELINE
-from medusa_core.experiments.eagle3_table1 import PUBLIC_TREE, Settings
-from medusa_core.experiments.record import Row
-from medusa_core.experiments.rows import make_row
-from medusa_core.experiments.setup import Findings, Setup
 
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.experiments.record import Row
+    from medusa_core.experiments.setup import Findings, Setup
+
+TITLE = "Drafters without loss, at two temperatures"
+QUALITY = None
+PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8, "draft_nodes": 59}  # §4: depth 8, with EAGLE-2's 60 nodes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The temperatures that are compared."""
+
+    temperatures: str = setting("0,1", "temperatures from 0 to 2, with commas between them")
+
+
+DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96, "rounds": 2}
+QUICK: dict[str, object] = {}
 COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # the paper's methods that exist here
 NEWEST = COMPARED[-1]
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Runs of all methods in turns, one temperature after the other. Raises MedusaError."""
+    from medusa_core.evaluation.bench import BASELINE
+    from medusa_core.experiments.rows import make_row
+    from medusa_core.experiments.setup import Findings
+
     temperatures = read_temperatures(settings.temperatures)
     series = series_of(setup.engine)
     rows: list[Row] = []
@@ -50,6 +76,8 @@ def read_temperatures(text: str) -> list[float]:
 
 def series_of(engine: Engine) -> dict[str, dict[str, Any]]:
     """What a run of each series has of its own. Raises MedusaError where nothing can be compared."""
+    from medusa_core.evaluation.bench import BASELINE
+
     known = engine.methods()
     series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
     series |= {name: {"method": name} for name in COMPARED if name in known}

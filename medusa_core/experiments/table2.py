@@ -1,24 +1,52 @@
-"""Measures table 2; what it is and its settings are in the package."""
+"""Table 2: Medusa-1, two-stage Medusa-2 and direct fine-tuning, quality and speedup (paper §3.3.3).
+
+The paper's quality is a grade by GPT-4; ours is the base's held-out loss: what joint training does to the
+model itself, before any decoding.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medusa_core.config import setting
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.engine import Engine
-from medusa_core.evaluation.turns import Runner
-from medusa_core.experiments.quality import Heldout, Text, read_heldout
-from medusa_core.experiments.rows import make_row
-from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2
-from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.table2 import QUALITY, Settings
-from medusa_core.experiments.variants import base_info, load_variants, variant_notes
+from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2, QUICK_VARIANTS, VariantSettings
 from medusa_core.trees.search import expected_lengths
 
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.evaluation.turns import Runner
+    from medusa_core.experiments.quality import Text
+    from medusa_core.experiments.setup import Findings, Setup
+
+TITLE = "Medusa-1, Medusa-2 and direct fine-tuning"
+QUALITY = "held-out loss of the base in nats a token; lower is better"
+
+
+@dataclass(frozen=True)
+class Settings(VariantSettings):
+    """Variants, and the text that judges the base."""
+
+    heldout: str = setting("", "comma-separated text files; default: text the untouched base draws at T = 1")
+    window: int = setting(512, "tokens of a held-out window", low=8, high=8192)
+    windows: int = setting(64, "windows of each held-out file at most", low=1)
+
+
+TRAINS = True  # the variants that are not given
+DEFAULTS: dict[str, object] = {"limit": 6}
+QUICK: dict[str, object] = QUICK_VARIANTS | {"windows": 4}
 PLAIN = "plain decoding"
 LABELS = {MEDUSA1: "Medusa-1", MEDUSA2: "Medusa-2, two stages", DIRECT: "direct fine-tuning"}
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """All variants on all prompts, interleaved, and the loss of each one's base. Raises MedusaError."""
+    from medusa_core.experiments.quality import Heldout
+    from medusa_core.experiments.rows import make_row
+    from medusa_core.experiments.setup import Findings
+    from medusa_core.experiments.variants import base_info, load_variants, variant_notes
+
     engines = load_variants(setup, settings, list(LABELS))
     untouched = engines[MEDUSA1]  # its base is frozen, so it is the base as it was
     trees = {name: medusa_draft(engine).budget_tree(settings.nodes - 1) for name, engine in engines.items()}
@@ -49,6 +77,8 @@ def measure(setup: Setup, settings: Settings) -> Findings:
 
 def loss_note(kind: str, texts: list[Text], engines: dict[str, Engine]) -> str:
     """The losses on one kind of text in a sentence."""
+    from medusa_core.experiments.quality import Heldout
+
     losses = ((LABELS[name], Heldout.of(engine.target, texts).mean()) for name, engine in engines.items())
     return f"Held-out loss on {kind}: {', '.join(f'{label} {loss.mean:.3f}' for label, loss in losses)}."
 
@@ -59,6 +89,8 @@ def heldout_texts(setup: Setup, settings: Settings, untouched: Engine) -> tuple[
     Without files it is what the untouched base itself draws: the loss of a changed base on it is that of the
     untouched one plus their divergence KL(untouched ‖ changed).
     """
+    from medusa_core.experiments.quality import Text, read_heldout
+
     files = setup.files(settings.heldout)
     if files:
         texts = {

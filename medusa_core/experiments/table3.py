@@ -1,21 +1,33 @@
-"""Measures table 3; what it is and its settings are in the package."""
+"""Table 3: what each technique adds: heads, tree attention, the optimised tree, Medusa-2 (paper, table 3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.engine import Engine
-from medusa_core.evaluation.turns import Runner
-from medusa_core.experiments.rows import make_row
-from medusa_core.experiments.settings import MEDUSA1, MEDUSA2
-from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.table3 import Settings
-from medusa_core.experiments.variants import base_info, load_variants, variant_notes
+from medusa_core.experiments.settings import MEDUSA1, MEDUSA2, QUICK_VARIANTS, VariantSettings
 from medusa_core.trees.baselines import best_cartesian
 from medusa_core.trees.search import expected_lengths
 from medusa_core.trees.tree import Topology
 
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.evaluation.turns import Runner
+    from medusa_core.experiments.setup import Findings, Setup
+
+TITLE = "What each technique adds"
+QUALITY = None
+
+
+@dataclass(frozen=True)
+class Settings(VariantSettings):
+    """The two variants and the size of their trees."""
+
+
+TRAINS = True  # the variants that are not given
+DEFAULTS: dict[str, object] = {"limit": 6}
+QUICK: dict[str, object] = QUICK_VARIANTS
 PLAIN = "plain decoding"
 
 
@@ -30,6 +42,10 @@ class Stage:
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """The four stages on all prompts, interleaved with plain decoding. Raises MedusaError."""
+    from medusa_core.experiments.rows import make_row
+    from medusa_core.experiments.setup import Findings
+    from medusa_core.experiments.variants import base_info, load_variants, variant_notes
+
     engines = load_variants(setup, settings, [MEDUSA1, MEDUSA2])
     rungs = stages(engines[MEDUSA1], engines[MEDUSA2], settings.nodes)
     runners: dict[str, Runner] = {PLAIN: setup.runner(engines[MEDUSA1], method="none")}
