@@ -1,4 +1,9 @@
-"""What ``train`` does. Its flags are in ``flags``."""
+"""``train``: the recipes, each a run folder with config, metrics, checkpoints, a card and the result.
+
+A run that was broken off goes on when the same command is given again; SIGTERM ends it after its step, with
+a checkpoint. Several GPUs or processes:
+``accelerate launch -m medusa_core train ...``.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,28 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from tqdm import tqdm
-
-from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import Terminated
 from medusa_core.training.allocator import keep_freed_memory
-from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import RECIPES, train
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from medusa_core.training.loop import Progress
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add one subcommand a recipe."""
+    parser = subparsers.add_parser("train", help="train heads or another drafter", description=__doc__)
+    recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
+    for name, config in RECIPES.items():
+        summary = (config.__doc__ or "").partition("\n")[0]
+        recipe = recipes.add_parser(name, help=summary, description=summary)
+        add_settings(recipe, config)
+        recipe.set_defaults(run=f"{__name__}:run")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -85,6 +103,8 @@ def show_progress(
 
 
 def _bar(record: Progress) -> tqdm:
+    from tqdm import tqdm
+
     return tqdm(
         total=record.steps,
         initial=max(0, record.step - 1),  # a resumed run does not count what was done before

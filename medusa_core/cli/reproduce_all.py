@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
-from medusa_core.cli.commands.reproduce import (
+from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.progress import load_with_line
+from medusa_core.cli.reproduce import (
     WRITES_TABLES,
     check_stored,
     default_flags,
@@ -16,8 +18,6 @@ from medusa_core.cli.commands.reproduce import (
     measured,
     simulated,
 )
-from medusa_core.cli.flags import check_output_folder, read_settings
-from medusa_core.cli.progress import load_with_line
 from medusa_core.config import LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from time import perf_counter
 
-from medusa_core.cli.commands.flags.generate import BATCH
+from medusa_core.cli.commands.generate import BATCH
 from medusa_core.cli.headline import headline
 from medusa_core.cli.run_setup import load_for_run
 from medusa_core.config import GenerationConfig
