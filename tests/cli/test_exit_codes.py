@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from medusa_core.chat import Reply
 from medusa_core.cli.commands import train
 from medusa_core.cli.signals import Terminated, signals_stop
 from medusa_core.engine import Engine
+from medusa_core.engine.chat import Reply
 
 BOTH = pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 pytestmark = pytest.mark.usefixtures("heard_interrupts")

@@ -10,7 +10,7 @@ import pytest
 import tiny
 from training_text import CHATML, embedded_tokenizer
 
-from medusa_core.chat import Conversation, Message
+from medusa_core.engine.chat import Conversation, Message
 from medusa_core.errors import MedusaError
 from medusa_core.text import chat_template
 from medusa_core.text.chat_template import ChatTemplateError, Renderer, chat_ids, render_chat

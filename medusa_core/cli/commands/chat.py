@@ -21,7 +21,7 @@ from medusa_core.loading.collector import importing
 from medusa_core.text.plural import counted
 
 if TYPE_CHECKING:
-    from medusa_core.chat import Conversation, Reply
+    from medusa_core.engine.chat import Conversation, Reply
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -42,10 +42,10 @@ _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
     with importing():
-        from medusa_core.chat import Conversation
         from medusa_core.cli.generate import generation_config
         from medusa_core.cli.headline import headline
         from medusa_core.cli.run_setup import load_for_run
+        from medusa_core.engine.chat import Conversation
 
     engine, config, notes = load_for_run(args, generation_config(args))
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
