@@ -14,8 +14,7 @@ from medusa_core.cli.commands.generate import MARKS
 from medusa_core.cli.flags import check_output_file, read_run_settings
 from medusa_core.cli.generate_batch import run_file
 from medusa_core.cli.generate_saved import check_save, run_saved
-from medusa_core.cli.headline import headline
-from medusa_core.cli.run_setup import load_for_run
+from medusa_core.cli.run_setup import headline, load_for_run
 from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names, methods_in_words

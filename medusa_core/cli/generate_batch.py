@@ -8,8 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 from medusa_core.cli.commands.generate import BATCH
-from medusa_core.cli.headline import headline
-from medusa_core.cli.run_setup import load_for_run
+from medusa_core.cli.run_setup import headline, load_for_run
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompt_results import Result, decode_lines, in_order

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from medusa_core.cli.flags import check_output_folder
-from medusa_core.cli.headline import headline
+from medusa_core.cli.run_setup import headline
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError

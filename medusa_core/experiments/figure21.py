@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.experiments.simulated_settings import SimulatedSettings
+from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.roofline import ADDED, OVERLAPPED
 from medusa_core.hardware.shapes import known_shapes

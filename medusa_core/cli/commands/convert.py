@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
     """Convert and say what was written. Raises MedusaError for what cannot be converted."""
     with importing():
         from medusa_core.checkpoints.convert import ConversionRequest, convert
-        from medusa_core.checkpoints.convert_base import GGUF
+        from medusa_core.checkpoints.gguf_file import GGUF
 
     if args.weights and args.to != GGUF:
         raise MedusaError(f"--weights is for {GGUF}, --to is {args.to}: leave it out")
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write_gguf(args: argparse.Namespace, target: Path) -> None:
-    from medusa_core.checkpoints.convert_base import GGUF, convert_to_gguf
+    from medusa_core.checkpoints.gguf_file import GGUF, convert_to_gguf
 
     kind = args.weights or "bf16"
     convert_to_gguf(args.source, target, kind, force=args.force)
