@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from medusa_core.cli.commands.train import figures_of, stage_bar
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import stop_by
 from medusa_core.loading.collector import importing
@@ -88,26 +89,14 @@ class Bars:
 
     def update(self, record: Progress) -> None:
         """Show a record. Raises KeyboardInterrupt when a signal came since the last one."""
-        from tqdm import tqdm
-
         if record.stage != self._stage:
             self._close()
             self._stage = record.stage
-            self._bar = tqdm(
-                total=record.steps,
-                initial=max(0, record.step - 1),  # a resumed stage does not count what was done before
-                desc=record.stage,
-                mininterval=1,
-                file=sys.stderr,
-                dynamic_ncols=True,
-            )
+            self._bar = stage_bar(record)
         bar = self._bar
         if bar is not None and record.folder is None:  # the last record of a recipe counts nothing new
             bar.update(record.step - bar.n)
-        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-        if "loss" in record.metrics:
-            words["loss"] = f"{record.metrics['loss']:.3f}"
-        if bar is not None and words:
+        if bar is not None and (words := figures_of(record)):
             bar.set_postfix(words, refresh=False)
         if self._stop is not None:
             raise self._stop

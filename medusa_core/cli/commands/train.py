@@ -86,12 +86,9 @@ def show_progress(
             if bar is None or last is None or record.stage != last.stage:
                 if bar is not None:
                     bar.close()
-                bar = _bar(record)
+                bar = stage_bar(record)
             bar.update(record.step - bar.n)
-            words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-            if "loss" in record.metrics:
-                words["loss"] = f"{record.metrics['loss']:.3f}"
-            bar.set_postfix(words, refresh=record.step == record.steps)
+            bar.set_postfix(figures_of(record), refresh=record.step == record.steps)
             last = record
             if record.folder is None and asked_to_end():
                 records.close()
@@ -102,7 +99,14 @@ def show_progress(
     return cast("Progress", last)  # a run has a last record, finished or not
 
 
-def _bar(record: Progress) -> tqdm:
+def figures_of(record: Progress) -> dict[str, str]:
+    """What stands behind a bar: throughput and loss, where the record has them."""
+    words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+    return words | ({"loss": f"{record.metrics['loss']:.3f}"} if "loss" in record.metrics else {})
+
+
+def stage_bar(record: Progress) -> tqdm:
+    """A bar for the stage of a record, on standard error."""
     from tqdm import tqdm
 
     return tqdm(
