@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from typing import Any
 
 import psutil
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -28,8 +29,8 @@ def answer(line: bytes) -> bytes:
     try:
         request = json.loads(line)
         messages, variables = request.pop("messages"), request.pop("variables")
-        texts, _ = render_jinja_template([messages], chat_template=request["template"], **variables)
-        return json.dumps({"text": texts[0]}).encode()
+        rendered: Any = render_jinja_template([messages], chat_template=request["template"], **variables)
+        return json.dumps({"text": rendered[0][0]}).encode()
     except MemoryError:
         fault = f"it takes more than {_MEMORY >> 30} GB of memory"
     except RecursionError:
