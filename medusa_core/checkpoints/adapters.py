@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from medusa_core.checkpoints.adapter_patterns import check_patterns
 from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of
 from medusa_core.library_messages import quiet_bitsandbytes
 
 if TYPE_CHECKING:
@@ -30,14 +30,16 @@ _OTHER = "give --model the base these heads were trained with"
 def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """The model with the adapter in ``folder`` merged into its weights.
 
-    Raises MedusaError when the adapter cannot be read or belongs to another model.
+    Raises MedusaError when the adapter cannot be read or belongs to another model, or peft is not installed.
     """
     file = folder / ADAPTER_NAME
     if not file.is_file():
         raise MedusaError(f"{folder} has an adapter's config but no {ADAPTER_NAME}: fetch or save it again")
     quiet_bitsandbytes()
-    from peft import PeftModel, get_peft_model_state_dict  # noqa: PLC0415 - it takes seconds
-
+    try:
+        from peft import PeftModel, get_peft_model_state_dict  # noqa: PLC0415 - it takes seconds
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
     config = _read_config(folder, [name for name, _ in model.named_modules()])
     try:
         with safe_open(file, framework="pt") as opened:
