@@ -36,8 +36,8 @@ from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
-from medusa_core.training.config import PretrainConfig
-from medusa_core.training.pretrain import pretrain
+from tools.make_model.pretrain import pretrain
+from tools.make_model.settings import PretrainConfig
 
 # A loaded machine must not fail a property test by being slow; derandomised, a red run can be repeated.
 settings.register_profile("medusa", deadline=None, derandomize=True, database=None)

@@ -38,24 +38,22 @@ ROOMS = {
         "options": "acceptance drafters",
         "clock": "",
         "decoding": "acceptance clock drafters llama logits model trees",
-        "summary": "decoding text",
-        "engine": "acceptance decoding drafters logits model options summary text trees",
+        "engine": "acceptance decoding drafters logits model options text trees",
         "trace": "acceptance decoding drafters engine trees",
         "replay": "drafters trace",
-        "chat": "decoding engine model text",
         "loading": "checkpoints drafters engine hardware llama model",
         "custom_generate": "acceptance checkpoints decoding drafters logits model trees",
         "evaluation": (
-            "acceptance checkpoints decoding drafters engine hardware llama loading model summary text trees"
+            "acceptance checkpoints decoding drafters engine hardware llama loading model text trees"
         ),
         "api": "decoding engine evaluation loading options replay text trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
-        "longrun": "acceptance decoding drafters engine loading model summary text training trees",
+        "longrun": "acceptance decoding drafters engine loading model text training trees",
         "experiments": (
             "acceptance drafters engine evaluation hardware loading longrun model text training trees"
         ),
         "cli": (
-            "acceptance chat checkpoints custom_generate decoding drafters engine evaluation experiments "
+            "acceptance checkpoints custom_generate decoding drafters engine evaluation experiments "
             "hardware loading longrun options replay text trace training trees"
         ),
         "__main__": "cli",
@@ -63,9 +61,9 @@ ROOMS = {
     "ui": {
         "figures": "drafters experiments hardware replay text",
         "records": "acceptance drafters experiments options text trace trees",
-        "serving": "chat evaluation loading records replay",
+        "serving": "engine evaluation loading records replay",
         "components": "drafters figures options records replay text trace",
-        "runs": "chat components drafters evaluation records serving text trace",
+        "runs": "components drafters engine evaluation records serving text trace",
         "session": "acceptance checkpoints drafters loading records runs serving trees",
         "record_race": "evaluation records runs session",
         "tabs": (
@@ -83,7 +81,10 @@ PAGE = {"gradio", "plotly", "ui"}
 
 def python_files():
     """Every module of the project, tests left out."""
-    return [ROOT / "app.py", *sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))]
+    return [
+        ROOT / "app.py",
+        *sorted(file for package in (*PACKAGES, "tools") for file in (ROOT / package).rglob("*.py")),
+    ]
 
 
 FILES = python_files()

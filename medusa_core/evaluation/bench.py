@@ -19,6 +19,7 @@ import transformers
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
@@ -36,7 +37,6 @@ from medusa_core.evaluation.turns import (
     take_turns,
 )
 from medusa_core.hardware.processor import core_count, cpu_name, instruction_limit, instruction_set
-from medusa_core.summary import PHASES
 
 BASELINE = "none"
 TRANSFORMERS = "hf"

@@ -10,9 +10,9 @@ from typing import Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import RunSummary
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import prompt_ids, prompt_text
-from medusa_core.summary import RunSummary
 
 
 @dataclass(frozen=True)

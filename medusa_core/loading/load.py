@@ -194,8 +194,9 @@ def _read(
     """The base with the adapter of its heads; a plain one without transformers, which is slow to import."""
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
     adapted = sources.heads if sources.heads is not None and has_adapter(sources.heads) else None
-    if packing_for(config.quantize) is None and longer is None and isinstance(native_library(), Library):
-        bare = read_bare_llama(sources.base, adapted, placement, progress)
+    plain = adapted is None and packing_for(config.quantize) is None and longer is None
+    if plain and isinstance(native_library(), Library):
+        bare = read_bare_llama(sources.base, placement, progress)
         if bare is not None:
             return bare
     from medusa_core.loading.weights import read_model  # noqa: PLC0415 - transformers' models take a second

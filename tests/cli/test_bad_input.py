@@ -18,8 +18,8 @@ from bad_texts import FLAGS, PROMPTS, BadText
 from page_runs import run_chat, run_decode
 
 from medusa_core import Conversation, MedusaError, generate, load
-from medusa_core.chat import Message
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.engine.chat import Message
 from ui.records.conversation import ChatState
 from ui.records.selection import DEFAULT, Selection
 from ui.records.updates import StopFlag

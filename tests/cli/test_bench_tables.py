@@ -14,7 +14,7 @@ from bad_answers import CPU
 from hydra_heads import random_hydra
 from tokenswift_heads import random_tokenswift
 
-from medusa_core.cli.commands.bench import WIDTH, _print_tables
+from medusa_core.cli.bench import WIDTH, _print_tables
 from medusa_core.cli.main import build_parser
 from medusa_core.drafters import drafter_names, merged_in_words, method_names
 from medusa_core.drafters.hydra.files import save_heads

@@ -9,9 +9,8 @@ from tiny_experiments import NAMES, SIMULATED, write_prompts, write_variants
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment, store
+from medusa_core.experiments import experiment_names, load_experiment, store, table2
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
-from medusa_core.experiments.table2 import measurement as table2
 from ui.figures import experiments as figures
 from ui.tabs.experiments import load_section
 

@@ -13,13 +13,7 @@ from training_runs import settings_for
 
 from medusa_core.errors import MedusaError
 from medusa_core.training import folder_lock
-from medusa_core.training.config import (
-    DirectConfig,
-    Medusa1Config,
-    Medusa2Config,
-    PretrainConfig,
-    SelfDistillConfig,
-)
+from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.recipes import train
@@ -66,11 +60,6 @@ def test_no_recipe_runs_where_another_process_does(holder, trained_base, tmp_pat
     with pytest.raises(MedusaError, match=in_use(tmp_path / "run", holder)):
         next(train(config))
     assert [file.name for file in (tmp_path / "run").iterdir()] == [LOCK_NAME]
-
-
-def test_neither_does_pretraining(holder, tmp_path):
-    with pytest.raises(MedusaError, match=in_use(tmp_path / "run", holder)):
-        next(train(PretrainConfig(out=str(tmp_path / "run"))))
 
 
 def test_neither_does_a_fit(holder, trained_base, tmp_path, command):

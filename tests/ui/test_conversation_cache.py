@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from medusa_core.chat import Conversation
 from medusa_core.config import GenerationConfig
+from medusa_core.engine.chat import Conversation
 from medusa_core.model.target import Target
 from ui.serving.conversation_cache import ConversationCache
 

@@ -23,9 +23,9 @@ from ui.runs.ready import ready
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
-    from medusa_core.chat import Reply
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
+    from medusa_core.engine.chat import Reply
 
 EMBEDDED = (
     "The embedded model is tiny: it has learned booking dialogues and the form of school sums, "
@@ -73,7 +73,7 @@ class ChatRequest(ViewRequest):
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """The reply; the last update has its trace and the new conversation."""
-        from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+        from medusa_core.engine.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
 
         engine, config = yield from ready(engines, self.settings)
         if flag.stopped:  # while the message waited for the engine
@@ -104,7 +104,7 @@ class ChatRequest(ViewRequest):
 
 def chat_notice(engine: Engine) -> str:
     """What a visitor should know before the first message to this model; empty when there is nothing."""
-    from medusa_core.chat import Conversation  # noqa: PLC0415 - pulls in transformers
+    from medusa_core.engine.chat import Conversation  # noqa: PLC0415 - pulls in transformers
 
     try:
         return Conversation(engine).notice or (EMBEDDED if engine.info.base == "embedded" else "")

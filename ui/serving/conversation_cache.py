@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from medusa_core.chat import PromptCache
+    from medusa_core.engine.chat import PromptCache
     from medusa_core.model.target import Target
 
 MOST_CONVERSATIONS = 8
@@ -28,7 +28,7 @@ class ConversationCache:
 
     def get(self, target: Target, name: str) -> PromptCache:
         """What ``target`` has read under this id, or nothing read yet; others may be dropped for it."""
-        from medusa_core.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
+        from medusa_core.engine.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
 
         kept = self._models.setdefault(target, OrderedDict())
         if name not in kept:

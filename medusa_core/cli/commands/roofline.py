@@ -1,27 +1,48 @@
-"""What ``roofline`` does. Its flags are in ``flags``."""
+"""``roofline``: what each product of a step computes and reads, and how long it takes at best."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
-from medusa_core.checkpoints.files import read_config
-from medusa_core.checkpoints.locate import Fetch, embedded_model, locate_model
 from medusa_core.checkpoints.names import EMBEDDED
-from medusa_core.hardware.devices import THIS, Device, find_device
+from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
-from medusa_core.hardware.processor import cpu_name
 from medusa_core.hardware.roofline import Timed, step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
-from medusa_core.hardware.this_machine import measure_machine
 from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser(
+        "roofline", help="FLOP, bytes and time of a step's products on a device", description=__doc__
+    )
+    parser.add_argument(
+        "--model", default="",
+        help=f"{', '.join(known_shapes())}; or folder or hub name of a model; default: the embedded model",
+    )  # fmt: skip
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences at once (default: 1)")
+    parser.add_argument(
+        "--tokens", type=int, default=64, metavar="N",
+        help="tokens verified at once; 1 is plain decoding (default: 64)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--context", type=int, default=1024, metavar="N", help="positions attended to (default: 1024)"
+    )
+    parser.add_argument(
+        "--device", default="this",
+        help=f"this: measured now, in about a second; or {', '.join(known_devices())} (default: this)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
+    parser.set_defaults(run=f"{__name__}:run")
+
 
 WIDTH = 100
 DTYPE, NUMBER_BYTES = "bfloat16", 2
@@ -42,6 +63,9 @@ def find_shape(name: str) -> ModelShape:
 
     Raises MedusaError.
     """
+    from medusa_core.checkpoints.files import read_config
+    from medusa_core.checkpoints.locate import Fetch, embedded_model, locate_model
+
     if name.lower() in (known := known_shapes()):
         return known[name.lower()]
     if name in ("", EMBEDDED):
@@ -94,12 +118,17 @@ def _limit(each: Timed) -> str:
 
 
 def _device(name: str, shape: ModelShape) -> Device:
+    from medusa_core.hardware.processor import cpu_name
+    from medusa_core.hardware.this_machine import measure_machine
+
     if name != THIS:
         return find_device(name)
     return measure_machine(cpu_name()).device(DTYPE, NUMBER_BYTES * shape.read_parameters)
 
 
 def _print_table(shape: ModelShape, work: Work, device: Device) -> None:
+    from rich.console import Console
+
     console = Console(width=WIDTH)
     for line in _head_lines(shape, work, device):
         console.print(line, markup=False, highlight=False)
@@ -135,6 +164,9 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
 
 def _table(shape: ModelShape, work: Work, device: Device) -> Table:
     """One row a product: the asked step in full, of the two others intensity and time."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table("", "calls", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("FLOP", "bytes", "FLOP/B", "time", "limit", "decode F/B", "time", "prefill F/B", "time"):
         table.add_column(name, justify="right", no_wrap=" " not in name)
