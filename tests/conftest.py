@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -36,6 +37,8 @@ from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.loading.native_library import native_library
+from medusa_core.loading.remembered import cache_folder
 from tools.make_model.pretrain import pretrain
 from tools.make_model.settings import PretrainConfig
 
@@ -45,6 +48,12 @@ settings.load_profile("medusa")
 torch.set_num_threads(1)
 
 KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
+
+
+def pytest_configure(config):
+    """The C is compiled once, while the workers import, and not by each of them at the same time."""
+    if not hasattr(config, "workerinput"):
+        threading.Thread(target=native_library).start()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -194,6 +203,15 @@ def command(capsys, monkeypatch):
         return code, streams.out, streams.err
 
     return call
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """A folder of the test for what is measured; the C is not compiled again for it."""
+    usual = cache_folder()
+    monkeypatch.setattr("medusa_core.loading.native_library.cache_folder", lambda: usual)
+    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

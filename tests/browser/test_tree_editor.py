@@ -13,7 +13,6 @@ EDITOR = "#trees-drawing .tree-edit"
 SIZE_IS = "size => document.querySelectorAll('#trees-drawing [data-node]').length === size"
 WORDS_HAVE = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 NODES = "document.querySelector('.tree-edit-host').treeEditor.nodes()"
-RUN_TREE = "document.querySelector('#decode-view .mdv-host').decodeView.state.trace.config.tree"
 EARLIER = """() => {
   const { state, receive } = document.querySelector('.tree-edit-host').treeEditor;
   return receive({ ...state, step_ms: state.stepMs, choices: [[0]] });

@@ -56,15 +56,6 @@ def test_settings_that_do_not_count_with_the_method_say_so(page):
 
 
 @pytest.mark.slow
-def test_side_by_side_says_it_as_well_once_its_settings_are_unfolded(page):
-    turn_to(page, "Side by side")
-    page.locator("#race-settings button").first.click()
-    wait_for_note(page, "#race-settings", "epsilon", "only the rule “typical” uses it")
-    choose(page, "#race-settings", "method", "N-grams of the text")
-    wait_for_note(page, "#race-settings", "tree", "counts for nothing with this method")
-
-
-@pytest.mark.slow
 def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(page):
     run(page)
     assert former(page) == ""
