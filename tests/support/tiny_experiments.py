@@ -23,6 +23,8 @@ NAMES = [
     "figure3",
     "figure4",
     "figure5",
+    "figure7",
+    "grouped-heads",
     "spec-bench",
     "table2",
     "table3",
@@ -60,6 +62,13 @@ def write_prompts(folder):
     """A file of three prompts."""
     file = folder / "letters.jsonl"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh", "ka")), "utf-8")
+    return file
+
+
+def write_text(folder):
+    """Letters to train on, a few windows of them."""
+    file = folder / "text.txt"
+    file.write_text("\n<|endoftext|>\n".join(["abcabdaccadbfghkab" * 3] * 20), encoding="utf-8")
     return file
 
 
