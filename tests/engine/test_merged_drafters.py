@@ -117,7 +117,7 @@ def test_a_merged_run_has_nodes_of_both_and_no_fewer_tokens_a_step(engine):
 
 
 def test_heads_and_a_draft_model_make_one_tree_and_plain_decoding_s_text(engine):
-    """SpecInfer's merged trees, by the contract: only the first reads hidden states, the small model tokens."""
+    """SpecInfer's merged trees: the heads read hidden states, the small model nothing but tokens."""
     engine = small_model.with_draft_model(engine)
     settings = {"ignore_eos": True, "max_new_tokens": 40}
     plain = tiny.run(engine, tiny.PROMPT, method="none", **settings)
