@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from tiny_experiments import NAMES, SIMULATED, write_prompts, write_text, write_variants
+from tiny_experiments import (
+    NAMES,
+    SIMULATED,
+    write_draft_model,
+    write_prompts,
+    write_text,
+    write_variants,
+)
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
@@ -39,7 +46,8 @@ def records(engine_folder, trained, prompt_file, tmp_path_factory):
             known = trained if name == "table2" else trained.rpartition(",")[0]
             common += ["--variants", known, "--calibration", prompt_file]
         if name == "figure7":
-            common += ["--draft-models", f"itself={engine_folder}"]
+            draft = write_draft_model(engine_folder, folder.parents[1] / "draft")
+            common += ["--draft-models", f"small={draft}"]
         if name == "grouped-heads":
             text = write_text(folder.parents[1])
             common += ["--data", text, "--runs", folder.parents[1] / "runs"]

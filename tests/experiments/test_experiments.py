@@ -7,10 +7,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import small_model
 import tiny
 import torch
-from tiny_experiments import build_setup, write_prompts, write_text, write_variants
+from tiny_experiments import build_setup, write_draft_model, write_prompts, write_text, write_variants
 
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
@@ -110,9 +109,11 @@ def test_the_threshold_delta_is_the_root_of_epsilon():
 def test_figure7_sets_every_gamma_beside_the_formula(setup, engine_folder, tmp_path):
     with pytest.raises(MedusaError, match="--draft-models, as in small=FOLDER"):
         figure7.measure(setup, figure7.Settings())
-    folder = tmp_path / "small"
-    small_model.first_layers(setup.engine.target.model).save_pretrained(folder)
-    names = f"itself={engine_folder},small={folder}"
+    small = write_draft_model(engine_folder, tmp_path / "small")
+    itself = tmp_path / "itself"
+    setup.engine.target.model.save_pretrained(itself)
+    setup.engine.tokenizer.save_pretrained(itself)
+    names = f"itself={itself},small={small}"
     found = figure7.measure(setup, figure7.Settings(gammas="2,3", draft_models=names))
     rows = {(row.series, row.x): row for row in found.rows}
     for gamma in (1, 2, 3):
@@ -133,7 +134,9 @@ def test_figure7_sets_every_gamma_beside_the_formula(setup, engine_folder, tmp_p
 
 
 def test_pooled_heads_are_the_means_of_their_groups(setup):
-    model = grouped_heads.fresh_model(setup.engine, grouped_heads.Settings(heads=4, layers=1, head_size=8))
+    model = grouped_heads.fresh_model(
+        setup.engine, grouped_heads.Settings(query_heads=4, layers=1, head_size=8)
+    )
     first, shared = (one.model.layers[0].self_attn for one in (model, grouped_heads.pooled(model, 2)))
     keys = first.k_proj.weight.view(4, 8, -1)
     assert torch.equal(shared.k_proj.weight.view(2, 8, -1)[1], (keys[2] + keys[3]) / 2)
@@ -147,7 +150,7 @@ def test_pooled_heads_are_the_means_of_their_groups(setup):
 
 def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     settings = grouped_heads.Settings(
-        heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2, data=str(write_text(tmp_path)),
+        query_heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2, data=str(write_text(tmp_path)),
         runs=str(tmp_path / "runs"),
     )  # fmt: skip
     found = grouped_heads.measure(setup, settings)

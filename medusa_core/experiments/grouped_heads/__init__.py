@@ -21,7 +21,9 @@ TRAINS = True
 class Settings:
     """The model that is trained, on what, and how long."""
 
-    heads: int = setting(4, "query heads, each with a key-value head of its own at first", low=2, high=32)
+    query_heads: int = setting(
+        4, "query heads, each with a key-value head of its own at first", low=2, high=32
+    )
     layers: int = setting(2, "decoder layers", low=1, high=16)
     head_size: int = setting(32, "numbers in a head", low=8, high=256, step=8)
     tokens: int = setting(2_000_000, "tokens of the first training", low=1024)

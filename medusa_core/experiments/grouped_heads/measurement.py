@@ -39,12 +39,16 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     later = int(settings.tokens * settings.uptrained)
     first = fresh_model(setup.engine, settings)
     fit(first, trained, settings.tokens, RATE)
-    models = {_words(settings.heads, settings.heads, ""): first}
-    models[_words(settings.heads, settings.heads, "trained on")] = trained_on(first, trained, later)
-    for count in reversed(divisors(settings.heads)[:-1]):
+    models = {_words(settings.query_heads, settings.query_heads, ""): first}
+    models[_words(settings.query_heads, settings.query_heads, "trained on")] = trained_on(
+        first, trained, later
+    )
+    for count in reversed(divisors(settings.query_heads)[:-1]):
         shared = pooled(first, count)
-        models[_words(settings.heads, count, "pooled")] = shared
-        models[_words(settings.heads, count, "pooled and trained on")] = trained_on(shared, trained, later)
+        models[_words(settings.query_heads, count, "pooled")] = shared
+        models[_words(settings.query_heads, count, "pooled and trained on")] = trained_on(
+            shared, trained, later
+        )
     engines = {name: saved_and_loaded(setup, settings, name, model) for name, model in models.items()}
     logs = setup.interleave({name: setup.runner(engine, method="none") for name, engine in engines.items()})
     texts = [Text(window[:1], window[1:]) for window in held_out.tolist()]
@@ -62,7 +66,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         rows.append(row.model_copy(update=found))
     notes = [
         f"{settings.tokens:,} tokens of training, then {later:,} more where a row says trained on; the loss "
-        f"is that of {len(texts)} windows of {WINDOW} tokens.",
+        f"is that of {len(texts)} windows of {windows.shape[1] - 1} tokens.",
         f"The cache is that of {CACHED:,} tokens. Every row is compared with the first.",
     ]
     return Findings(rows, notes, info=replace(engines[base].info, name="a small Llama trained here"))
@@ -81,19 +85,20 @@ def read_windows(setup: Setup, settings: Settings) -> torch.Tensor:
         for example in read_examples(file):
             said = example.text or "\n".join(message.content for message in example.messages)
             ids += [*setup.engine.tokenize(said, special=False), *ends]
-    count = len(ids) // (WINDOW + 1)
+    width = min(WINDOW + 1, setup.engine.target.context)
+    count = len(ids) // width
     if count < 2:
-        raise MedusaError(f"the text has {len(ids)} tokens, two windows of {WINDOW} are the least: add text")
-    return torch.tensor(ids[: count * (WINDOW + 1)]).view(count, WINDOW + 1)
+        raise MedusaError(f"the text has {len(ids)} tokens, two windows of {width} are the least: add text")
+    return torch.tensor(ids[: count * width]).view(count, width)
 
 
 def fresh_model(engine: Engine, settings: Settings) -> LlamaForCausalLM:
     """A small Llama with multi-head attention for the engine's tokens."""
-    width = settings.heads * settings.head_size
+    width = settings.query_heads * settings.head_size
     config = LlamaConfig(
         vocab_size=engine.target.vocab_size, hidden_size=width, intermediate_size=3 * width,
-        num_hidden_layers=settings.layers, num_attention_heads=settings.heads,
-        num_key_value_heads=settings.heads, head_dim=settings.head_size,
+        num_hidden_layers=settings.layers, num_attention_heads=settings.query_heads,
+        num_key_value_heads=settings.query_heads, head_dim=settings.head_size,
         max_position_embeddings=engine.target.context, tie_word_embeddings=True,
         eos_token_id=sorted(engine.end_tokens())[:1] or None,
     )  # fmt: skip
