@@ -13,7 +13,7 @@ from pathlib import Path
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.gain import Gain
-from ui.figures.measured_hardware import Growth, Kinds, Passes
+from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS
 from ui.records.selection import Selection
@@ -65,14 +65,15 @@ def record_training(session: Session, plan: Plan) -> RecordedTraining:
 
 
 def record_hardware(session: Session) -> RecordedHardware:
-    """The three measurements of Measured here, one after the other. Raises MedusaError."""
-    passes, growth, kinds = Passes(), Growth(), Kinds()
-    for name in (live.PASSES, live.CACHE, live.SHARING):
+    """The four measurements of Measured here, one after the other. Raises MedusaError."""
+    passes, growth, kinds, products = Passes(), Growth(), Kinds(), Products()
+    for name in (live.PASSES, live.CACHE, live.SHARING, live.PRODUCTS):
         for found in live.measure(session, name, TOKENS, Selection(), StopFlag()):
             if found.update.problem:
                 raise MedusaError(found.update.status or f"{name} could not be measured")
             passes, growth, kinds = found.passes or passes, found.growth or growth, found.kinds or kinds
-    return RecordedHardware(origin(session), passes, growth, kinds)
+            products = found.products or products
+    return RecordedHardware(origin(session), passes, growth, kinds, products)
 
 
 def origin(session: Session) -> Origin:

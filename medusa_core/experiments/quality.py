@@ -1,11 +1,14 @@
-"""Two measures of quality: how likely a judge finds a written text, how well a model foresees given text.
+"""Three measures of quality: how likely a judge finds a written text, how well a model foresees given text.
 
 Both are log p in nats per token at temperature 1, computed in float32 by one plain forward pass a text, with
-no tree and no cache, so they do not share a fault with what they judge.
+no tree and no cache, so they do not share a fault with what they judge. The third needs no judge: whether the
+sums that stand in a text are right.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,11 @@ from medusa_core.model.features import NO_FEATURES
 from medusa_core.model.target import Target
 from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, read_examples
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+# No part of a longer sum, whose first numbers stand before these.
+_SUM = re.compile(rf"(?<![-+*/.\d])(?<![-+*/] ){_NUMBER} ?([-+*/]) ?{_NUMBER} ?= ?{_NUMBER}(?!\.?\d)")
+_TOLERANCE = 0.005  # results are written with two decimals
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,26 @@ def written_quality(judge: Target, prompts: Sequence[list[int]], log: MethodLog)
         sums.append(sum(log_likelihood(judge, Text(prompt, tokens)) for tokens in texts))
         counts.append(sum(map(len, texts)))
     return ratio(sums, counts)
+
+
+def sums_in(text: str) -> list[bool]:
+    """Of each sum of two numbers that the text writes out, as in 48/2=24, whether it is right."""
+    found = []
+    for first, sign, second, result in _SUM.findall(text):
+        a, b = float(first), float(second)
+        values = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else math.inf}
+        found.append(abs(values[sign] - float(result)) <= _TOLERANCE)
+    return found
+
+
+def right_sums(engine: Engine, log: MethodLog) -> Mean | None:
+    """The share of right sums in what was written, with its error over prompts; None where there are none."""
+    by_prompt = [
+        [right for one in texts for right in sums_in(engine.decode_text(one.tokens))]
+        for texts in zip(*log.rounds, strict=True)
+    ]
+    counted = [sums for sums in by_prompt if sums]
+    return ratio([sum(sums) for sums in counted], [len(sums) for sums in counted]) if counted else None
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class Row(_Record):
     same_texts: int | None = None  # prompts whose text equals plain decoding's
     quality: Mean | None = None
     quality_change: Mean | None = None  # against the untouched model, text by text
+    right_sums: Mean | None = None  # share of the sums in the texts that are right
     alpha: float | None = None  # of long texts: drafted tokens kept over those of the deepest paths
     cache_bytes: int | None = None  # of long texts: the key-value cache at this length
     distinct_n: list[float] | None = None  # of long texts: share of different pieces of 1 to 4 tokens

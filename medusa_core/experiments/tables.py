@@ -90,6 +90,7 @@ def row_cells(row: Row) -> dict[str, str]:
         "over generate": _spread(row.over_generate),
         "quality": row.quality.words(3) if row.quality else "",
         "change": row.quality_change.words(3, "+") if row.quality_change else "",
+        "right sums": row.right_sums.words() if row.right_sums else "",
         "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
         "unrepeated": _number(row.distinct),
     }

@@ -34,17 +34,15 @@ def load_variants(setup: Setup, settings: VariantSettings, names: list[str]) -> 
     return {name: calibrated(engine, prompts) for name, engine in engines.items()}
 
 
-def read_folders(text: str, names: list[str]) -> dict[str, Path]:
+def read_folders(text: str, names: list[str], flag: str = "variants") -> dict[str, Path]:
     """Folders by name from "medusa1=FOLDER,…". Raises MedusaError for unknown names and missing folders."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, folder = part.partition("=")
         if name not in names or not folder:
-            raise MedusaError(
-                f"--variants has {part!r}: write NAME=FOLDER with NAME one of {', '.join(names)}"
-            )
+            raise MedusaError(f"--{flag} has {part!r}: write NAME=FOLDER with NAME one of {', '.join(names)}")
         if not Path(folder).is_dir():
-            raise MedusaError(f"there is no folder {folder} for the variant {name}: check the path")
+            raise MedusaError(f"there is no folder {folder} for {name} of --{flag}: check the path")
         found[name] = Path(folder)
     return found
 

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 
 from medusa_core.errors import MedusaError
 
-GIGA, TERA = 1e9, 1e12
+MEGA, GIGA, TERA = 1e6, 1e9, 1e12
 _LIMITS = r"(\d+(?:\.\d+)?)\s*(GB|TB)/s[\s,]+(\d+(?:\.\d+)?)\s*T(?:FLOP|FLOPS)?(?:/s)?"
 THIS = "this"  # the machine the program runs on, which is measured
 
 
 @dataclass(frozen=True)
 class Device:
-    """``bandwidth`` in bytes a second, ``peak`` in FLOP a second, ``memory`` in bytes, 0 where unknown."""
+    """``bandwidth`` in bytes a second, ``peak`` in FLOP a second, ``memory`` in bytes, 0 where unknown.
+
+    ``cache`` is the largest one on the chip, SRAM that all cores share (a GPU's L2), likewise.
+    """
 
     name: str
     title: str
@@ -26,6 +29,7 @@ class Device:
     peak: float
     memory: float
     note: str = ""
+    cache: float = 0
 
     @property
     def ridge(self) -> float:
@@ -38,21 +42,22 @@ class Device:
 
 
 def _device(
-    name: str, title: str, gigabytes: float, teraflops: float, memory: float, note: str = ""
+    name: str, title: str, gigabytes: float, teraflops: float, memory: float, note: str = "", cache: int = 0
 ) -> Device:
-    return Device(name, title, gigabytes * GIGA, teraflops * TERA, memory * GIGA, note)
+    """With ``cache`` in MB."""
+    return Device(name, title, gigabytes * GIGA, teraflops * TERA, memory * GIGA, note, cache * MEGA)
 
 
 def known_devices() -> dict[str, Device]:
     """The devices by the names that the command takes."""
     devices = (
-        _device("a100", "A100 80 GB PCIe", 1935, 312, 80, "as in the paper"),
-        _device("a40", "A40", 696, 149.7, 48, "as in the paper"),
-        _device("a6000", "RTX A6000", 768, 181, 48, "as in the paper"),
-        _device("rtx3090", "RTX 3090", 936, 71, 24),
-        _device("rtx4090", "RTX 4090", 1008, 165.2, 24),
-        _device("h100", "H100 SXM", 3350, 989, 80),
-        _device("h200", "H200", 4800, 989, 141),
+        _device("a100", "A100 80 GB PCIe", 1935, 312, 80, "as in the paper", cache=40),
+        _device("a40", "A40", 696, 149.7, 48, "as in the paper", cache=6),
+        _device("a6000", "RTX A6000", 768, 181, 48, "as in the paper", cache=6),
+        _device("rtx3090", "RTX 3090", 936, 71, 24, cache=6),
+        _device("rtx4090", "RTX 4090", 1008, 165.2, 24, cache=72),
+        _device("h100", "H100 SXM", 3350, 989, 80, cache=50),
+        _device("h200", "H200", 4800, 989, 141, cache=50),
         _device("m3-max", "Apple M3 Max", 400, 14.2, 128, "40 GPU cores, 32-bit peak"),
         _device("cpu", "CPU, 8 cores, DDR5", 89.6, 1.15, 64, "AVX2 at 4.5 GHz, two channels, 32-bit peak"),
     )

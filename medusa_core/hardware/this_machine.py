@@ -67,17 +67,17 @@ def measure_machine(title: str, device: torch.device | None = None, seconds: flo
 def _copied_per_second(size: int, device: torch.device, seconds: float) -> float:
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _fastest(lambda: target.copy_(source), device, seconds)
+    return 2 * size / fastest(lambda: target.copy_(source), device, seconds)
 
 
 def _flop_per_second(dtype: torch.dtype, device: torch.device, seconds: float) -> float:
     width = _CPU_WIDTH if device.type == "cpu" else _GPU_WIDTH
     left = torch.ones(width, width, dtype=dtype, device=device)
     result = torch.empty_like(left)
-    return 2 * width**3 / _fastest(lambda: torch.mm(left, left, out=result), device, seconds)
+    return 2 * width**3 / fastest(lambda: torch.mm(left, left, out=result), device, seconds)
 
 
-def _fastest(work: Callable[[], object], device: torch.device, seconds: float) -> float:
+def fastest(work: Callable[[], object], device: torch.device, seconds: float) -> float:
     """Seconds of the fastest of the calls that fit into the time, at least one behind one that warms up."""
     end = perf_counter() + seconds
     best = float("inf")

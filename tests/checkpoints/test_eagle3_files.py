@@ -137,6 +137,15 @@ FAULTS = {
     "the last hidden state alone": (
         files.state(), {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is false"
     ),
+    "another drafter of speculators": (
+        files.state(), files.speculators(speculators_model_type="dflash"), "model_type is 'dflash': of the"
+    ),
+    "a block of masks": (
+        files.state(), {"num_hidden_layers": 4, "ptd_token_id": 3}, "it has ptd_token_id, so it drafts a"
+    ),
+    "DFlash's own layout": (
+        {}, {"draft_vocab_size": None, "dflash_config": {"mask_token_id": 3}}, "it has dflash_config, so it"
+    ),
     "an unsaid place of the norm": (
         files.numbered(files.state()), files.speculators(norm_before_residual=None),
         "norm_before_residual is missing, and programs that read this layout differ",
@@ -155,6 +164,7 @@ FAULTS = {
 def test_a_fault_is_refused_with_its_name(engine, tmp_path, fault):
     state, changes, message = FAULTS[fault]
     folder = files.write(tmp_path / "draft", state, files.config(**changes))
+    assert owner_of(folder) == "eagle3"
     with pytest.raises(MedusaError, match=message) as caught:
         load_draft("eagle3", folder, engine.target)
     assert "\n" not in str(caught.value)

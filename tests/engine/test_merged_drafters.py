@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import small_model
 import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.drafters import method, method_names
+from medusa_core.acceptance import make_rule
+from medusa_core.config import GenerationConfig
+from medusa_core.decoding import decode
+from medusa_core.drafters import make_drafter, method, method_names
+from medusa_core.drafters._merged import MergedDrafter
 from medusa_core.drafters.lookup import LookupDrafter, Settings
+from medusa_core.text.stopping import Stopper
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.union import union
@@ -108,6 +114,27 @@ def test_a_merged_run_has_nodes_of_both_and_no_fewer_tokens_a_step(engine):
     assert {origin.by for step in steps for origin in step.tree.origins} == {"", "medusa", "ngram"}
     alone = tiny.run(engine, prompt, method="medusa", tree="cartesian-2x2", max_new_tokens=40)
     assert len(steps) <= len(alone)
+
+
+def test_heads_and_a_draft_model_make_one_tree_and_plain_decoding_s_text(engine):
+    """SpecInfer's merged trees: the heads read hidden states, the small model nothing but tokens."""
+    engine = small_model.with_draft_model(engine)
+    settings = {"ignore_eos": True, "max_new_tokens": 40}
+    plain = tiny.run(engine, tiny.PROMPT, method="none", **settings)
+    heads, model = (
+        GenerationConfig.of(method="medusa", tree="cartesian-2x2", **settings),
+        GenerationConfig.of(method="draft_model", draft_top_k=2, draft_depth=2, draft_nodes=6, **settings),
+    )
+    found = {}
+    for name, configs in (("heads", [heads]), ("model", [model]), ("both", [heads, model])):
+        drafter = MergedDrafter([make_drafter(engine.target, engine.drafts, one) for one in configs])
+        rule = make_rule(heads, torch.Generator())
+        stopper = Stopper(end_tokens=frozenset(), stop=(), budget=40, decode=engine.decode_text, before=[])
+        with torch.inference_mode():
+            found[name] = list(decode(engine.target, drafter, rule, tiny.PROMPT, stopper, 40))
+        assert tiny.emitted(found[name]) == tiny.emitted(plain)
+    assert {origin.by for step in found["both"] for origin in step.tree.origins} >= {"", "draft_model"}
+    assert len(found["both"]) <= min(len(found["heads"]), len(found["model"]))
 
 
 def test_every_drafter_with_weights_is_joined_by_every_one_that_joins():

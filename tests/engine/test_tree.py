@@ -61,6 +61,18 @@ def test_worked_example():
     assert tree.depths == [0, 1, 1, 2, 2, 2, 2, 2, 2]
     assert tree.ranks == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     assert tree.paths() == [[0, 1, 3], [0, 1, 4], [0, 1, 5], [0, 2, 6], [0, 2, 7], [0, 2, 8]]
+    assert tree == load_tree("cartesian-2x3")
+    # The public code prints the paths from the last to the first, and where each node's token stands in a
+    # list of the root and ten guesses of each head. With the root 1, guesses 2 and 3, then 4, 5 and 6:
+    guesses = [1, *[2, 3, *[0] * 8], *[4, 5, 6, *[0] * 7]]
+    at = zip(tree.depths, tree.ranks, strict=True)
+    places = [10 * (depth - 1) + rank + 1 if depth else 0 for depth, rank in at]
+    assert places == [0, 1, 2, 11, 12, 13, 11, 12, 13]
+    tokens = [guesses[place] for place in places]
+    assert tokens == [1, 2, 3, 4, 5, 6, 4, 5, 6]
+    assert [[tokens[node] for node in path] for path in reversed(tree.paths())] == [
+        [1, 3, 6], [1, 3, 5], [1, 3, 4], [1, 2, 6], [1, 2, 5], [1, 2, 4]
+    ]  # fmt: skip
     assert [list(map(int, row)) for row in tree.mask()] == [
         [1, 0, 0, 0, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0, 0, 0, 0],

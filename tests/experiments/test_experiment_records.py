@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from tiny_experiments import NAMES, SIMULATED, write_prompts, write_variants
+from tiny_experiments import (
+    NAMES,
+    SIMULATED,
+    write_draft_model,
+    write_prompts,
+    write_text,
+    write_variants,
+)
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
@@ -37,6 +44,12 @@ def records(engine_folder, trained, prompt_file, tmp_path_factory):
         if name.startswith("table"):
             known = trained if name == "table2" else trained.rpartition(",")[0]
             common += ["--variants", known, "--calibration", prompt_file]
+        if name == "figure7":
+            draft = write_draft_model(engine_folder, folder.parents[1] / "draft")
+            common += ["--draft-models", f"small={draft}"]
+        if name == "grouped-heads":
+            text = write_text(folder.parents[1])
+            common += ["--data", text, "--runs", folder.parents[1] / "runs"]
         assert main([str(part) for part in ("reproduce", name, *common)]) == 0
     return folder.parents[1]
 

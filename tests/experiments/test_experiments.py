@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 import tiny
-from tiny_experiments import build_setup, write_prompts, write_variants
+import torch
+from tiny_experiments import build_setup, write_draft_model, write_prompts, write_text, write_variants
 
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import figure3, figure4, table2, table3, variants
 from medusa_core.experiments.figure5 import measurement as figure5
+from medusa_core.experiments.figure7 import measurement as figure7
+from medusa_core.experiments.grouped_heads import measurement as grouped_heads
+from medusa_core.experiments.quality import sums_in
 from medusa_core.experiments.train_variants import variant_config
 from medusa_core.loading.load import load_engine
 from medusa_core.trees.search import expected_lengths
@@ -86,10 +91,73 @@ def test_figure5_sweeps_epsilon_between_the_references(setup):
     assert "itself" in found.quality
 
 
+def test_sums_in_a_text_are_found_and_judged():
+    text = "He has 48/2=24 clips, 3 + 4 = 8 pens and 0.5*3=1.5 cups. 2 + 3 + 4 = 9. 10-4=6.5 7/3=2.33 5/0=1"
+    assert sums_in(text) == [True, False, True, False, True, False]
+
+
 def test_the_threshold_delta_is_the_root_of_epsilon():
     points = figure5.sweep([0.01, 0.09], 0.7)
     assert [(p.changes["epsilon"], p.changes["delta"]) for p in points[2:4]] == [(0.01, 0.1), (0.09, 0.3)]
     assert {p.changes["temperature"] for p in points[1:]} == {0.7}
+
+
+def test_figure7_sets_every_gamma_beside_the_formula(setup, engine_folder, tmp_path):
+    with pytest.raises(MedusaError, match="--draft-models, as in small=FOLDER"):
+        figure7.measure(setup, figure7.Settings())
+    small = write_draft_model(engine_folder, tmp_path / "small")
+    itself = tmp_path / "itself"
+    setup.engine.target.model.save_pretrained(itself)
+    setup.engine.tokenizer.save_pretrained(itself)
+    names = f"itself={itself},small={small}"
+    found = figure7.measure(setup, figure7.Settings(gammas="2,3", draft_models=names))
+    rows = {(row.series, row.x): row for row in found.rows}
+    for gamma in (1, 2, 3):
+        whole, part = rows["itself", gamma], rows["small", gamma]
+        # The model itself is always right, but for where a text ends.
+        assert whole.tokens_per_step.mean == pytest.approx(16 / math.ceil(15 / (gamma + 1) + 1), rel=0.2)
+        assert part.tokens_per_step.mean <= whole.tokens_per_step.mean
+        assert whole.same_texts == part.same_texts == 3
+        computed = rows[f"small{figure7.FORMULA}", gamma]
+        assert computed.speedup.median == pytest.approx(
+            computed.tokens_per_step.mean / computed.overhead, abs=1e-3
+        )
+    assert rows[f"small{figure7.FORMULA}", 1].tokens_per_step.mean == pytest.approx(
+        rows["small", 1].tokens_per_step.mean, abs=1e-4
+    )
+    assert figure7.kept_tokens(0.5, 2) == 1.75
+    assert figure7.kept_tokens(1.0, 3) == 4
+
+
+def test_pooled_heads_are_the_means_of_their_groups(setup):
+    model = grouped_heads.fresh_model(
+        setup.engine, grouped_heads.Settings(query_heads=4, layers=1, head_size=8)
+    )
+    first, shared = (one.model.layers[0].self_attn for one in (model, grouped_heads.pooled(model, 2)))
+    keys = first.k_proj.weight.view(4, 8, -1)
+    assert torch.equal(shared.k_proj.weight.view(2, 8, -1)[1], (keys[2] + keys[3]) / 2)
+    assert torch.equal(shared.q_proj.weight, first.q_proj.weight)
+    for layer in (first.k_proj, first.v_proj):  # heads that are equal lose nothing by being shared
+        layer.weight.data = layer.weight.data.view(4, 8, -1)[:1].expand(4, -1, -1).flatten(0, 1).clone()
+    tokens = torch.tensor([[1, 5, 2, 7]])
+    one = grouped_heads.pooled(model, 1).eval()
+    torch.testing.assert_close(one(tokens).logits, model.eval()(tokens).logits)
+
+
+def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
+    settings = grouped_heads.Settings(
+        query_heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2, data=str(write_text(tmp_path)),
+        runs=str(tmp_path / "runs"),
+    )  # fmt: skip
+    found = grouped_heads.measure(setup, settings)
+    whole, _, pooled, later = found.rows
+    assert [row.label for row in found.rows][2:] == [
+        "MQA, 1 key-value head, pooled", "MQA, 1 key-value head, pooled and trained on"
+    ]  # fmt: skip
+    assert whole.quality_change.mean == 0
+    assert pooled.quality_change.mean > 0
+    assert later.quality.mean < pooled.quality.mean
+    assert whole.cache_bytes == 2 * pooled.cache_bytes
 
 
 def test_table2_sees_that_a_changed_base_is_worse(setup, trained, prompt_file):
@@ -122,8 +190,7 @@ def test_missing_variants_are_trained(setup, engine_folder, prompt_file, tmp_pat
     tiny.tiny_tokenizer(end_token=tiny.VOCABULARY - 1).save_pretrained(base)
     load = replace(setup.load, model=str(base))
     setup = replace(setup, load=load, engine=load_engine(load))
-    text = tmp_path / "text.txt"
-    text.write_text("\n<|endoftext|>\n".join(["abcabdaccadbfghkab" * 3] * 20), encoding="utf-8")
+    text = write_text(tmp_path)
     settings = table3.Settings(
         data=str(text),
         runs=str(tmp_path / "runs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from paper_tables import ATTENTION, LINEAR
 
 from medusa_core.hardware.devices import known_devices
 from medusa_core.hardware.memory import kv_bytes_per_token, kv_cache_bytes
@@ -12,8 +13,6 @@ from medusa_core.hardware.roofline import ADDED, OVERLAPPED, seconds_of
 from medusa_core.hardware.shapes import known_shapes
 
 CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)
-LINEAR = ("1.00", "15.95", "31.79", "47.53", "63.17", "78.70", "94.14", "109.47")  # table 8, batch 1
-ATTENTION = ("0.99", "14.03", "24.98", "33.76", "40.96", "46.97", "52.07", "56.44")  # table 6, 1024 positions
 
 
 def product(name: str, batch: int, tokens: int, model: str = "llama-33b", context: int = 1024) -> Product:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import small_model
 import tiny
 import torch
 
@@ -23,6 +24,8 @@ NAMES = [
     "figure3",
     "figure4",
     "figure5",
+    "figure7",
+    "grouped-heads",
     "spec-bench",
     "table2",
     "table3",
@@ -60,6 +63,21 @@ def write_prompts(folder):
     """A file of three prompts."""
     file = folder / "letters.jsonl"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("abc", "fgh", "ka")), "utf-8")
+    return file
+
+
+def write_draft_model(engine_folder, folder):
+    """A folder with the first layer of the tiny model, as a smaller model."""
+    engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+    small_model.first_layers(engine.target.model).save_pretrained(folder)
+    engine.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_text(folder):
+    """Letters to train on, a few windows of them."""
+    file = folder / "text.txt"
+    file.write_text("\n<|endoftext|>\n".join(["abcabdaccadbfghkab" * 3] * 20), encoding="utf-8")
     return file
 
 

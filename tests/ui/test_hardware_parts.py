@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from time import process_time
 from typing import Any
 
 import pytest
+from paper_tables import ATTENTION, LINEAR
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.hardware import measured_products
 from medusa_core.hardware.devices import THIS, find_device
 from medusa_core.hardware.shapes import known_shapes
 from medusa_core.hardware.simulation import by_accuracies, logarithmic
 from ui.figures.hardware import sharing_drawing
+from ui.figures.measured_hardware import products_chart
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.session import Session
@@ -84,6 +88,38 @@ def test_a_text_is_measured_and_a_stop_ends_it(session):
     stopped = list(live.measure(session, live.CACHE, 6, Selection(), StopFlag(stopped=True)))
     assert stopped[-1].update.status.startswith("Stopped")
     assert len(stopped[-1].growth.length) == 1
+
+
+def test_tables_6_to_8_have_the_intensities_that_the_paper_prints():
+    shape, device = known_shapes()["llama-33b"], find_device("a100")
+    cells = re.findall(
+        r"<td>(.*?)</td>", roofline.sweeps_of(choice.Chosen(shape, device, Selection(), False))
+    )
+    assert len(cells) == 3 * 7 * 8
+    rows = [cells[place : place + 8] for place in range(0, len(cells), 8)]
+    assert [cell.split(" · ")[0] for cell in rows[3]] == list(ATTENTION)  # batch 16, 1,024 positions
+    assert rows[7] == rows[3]  # no batch changes attention's
+    assert [cell.split(" · ")[0] for cell in rows[14]] == list(LINEAR)
+    assert rows[14][0].endswith(" · 1.9")  # the bandwidth in TB/s, at 1 FLOP a byte
+
+
+def test_a_chip_s_cache_holds_few_tokens_of_a_large_model():
+    words, *_ = memory.draw(CHOSEN, 32, 32, 32, 128, "bfloat16", 4096, 1)
+    assert "holds keys and values of 76 tokens" in words  # 40 MB over 512 KiB
+
+
+def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypatch):
+    monkeypatch.setattr(measured_products, "LENGTHS", (16,))
+    monkeypatch.setattr(measured_products, "BATCHES", (1, 2))
+    found = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag()))
+    rows = found[-2].products.rows
+    assert {row[0] for row in rows} == {"up", "qk"}
+    assert len({row[:4] for row in rows}) == len(rows) == 2 * 3 + 6
+    assert all(row[5] > 0 for row in rows)
+    assert "of the roof" in found[-1].update.status
+    assert len(products_chart(found[-2].products).data) == 1 + 6
+    stopped = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag(stopped=True)))
+    assert stopped[-1].update.status.startswith("Stopped")
 
 
 def test_passes_are_set_beside_the_prediction_for_this_machine(session):

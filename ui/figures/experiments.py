@@ -16,6 +16,7 @@ from medusa_core.drafters import PLUS, title_of
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.replay.colours import Palette, palette
+from ui.figures.experiment_lines import by_gamma, changes_of_loss
 from ui.figures.long_texts import long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, tokens_against_time
 from ui.figures.palette import plotly_template
@@ -159,25 +160,7 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
-    colours = palette(dark)
-    rows = [(row.label, row.quality, row.quality_change) for row in record.rows]
-    changed = [(label, quality, change) for label, quality, change in rows if quality and change]
-    loss = _figure(dark, showlegend=False)
-    before = next((row.quality.mean for row in record.rows if row.quality), 0.0)
-    loss.add_scatter(
-        x=[change.mean for _, _, change in changed], y=[label for label, _, _ in changed],
-        mode="markers+text",
-        text=[f"{change.mean:+.3f}" for _, _, change in changed], textposition="top center",
-        marker={"symbol": "diamond", "size": 11, "color": colours.accepted},
-        error_x=_errors([change.standard_error for _, _, change in changed], {"color": colours.accepted}),
-        customdata=[quality.mean for _, quality, _ in changed], cliponaxis=False,
-        hovertemplate="%{y}: loss %{customdata:.3f}<extra></extra>",
-    )  # fmt: skip
-    loss.update_xaxes(title_text="nats a token; right is worse")
-    loss.update_yaxes(range=[len(rows) - 0.5, -0.7], showgrid=False, ticks="", ticksuffix=" ")
-    loss.add_vline(x=0, line={"color": colours.text, "dash": "dot", "width": 1})
-    title = f"Change of the base's held-out loss from {before:.3f}"
-    return [_beside_the_paper(record, dark), Chart(title, loss)]
+    return [_beside_the_paper(record, dark), Chart(*changes_of_loss(record, dark))]
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
@@ -232,6 +215,8 @@ CHARTS: dict[str, Draw] = {
     "figure3": kinds_of_text,
     "figure4": sparse_and_dense,
     "figure5": thresholds,
+    "figure7": _as_charts(by_gamma),
+    "grouped-heads": _as_charts(lambda record, dark: [changes_of_loss(record, dark)]),
     "table2": recipes,
     "table3": techniques,
     "tokenswift": _as_charts(long_texts_of_record),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from medusa_core.hardware.devices import TERA
 from medusa_core.replay.colours import palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
@@ -37,6 +38,48 @@ class Kinds:
     """Cache bytes and milliseconds of a token by kind of attention: (kind, length, bytes, ms)."""
 
     rows: tuple[tuple[str, int, int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of steps under the roof of the machine that they were measured on, in bytes and FLOP a second.
+
+    ``rows`` are (name, batch, tokens of a step, positions, FLOP a byte, FLOP a second).
+    """
+
+    bandwidth: float = 0
+    peak: float = 0
+    rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
+
+
+def products_chart(products: Products, dark: bool = False) -> go.Figure:
+    """Measured speed against operational intensity, linear layers and attention, by tokens of a step."""
+    if not products.rows:
+        return empty_figure(dark, NOT_MEASURED)
+    colours = palette(dark)
+    figure = _figure(dark)
+    intensities = [row[4] for row in products.rows]
+    ridge = products.peak / products.bandwidth
+    x = sorted({min(*intensities, ridge), ridge, max(*intensities, ridge)})
+    figure.add_scatter(
+        x=x, y=[min(products.peak, products.bandwidth * each) / TERA for each in x], mode="lines",
+        name="roof", line={"color": colours.text, "width": 2.5}, hoverinfo="skip",
+    )  # fmt: skip
+    sizes = sorted({row[2] for row in products.rows})
+    shades = dict(zip(sizes, (colours.proposed, colours.root, colours.accepted), strict=False))
+    for name, symbol, words in (("up", "circle", "linear layer"), ("qk", "diamond-open", "attention")):
+        for tokens, colour in shades.items():
+            rows = [row for row in products.rows if (row[0], row[2]) == (name, tokens)]
+            figure.add_scatter(
+                x=[row[4] for row in rows], y=[row[5] / TERA for row in rows], mode="markers",
+                name=f"{words}, {tokens} at once", customdata=[[row[1], row[3]] for row in rows],
+                marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2}},
+                hovertemplate=f"{words}, batch %{{customdata[0]}}, {tokens} at once, "
+                "%{customdata[1]} positions: %{x:.2f} FLOP a byte, %{y:.3g} TFLOP/s<extra></extra>",
+            )  # fmt: skip
+    figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
+    figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
+    return figure
 
 
 def growth_chart(growth: Growth, dark: bool = False) -> go.Figure:

@@ -69,6 +69,11 @@ SECTIONS = {
         "What does it cost to accept what is plausible instead of what is exact? The lower the threshold ε, "
         "the more guesses pass.",
     ),
+    "figure7": Section(
+        "Draft models by γ (figure 7)",
+        "How far should a small model run ahead? Each further token costs one more pass of it, and counts "
+        "only where all tokens before it were right.",
+    ),
     "eagle3-table1": Section(
         "Without loss, at two temperatures (EAGLE-3, table 1)",
         "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
@@ -83,6 +88,11 @@ SECTIONS = {
         "What each technique adds (table 3)",
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
         "tree chosen by measured accuracies, and heads trained together with the model.",
+    ),
+    "grouped-heads": Section(
+        "Shared key-value heads (GQA)",
+        "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
+        "a short training behind it takes back some of that.",
     ),
     "tokenswift": Section(
         "Long texts (TokenSwift)",

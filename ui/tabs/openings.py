@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from medusa_core.errors import one_line
 from medusa_core.evaluation.gain import Gain
 from medusa_core.files import read_bytes
-from ui.figures.measured_hardware import Growth, Kinds, Passes
+from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves
 from ui.records.words import Words, amount, joined
 
@@ -63,6 +63,7 @@ class RecordedHardware:
     passes: Passes
     growth: Growth
     kinds: Kinds
+    products: Products = field(default_factory=Products)  # older records have none
 
 
 FILES: dict[type, str] = {RecordedTraining: "training.json", RecordedHardware: "hardware.json"}

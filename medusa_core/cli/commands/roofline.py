@@ -159,6 +159,10 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
     cache = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, NUMBER_BYTES)
     room = longest_text(shape, device, work.batch, NUMBER_BYTES, NUMBER_BYTES)
     fits = f"texts of up to {room:,} tokens fit beside the weights" if room > 0 else "the weights do not fit"
+    if device.cache:
+        fits += (
+            f"; the cache on the chip, {bytes_words(device.cache)}, holds {device.cache // cache:,.0f} tokens"
+        )
     return [*lines, f"key-value cache: {bytes_words(cache)} a token; {fits}"]
 
 

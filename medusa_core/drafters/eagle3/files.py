@@ -16,7 +16,7 @@ from medusa_core.checkpoints.headers import tensor_headers
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
-from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape
+from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
 
@@ -31,11 +31,11 @@ _ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and co
 
 
 def owns(folder: Path) -> bool:
-    """Whether the config speaks of a draft vocabulary, as that of no other drafter does.
+    """Whether the config speaks of a draft vocabulary, as that of no other drafter does, or is beside it.
 
     Raises MedusaError for a damaged config.
     """
-    return "draft_vocab_size" in read_config(folder)
+    return is_speculator(read_config(folder))
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:

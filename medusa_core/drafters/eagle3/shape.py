@@ -17,6 +17,9 @@ EMBEDDING = "embed_tokens.weight"  # the target's, which some files repeat
 ACTIVATION = "silu"
 _NESTED = "eagle_config"  # SGLang, SpecForge and NVIDIA put settings of EAGLE-3 there
 _LAYER_CONFIG = "transformer_layer_config"  # speculators puts the sizes of the layer there
+_KIND, _OWN_KIND = "speculators_model_type", "eagle3"
+# Of drafters that fill a block of masked places in one pass: DFlash, P-EAGLE and others in their manner.
+_MASKS = ("dflash_config", "mask_token_id", "ptd_token_id", "pard_token")
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _MOST = 2**24  # of any size in a config
 
@@ -48,6 +51,7 @@ class DraftShape:
 
         Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
         """
+        _require_own_kind(config)
         config = _flat(config)
         hidden, heads = _whole(config, "hidden_size"), _whole(config, "num_attention_heads")
         layers = _whole(config, "num_hidden_layers", 1)
@@ -152,6 +156,27 @@ def feature_layers(count: int) -> tuple[int, ...]:
         return 2, count // 2, count - 3
     low = max(count // 2 - 1, 0)
     return low, low + 1, low + 2
+
+
+def is_speculator(config: dict[str, Any]) -> bool:
+    """Whether a config is that of a trained drafter in EAGLE-3's layout or in one of those beside it.
+
+    The latter are recognised so that the reason why they are not read can be said.
+    """
+    return any(name in config for name in ("draft_vocab_size", _KIND, _MASKS[0]))
+
+
+def _require_own_kind(config: dict[str, Any]) -> None:
+    """Raise MedusaError for another method's drafter, whose sizes would only seem to be wrong."""
+    kind = config.get(_KIND, _OWN_KIND)
+    if kind != _OWN_KIND:
+        raise MedusaError(f"{_KIND} is {kind!r}: of the drafters in this layout only {_OWN_KIND!r} is read")
+    for name in _MASKS:
+        if config.get(name) is not None:
+            raise MedusaError(
+                f"it has {name}, so it drafts a block of masked tokens in one pass, as DFlash and P-EAGLE "
+                "do: here EAGLE-3's layer is read, which goes on from its own output"
+            )
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:

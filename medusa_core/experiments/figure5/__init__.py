@@ -3,7 +3,9 @@
 ε runs from 0.01 to 0.25 with δ = √ε at one temperature; greedy decoding and exact random sampling are the
 points of reference. The paper lets GPT-4 grade the texts, here a judge model says how likely it finds them,
 which rewards likely text and not good text: greedy decoding is at the top of such a scale by construction.
-So the share of three-token pieces that do not repeat stands beside it.
+So the share of three-token pieces that do not repeat stands beside it, and the share of the sums written out
+in the texts that are right: table 4's question, whether the texts are worth as much, in a form that needs no
+grader.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.figure5 import QUALITY, Settings
-from medusa_core.experiments.quality import require_same_tokens, written_quality
+from medusa_core.experiments.quality import require_same_tokens, right_sums, written_quality
 from medusa_core.experiments.rows import distinct_share, make_row, merged
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.loading.load import load_engine
@@ -53,7 +53,8 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         row = make_row(log, series=point.series, label=point.label, x=point.epsilon, tree_nodes=nodes)
         quality = written_quality(judge.target, setup.all_prompts, log)
         distinct = distinct_share(m for r in log.rounds for m in r)
-        rows.append(row.model_copy(update={"quality": quality, "distinct": distinct}))
+        sums = right_sums(engine, log)
+        rows.append(row.model_copy(update={"quality": quality, "distinct": distinct, "right_sums": sums}))
     notes = [
         "Likelihood rewards likely text, so greedy decoding stands high on it by construction, not because "
         "people would prefer it; the share of three-token pieces that do not repeat tells the other side.",

@@ -14,9 +14,11 @@ from ui.figures.measured_hardware import (
     Growth,
     Kinds,
     Passes,
+    Products,
     growth_chart,
     kinds_chart,
     passes_chart,
+    products_chart,
 )
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
@@ -24,16 +26,25 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.session import Session
 from ui.tabs.hardware.choice import THEME, Choice
-from ui.tabs.hardware.measuring import Found, measure_cache, measure_passes, measure_sharing
+from ui.tabs.hardware.measuring import (
+    Found,
+    measure_cache,
+    measure_passes,
+    measure_products,
+    measure_sharing,
+)
 from ui.tabs.openings import RecordedHardware, recorded
 from ui.tabs.run_bar import connect_run, run_buttons, shown
 
-PASSES, CACHE, SHARING = "passes", "cache", "sharing"
+PASSES, CACHE, SHARING, PRODUCTS = "passes", "cache", "sharing", "products"
 PASSES_NOTE = """<p class="note">What to see: up to some tokens a pass takes the time of one; that is the
 room Medusa’s candidates use. The blue part is what this machine needs at least, the rest is
 overhead.</p>"""
 CACHE_NOTE = """<p class="note">What to see: with the cache the time of a token hardly grows with the
 text; without it every token reads the whole text again.</p>"""
+PRODUCTS_NOTE = """<p class="note">What to see: figures 9 to 20 of the paper, on this machine. With a token
+at once linear layers lie at the left, where memory is the limit; batch and candidates move them to the right.
+Attention moves by candidates alone, since each text of a batch brings keys of its own.</p>"""
 KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but shared heads. The
 cache shrinks by the size of a group, and behind a long text so does the time that reading it takes.</p>"""
 
@@ -43,7 +54,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     with gr.Row():
         what = gr.Radio(
             [("this machine, and passes by tokens", PASSES), ("with and without a cache", CACHE),
-             ("MHA, GQA, MQA", SHARING)],
+             ("MHA, GQA, MQA", SHARING), ("products under the roof", PRODUCTS)],
             value=PASSES, label="What to measure", elem_id="live-what", min_width=320,
         )  # fmt: skip
         tokens = gr.Slider(
@@ -52,7 +63,9 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         )  # fmt: skip
     bar = run_buttons("live", "Measure")
     before = recorded(RecordedHardware, session.assets)
-    first = (before.passes, before.growth, before.kinds) if before else (Passes(), Growth(), Kinds())
+    first: tuple[Any, ...] = Passes(), Growth(), Kinds(), Products()
+    if before:
+        first = before.passes, before.growth, before.kinds, before.products
     if before:
         said = Words("Charts of what this visit has not measured are of a record.")
         TextLine(sentences(said, before.origin.words), elem_id="live-recorded", elem_classes="badge")
@@ -68,10 +81,12 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         held = gr.Plot(label="Cache of MHA, GQA and MQA", min_width=320, elem_id="live-held")
         kinds = gr.Plot(label="Time of a token", min_width=320, elem_id="live-kinds")
     gr.HTML(KINDS_NOTE, apply_default_css=False)
+    products = gr.Plot(label="Products of a step under the roof, measured", elem_id="live-products")
+    gr.HTML(PRODUCTS_NOTE, apply_default_css=False)
 
     def work(flag: StopFlag, name: str, count: int, own: Selection) -> Iterator[tuple[Any, ...]]:
         for found in measure(session, name, count, own, flag):
-            records = (found.machine, found.passes, found.growth, found.kinds)
+            records = (found.machine, found.passes, found.growth, found.kinds, found.products)
             yield *shown(found.update), *(gr.skip() if each is None else each for each in records)
 
     # The new records' changes draw them; the charts are no outputs of the stream.
@@ -82,6 +97,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         (states[0], passes_chart, [passes]),
         (states[1], growth_chart, [growth]),
         (states[2], draw_kinds, [held, kinds]),
+        (states[3], products_chart, [products]),
     )
     for state, draw, plots in drawn:
         gr.on(
@@ -104,6 +120,7 @@ def measure(
         prompt = example_texts(session.assets)[0]
         work: Any = partial(measure_cache, flag=flag, prompt=prompt, tokens=int(tokens))
     else:
-        work = partial(measure_passes if name == PASSES else measure_sharing, flag=flag)
+        others = {PASSES: measure_passes, SHARING: measure_sharing, PRODUCTS: measure_products}
+        work = partial(others[name], flag=flag)
     for item in session.on_engine(work, selection, flag):
         yield Found(item) if isinstance(item, Update) else item

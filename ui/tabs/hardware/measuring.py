@@ -11,7 +11,7 @@ from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds
 from medusa_core.hardware.shapes import shape_of_config
 from medusa_core.text.plural import counted
-from ui.figures.measured_hardware import Growth, Kinds, Passes
+from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 
@@ -34,6 +34,7 @@ class Found:
     passes: Passes | None = None
     growth: Growth | None = None
     kinds: Kinds | None = None
+    products: Products | None = None
 
 
 def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
@@ -78,6 +79,51 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
             )
         )
     )
+
+
+def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
+    """The limits of this machine, then the products of the loaded model's steps under them."""
+    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
+    from medusa_core.hardware import measured_products  # noqa: PLC0415 - torch
+    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+
+    yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
+    shape = shape_of_config(engine.target.config, engine.info.base)
+    number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
+    works = measured_products.swept_works(number_bytes)
+    rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
+    with engine.target.on_its_threads() as again:
+        machine = measure_machine(machine_record(engine)["processor"], where)
+        device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
+        measuring = measured_products.measure_products(shape, engine.target.dtype, where, works)
+        for done, speeds in enumerate(measuring, start=1):
+            rows = tuple(
+                (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
+                 one.speed)
+                for one in speeds
+            )  # fmt: skip
+            status = Words("Timing products: step {0} of {1}", done, len(works))
+            products = Products(device.bandwidth, device.peak, rows)
+            yield Found(Update(status=status), machine=machine, products=products)
+            if flag.stopped:
+                yield Found(Update(status=STOPPED))
+                return
+            again()
+    shares = {
+        name: max(
+            (speed / device.attainable(intensity) for own, *_, intensity, speed in rows if own == name),
+            default=0.0,
+        )
+        for name in ("up", "qk")
+    }
+    yield Found(
+        Update(
+            status=Words(
+                "{0}: the best linear layer reaches {1} of the roof, the best attention {2}.",
+                machine.title, f"{shares['up']:.0%}", f"{shares['qk']:.0%}",
+            )
+        )
+    )  # fmt: skip
 
 
 def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> Generator[Found, None, None]:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.devices import known_devices
+from medusa_core.hardware.devices import Device, known_devices
 from medusa_core.hardware.memory import (
     PRECISIONS,
     kv_bytes_per_token,
@@ -118,6 +118,7 @@ def draw(
         else Words("The weights do not fit {0}.", chosen.device.title)
         if chosen.device.memory
         else Words("The memory of {0} is not known.", chosen.device.title),
+        *cached_words(chosen.device, of_token * batch),
     )
     kinds = {kind: shape.with_kv_heads(count) for kind, count in _kinds(heads, kv_heads).items()}
     ratios = [
@@ -132,6 +133,20 @@ def draw(
         ratio_chart(LENGTHS, ratios[0], "tokens of the text", chosen.dark),
         ratio_chart(BATCHES, ratios[1], "batch", chosen.dark),
     )
+
+
+def cached_words(device: Device, row: float) -> list[Words]:
+    """How much of a text the chip's own cache holds; nothing where its size is not known."""
+    if not device.cache:
+        return []
+    return [
+        Words(
+            "The cache on its chip, {0} of SRAM, holds keys and values of {1} tokens; the rest is read from "
+            "its memory.",
+            bytes_words(device.cache),
+            f"{int(device.cache // row):,}",
+        )
+    ]
 
 
 def resized(shape: ModelShape, layers: int, heads: int, kv_heads: int, head_size: int) -> ModelShape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -22,6 +23,9 @@ more candidates move the products to the right for almost no time; a prompt (squ
 arithmetic. Across: operations done for each byte read or written; up: operations a second. Of a layer’s
 products q, k and v make queries, keys and values, qk and pv are the attention between them, and o, gate, up
 and down are the weights behind it.</p>"""
+CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)
+BATCHES, LENGTHS = (1, 2, 4, 8, 16, 32, 64), (128, 256, 512, 1024, 2048, 4096, 8192)
+SWEEP_NOTE = "FLOP a byte by the formulas, as the paper prints them, and the TFLOP/s that the roof allows."
 COLUMNS = ("product", "calls", "FLOP", "bytes", "FLOP a byte", "time of a call", "limit")
 
 
@@ -59,12 +63,54 @@ def draw(chosen: Chosen, batch: int, tokens: int, context: int) -> tuple[Any, ..
         seconds_words(seconds[DECODE]), seconds_words(seconds[PARALLEL]), tokens,
         f"{seconds[PARALLEL] / seconds[DECODE]:.2f}",
     )  # fmt: skip
-    return words, figure, table_of(chosen, steps[PARALLEL])
+    return words, figure, table_of(chosen, steps[PARALLEL]) + sweeps_of(chosen)
+
+
+def sweeps_of(chosen: Chosen) -> str:
+    """The paper's tables 6 to 8 for the chosen model and device, folded, as markup."""
+    parts = [
+        _sweep(chosen, title, name, works)
+        for title, name, works in (
+            ("Table 6: attention at batch 16, by length", "qk", {s: (16, s) for s in LENGTHS}),
+            ("Table 7: attention behind 1,024 tokens, by batch", "qk", {b: (b, 1024) for b in BATCHES}),
+            ("Table 8: linear layers of the MLP, by batch", "up", {b: (b, 1024) for b in BATCHES}),
+        )
+    ]
+    title = "Tables 6 to 8 of the paper, for this model and device"
+    return (
+        f"<details id='hardware-sweeps'><summary>{title}</summary>"
+        f"<p class='note'>{SWEEP_NOTE}</p>{''.join(parts)}</details>"
+    )
+
+
+def _sweep(chosen: Chosen, title: str, name: str, works: dict[int, tuple[int, int]]) -> str:
+    """Rows by batch or length, columns by candidates: FLOP a byte, and TFLOP/s under the roof."""
+    rows = []
+    for first, (batch, context) in works.items():
+        cells = []
+        for tokens in CANDIDATES:
+            work = Work(batch, tokens, context)
+            intensity = next(one for one in operators(chosen.shape, work) if one.name == name).intensity
+            cells.append(f"{intensity:.2f} · {chosen.device.attainable(intensity) / TERA:.1f}")
+        rows.append((f"{first:,}", cells))
+    return f"<h4>{title}</h4>" + _markup(("candidates", *map(str, CANDIDATES)), rows)
+
+
+def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
+    """A table whose rows have a name; of names and numbers of our own alone."""
+    head = "".join(f"<th scope='col'>{name}</th>" for name in columns)
+    body = "".join(
+        f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        for name, cells in rows
+    )
+    return (
+        "<div class='scroll' tabindex='0'><table class='hardware-table'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def table_of(chosen: Chosen, work: Work) -> str:
-    """The operator table as markup; names and numbers of our own alone."""
-    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
+    """The operator table as markup."""
     rows = []
     for each in timed(operators(chosen.shape, work), chosen.device):
         product = each.product
@@ -76,9 +122,5 @@ def table_of(chosen: Chosen, work: Work) -> str:
             seconds_words(each.seconds),
             "memory" if each.memory_bound else "arithmetic",
         )
-        body = "".join(f"<td>{cell}</td>" for cell in cells)
-        rows.append(f"<tr><th scope='row'>{product.name}</th>{body}</tr>")
-    return (
-        "<div class='scroll' tabindex='0'><table class='hardware-table'>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append((product.name, cells))
+    return _markup(COLUMNS, rows)

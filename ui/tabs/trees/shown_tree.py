@@ -11,13 +11,14 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import USUAL_NODES, best_tree
 from medusa_core.trees.search import expected_lengths, search_tree
-from medusa_core.trees.tree import Choice, published_trees
+from medusa_core.trees.tree import Choice, cartesian, published_trees
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 from ui.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
+PAIRS = "pairs"  # the example that texts on Medusa draw: two guesses of head 1, three of head 2
 AUTO_TREE = "Auto tree, as in Watch"
 TIMED_AUTO = "Auto tree, the fastest by the step times below"
 UNTIMED_AUTO = f"Auto tree, {USUAL_NODES} nodes since no step was timed"
@@ -70,6 +71,7 @@ def starts() -> list[tuple[str, str]]:
         ("grown by node budget", BY_BUDGET),
         ("auto: fastest on this machine", AUTO),
         ("empty: the root alone", EMPTY),
+        ("2 × 3: two guesses, and three behind each", PAIRS),
     ]
     return first + [(f"published: {name}", name) for name in published_trees()]
 
@@ -82,6 +84,10 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
         return stats.showing((), "Empty tree")
     if name == AUTO:
         return _auto(session, selection, stats)
+    if name == PAIRS:
+        return stats.showing(
+            tree_for(stats, list(cartesian((2, 3)).choices)).choices, "Tree of 2 × 3 guesses"
+        )
     tree = tree_for(stats, published_trees()[name])
     return stats.showing(tree.choices, f"Published tree {name}")
 

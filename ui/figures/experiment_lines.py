@@ -1,0 +1,67 @@
+"""Two charts of stored records: what a draft model gains by γ, and what a change does to the loss."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from medusa_core.experiments.figure7 import FORMULA
+from medusa_core.experiments.record import ExperimentRecord
+from medusa_core.replay.colours import palette
+from ui.figures.palette import plotly_template
+
+HEIGHT = 360
+
+
+def by_gamma(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]]:
+    """Each draft model as a line, and its formula as a dashed one."""
+    colours = palette(dark)
+    shades = (colours.accepted, colours.rejected, colours.root, colours.selected)
+    rows = [row for row in record.rows if row.x is not None]
+    models = list(dict.fromkeys(row.series.removesuffix(FORMULA) for row in rows))
+    charts = []
+    for title in ("Tokens per step", "Speedup"):
+        figure = _figure(dark)
+        for series in dict.fromkeys(row.series for row in rows):
+            model = series.removesuffix(FORMULA)
+            own = sorted((row for row in rows if row.series == series), key=lambda row: row.x or 0)
+            speedups = [row.speedup.median for row in own if row.speedup]
+            kept = [row.tokens_per_step.mean for row in own]
+            colour = shades[models.index(model) % len(shades)]
+            figure.add_scatter(
+                x=[row.x for row in own], y=speedups if charts else kept, name=series,
+                mode="lines+markers" if series == model else "lines",
+                line={"color": colour, "dash": "solid" if series == model else "dash", "width": 2},
+                hovertemplate=f"γ = %{{x}}, {series}: %{{y:.2f}}<extra></extra>",
+            )  # fmt: skip
+        figure.update_xaxes(title_text="γ, tokens drafted in a step", dtick=1)
+        figure.update_yaxes(title_text=title.lower(), rangemode="tozero")
+        charts.append((title, figure))
+    return charts
+
+
+def changes_of_loss(record: ExperimentRecord, dark: bool) -> tuple[str, go.Figure]:
+    """What each row does to the base's held-out loss."""
+    colours = palette(dark)
+    rows = [(row.label, row.quality, row.quality_change) for row in record.rows]
+    changed = [(label, quality, change) for label, quality, change in rows if quality and change]
+    loss = _figure(dark)
+    loss.update_layout(showlegend=False)
+    before = next((row.quality.mean for row in record.rows if row.quality), 0.0)
+    loss.add_scatter(
+        x=[change.mean for _, _, change in changed], y=[label for label, _, _ in changed],
+        mode="markers+text",
+        text=[f"{change.mean:+.3f}" for _, _, change in changed], textposition="top center",
+        marker={"symbol": "diamond", "size": 11, "color": colours.accepted},
+        error_x={"type": "data", "array": [change.standard_error or 0 for _, _, change in changed],
+                 "color": colours.accepted, "thickness": 1},
+        customdata=[quality.mean for _, quality, _ in changed], cliponaxis=False,
+        hovertemplate="%{y}: loss %{customdata:.3f}<extra></extra>",
+    )  # fmt: skip
+    loss.update_xaxes(title_text="nats a token; right is worse")
+    loss.update_yaxes(range=[len(rows) - 0.5, -0.7], showgrid=False, ticks="", ticksuffix=" ")
+    loss.add_vline(x=0, line={"color": colours.text, "dash": "dot", "width": 1})
+    return f"Change of the base's held-out loss from {before:.3f}", loss
+
+
+def _figure(dark: bool) -> go.Figure:
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT})
