@@ -51,8 +51,9 @@ def computed_step(
 ) -> ComputedStep | None:
     """A step of the method ``name`` over ``nodes`` nodes, the root included, at ``context`` positions.
 
-    ``options`` are the settings of its drafters by name. ``weight_bytes`` are those of a weight of the model's
-    layers, 2 where none are given; drafters have 2 always. None where one of them has no count of its cost.
+    ``options`` are the settings of its drafters by name. ``weight_bytes`` are those of a weight of the
+    model's layers, 2 where none are given; drafters have 2 always. None where one of them has no count of
+    its cost.
     """
     plain = Work(1, 1, context, weight_bytes=weight_bytes)
     drafted = draft_products(name, options, shape, plain)

@@ -179,8 +179,9 @@ def _heads_words(shape: ModelShape, bits: int) -> Words:
     plain = Work(1, 1, CONTEXT, NUMBER_BYTES, bits / 8)
     head, model = draft_products(HEADS, {"tree": "cartesian-1"}, shape, plain), operators(shape, plain)
     return Words(
-        "Each Medusa head reads {0} for a draft, beside the {1} of a plain step, since it has an output layer of its "
-        "own for {2} tokens: the more tokens a model knows for its size, the less many heads pay.",
+        "Each Medusa head reads {0} for a draft, beside the {1} of a plain step, since it has an output "
+        "layer of its own for {2} tokens: the more tokens a model knows for its size, the less many heads "
+        "pay.",
         *(bytes_words(sum(one.calls * one.moved for one in products or ())) for products in (head, model)),
         f"{shape.vocabulary:,}",
     )  # fmt: skip

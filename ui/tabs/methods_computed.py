@@ -86,7 +86,8 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     return sentences(
         Words(
             "Computed by formulas, not measured: {0} in {1} bits on {2}, behind a text of {3} tokens, each "
-            "product in the least time that the device allows.", shape.name, bits, device.title, f"{CONTEXT:,}",
+            "product in the least time that the device allows.",
+            shape.name, bits, device.title, f"{CONTEXT:,}",
         ),
         Words("The weights alone do not fit into its memory.") if size > device.memory > 0 else "",
         Words("Output layer and drafters stay in 16 bits.") if bits < BITS else "",
