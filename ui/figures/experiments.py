@@ -202,16 +202,13 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     table = [[speedups.get((name, kind)) for kind in kinds] for name in methods]
     by_kind = _figure(dark, height=max(HEIGHT, HEAT_ROW * len(methods) + 90))
     by_kind.add_heatmap(
-        z=table, x=kinds, y=[series_title(name) for name in methods], zmid=1.0,
+        z=table, x=kinds, y=list(map(series_title, methods)), zmid=1.0, xgap=2, ygap=2, showscale=False,
         text=[["" if value is None else f"{value:.2f}" for value in row] for row in table],
-        texttemplate="%{text}", textfont={"size": 13}, xgap=2, ygap=2, colorscale=palette(dark).scale,
-        showscale=False,
+        texttemplate="%{text}", textfont={"size": 13}, colorscale=palette(dark).scale,
         hovertemplate="%{y}, %{x}: %{z:.2f} times plain decoding's tokens/s<extra></extra>",
     )  # fmt: skip
     by_kind.update_xaxes(type="category", showgrid=False)
-    by_kind.update_yaxes(
-        autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont={"size": 13}, dtick=1
-    )
+    by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont_size=13)
     speeds = [
         MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
         for row in rows

@@ -25,11 +25,11 @@ function expectedParts(found, say) {
   const heads = found.rows.find((row) => row.name === "medusa") ?? found.rows[0];
   const plain = found.rows.find((row) => row.name === "none");
   const whole = (rate) => rate.toPrecision(2).includes("e") ? Math.round(rate).toLocaleString("en") : String(Number(rate.toPrecision(2)));
-  const cells = (row) => [row.nodes, decimal(row.tokens), decimal(row.draft), decimal(row.overhead), whole(row.rate), decimal(row.speedup)].map((value) => html("td", {}, value));
+  const cells = (row) => [row.nodes, decimal(row.tokens), decimal(row.overhead), decimal(row.draft), whole(row.rate), decimal(row.speedup)].map((value) => html("td", {}, value));
   return [
     html("p", { class: "learn-expected" }, say("yours_expect", { model: found.model, device: found.device, title: LANGUAGE.tell(heads.title), nodes: heads.nodes, plain: whole(plain.rate), rate: whole(heads.rate), speedup: decimal(heads.speedup) })),
     html("table", { class: "learn-trainings" },
-      html("thead", {}, html("tr", {}, ...["method", "nodes", "tokens", "draft", "overhead", "rate", "speedup"].map((each) => html("th", { scope: "col" }, say("yours_" + each))))),
+      html("thead", {}, html("tr", {}, ...["method", "nodes", "tokens", "overhead", "draft", "rate", "speedup"].map((each) => html("th", { scope: "col" }, say("yours_" + each))))),
       html("tbody", {}, ...found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(row.title)), ...cells(row))))),
     html("p", { class: "learn-caption" }, [found.before, found.after].map((words) => LANGUAGE.tell(words)).join(" ")),
     html("details", { class: "learn-caption" }, html("summary", {}, say("yours_counted")),
