@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from medusa_core.drafters import drafters_of, method
 from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.evaluation.computed_step import ComputedStep, computed_step, embedded_options, embedded_tree
-from medusa_core.experiments.spec_bench import STEP
+from medusa_core.experiments.spec_bench import STEP, of_all_kinds
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.shapes import ModelShape
 from ui.components.figure_table import grid, wrap
@@ -52,14 +52,16 @@ def compute(
     """
     options = figures.options if figures else None
     known = embedded_options() if options is None else options
-    measured = next((speed.nodes for speed in speeds if speed.name == HEADS), 0)
+    rows = of_all_kinds(figures.record.rows) if figures else []
+    chosen = next((row.tree_nodes for row in rows if row.series == HEADS and row.tree_nodes), 0)
+    by_size = _by_size(figures) if figures and any(speed.name == HEADS for speed in speeds) else []
     found: dict[str, ComputedMethod] = {}
-    for speed in [*speeds, *(_by_size(figures) if measured and figures else ())]:
+    for speed in [*speeds, *by_size]:
         first = drafters_of(speed.name)[0]
         own = dict(known.get(speed.name) or known.get(first, {}))
         tree = None
         if first == HEADS and options is None:
-            tree = embedded_tree(speed.nodes if speed.name == HEADS else measured)
+            tree = embedded_tree(speed.nodes if speed.name == HEADS else chosen)
         own |= {"tree": tree} if tree else {}
         step = computed_step(speed.name, own, speed.nodes, shape, device, CONTEXT, bits / 8)
         if step is None:
