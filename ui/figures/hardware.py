@@ -38,13 +38,16 @@ def roofline_chart(
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
-        # One mark of each kind carries a word: those of a kind lie nearly on one another.
-        named = {filled.index(kind): word for kind, word in ((True, "weights"), (False, "attention"))}
+        # One mark of each kind carries a word, and one mark both where they lie on one another.
+        weights, attention = filled.index(True), filled.index(False)
+        named = {weights: "weights", attention: "attention"}
+        if 0.8 < products[weights].intensity / products[attention].intensity < 1.25:
+            named = {weights: "weights, attention"}
         figure.add_scatter(
             x=[each.intensity for each in products],
             y=[device.attainable(each.intensity) / TERA for each in products],
             mode="markers+text", name=words, customdata=[each.name for each in products],
-            text=[named.get(place, "") for place in range(len(products))], textposition="bottom right",
+            text=[named.get(place, "") for place in range(len(products))], textposition="top left",
             textfont={"size": 11, "color": colours.muted},
             marker={"symbol": [symbol if full else f"{symbol}-open" for full in filled], "size": 11,
                     "color": getattr(colours, colour), "line": {"width": 2}},

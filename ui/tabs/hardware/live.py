@@ -34,8 +34,9 @@ room Medusa’s candidates use. The blue part is what this machine needs at leas
 overhead.</p>"""
 CACHE_NOTE = """<p class="note">What to see: with the cache the time of a token hardly grows with the
 text; without it every token reads the whole text again.</p>"""
-KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but shared heads. The
-cache shrinks by the size of a group, and behind a long text so does the time that reading it takes.</p>"""
+KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but how their query heads
+share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
+size of a group, and behind a long text so does the time that reading it takes.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
