@@ -201,7 +201,7 @@ def title_of(name: str) -> str:
     if known not in method_names():
         return name
     first, *joining = drafters_of(known)
-    return " + ".join([method(first).title, *joining]) + comma + rest
+    return " + ".join([method(first).title, *(method(name).joins for name in joining)]) + comma + rest
 
 
 def drafters_of(name: str) -> list[str]:

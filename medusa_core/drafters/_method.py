@@ -54,7 +54,8 @@ class Method:
     drafting: Drafting | None = None  # None for two drafters, or none
     any_model: bool = False  # its files are those of any language model, so all others are asked first
     sequential: bool = False  # whether its heads see the tokens drafted above their guesses
-    joins: bool = False  # whether its guesses, which need no weights, may be merged into another's tree
+    # Where its guesses, which need no weights, may be merged into another's tree: its name behind that one's.
+    joins: str = ""
     colour: str = ""  # of its accepted guesses, one of `replay/colours.py`; Medusa's where it names none
 
     @property

@@ -56,7 +56,7 @@ METHOD = Method(
             "It copies on: what followed the match there is guessed here, token after token.",
         ),
     ),
-    joins=True,
+    joins="lookup",
 )
 
 

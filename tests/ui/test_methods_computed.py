@@ -100,7 +100,7 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
     assert found.figures.options is options
     tree = options["medusa"]["tree"]
     assert tree.size == next(speed for speed in found.speeds if speed.name == "medusa").nodes
-    step = {one.speed.name: one for one in compute(found.speeds, options, LLAMA, A100)}
+    step = {one.speed.name: one for one in compute(found.speeds, found.figures, LLAMA, A100)}
     one_head = options | {"medusa": {"tree": tree.limited(1)}}
     shallow = {one.speed.name: one for one in compute(found.speeds, one_head, LLAMA, A100)}
     depth = max(tree.depths)
