@@ -4,7 +4,7 @@ A method is one drafter, or one and another that joins in ("medusa+ngram"): thei
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
 command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
-Imports: checkpoints, hardware, llama, model, text, trees.
+Imports: acceptance, checkpoints, hardware, llama, model, text, trees.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     SamplingDrafter,
     propose_all,
 )
+from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
 from medusa_core.drafters._method import NoSettings as NoSettings
@@ -225,7 +226,7 @@ def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | N
 
 
 def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
-    """Those of the method: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
+    """The method's settings: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
     brought = draft.settings if isinstance(draft, TunedDraft) else {}
     return pick_settings(method(config.method).settings, {**brought, **config.options})
 

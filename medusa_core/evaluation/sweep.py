@@ -29,7 +29,6 @@ from medusa_core.trees.tree import MAX_NODES
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
-SWEEPS = (NODES, CONTEXT, BATCH, DTYPE)
 VALUES = {
     NODES: (1, 2, 4, 8, 16, 32, 64),
     CONTEXT: (128, 256, 512, 1024, 2048, 4096, 8192),
@@ -116,7 +115,7 @@ def text_of_length(engine: Engine, prompts: Sequence[Sequence[int]], length: int
 
 
 def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int], str]:
-    """Those of the usual values that the engine can have, and why not the others."""
+    """The usual values that the engine can have, and why not the others."""
     if sweep == CONTEXT:
         kept = [value for value in values if value + _CONTEXT_TOKENS <= engine.target.context]
         why = engine.target.context_words

@@ -7,7 +7,7 @@ import re
 import pytest
 from places import turn_to, unfold
 
-from ui.serving.update_stream import MOST_UNDRAWN, Receipts
+from ui.serving.update_stream import MOST_UNDRAWN, Acks
 
 pytestmark = pytest.mark.browser
 
@@ -24,13 +24,13 @@ SLOW_DRAWING = """() => {
 @pytest.fixture
 def under_way(monkeypatch):
     """How many messages were sent and not drawn, noted with each that is sent."""
-    noted, label = [], Receipts.labelled
+    noted, label = [], Acks.labelled
 
-    def counting(receipts, message):
-        noted.append((receipts._sent + 1 - receipts._drawn, message))
-        return label(receipts, message)
+    def counting(acks, message):
+        noted.append((acks._sent + 1 - acks._drawn, message))
+        return label(acks, message)
 
-    monkeypatch.setattr(Receipts, "labelled", counting)
+    monkeypatch.setattr(Acks, "labelled", counting)
     monkeypatch.setattr("ui.serving.update_stream.SILENT_SECONDS", 60)  # no more for a page that is only slow
     return noted
 
