@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from medusa_core.cli.commands.train import ended_by_signal, show_progress
 from medusa_core.errors import MedusaError
 from medusa_core.training import loop
-from tools.make_model.dropout import Dropout, byte_mask
+from tools.make_model.dropout import Dropout
 from tools.make_model.pretrain import pretrain
 
 
@@ -54,17 +54,6 @@ def test_dropout_zeroes_its_share_behind_attention_and_mlp():
     assert len(outputs) == 2 * model.config.num_hidden_layers
     for output in outputs:
         assert float((output == 0).float().mean()) == pytest.approx(0.3, abs=0.03)
-
-
-@pytest.mark.parametrize("dropped", [1, 26, 128, 255])
-def test_a_byte_mask_drops_its_share_and_follows_the_seed(dropped):
-    torch.manual_seed(3)
-    mask = byte_mask(100_003, dropped)
-    assert mask.dtype == torch.bool
-    assert mask.shape == (100_003,)
-    assert float((~mask).float().mean()) == pytest.approx(dropped / 256, abs=0.006)
-    torch.manual_seed(3)
-    assert torch.equal(byte_mask(100_003, dropped), mask)
 
 
 def test_dropout_keeps_the_mean():

@@ -34,7 +34,6 @@ from medusa_core.training.loop import (
     never,
 )
 from medusa_core.training.run_folder import replace_file
-from tools.make_model.causal_attention import register
 from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
 from tools.make_model.settings import PretrainConfig
@@ -79,13 +78,10 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
         targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
-    in_blocks = register()
-
     def attention_of(window: int) -> str:
-        if device.type != "cpu":
-            return "sdpa"
-        # Compiled, plain attention fuses into its neighbours; on long windows its scores take gigabytes.
-        return "eager" if config.compile and window <= PLAIN_ATTENTION else in_blocks
+        # Compiled on a CPU, plain attention fuses into its neighbours; on long windows it takes gigabytes.
+        plain = device.type == "cpu" and config.compile and window <= PLAIN_ATTENTION
+        return "eager" if plain else "sdpa"
 
     def losses_of(step: int, number: int) -> Losses:
         phase = text.phase(step)
