@@ -58,7 +58,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a table marked ``sample`` some rows run by default, and the others are slow."""
+    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are mixed."""
+    items[:] = _mixed(items)
     tables = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
@@ -68,6 +69,21 @@ def pytest_collection_modifyitems(items):
         for row in rows:
             if row not in chosen:
                 row.add_marker(pytest.mark.slow)
+
+
+def _mixed(items):
+    """The browser's files spread among the others, so that some workers compute while others wait for a page.
+
+    They are through before the others, since a long one at the end would keep one worker alone.
+    """
+    files, places = {}, {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    kinds = {path: rows[0].get_closest_marker("browser") is not None for path, rows in files.items()}
+    for browser, until in ((True, 0.8), (False, 1.0)):
+        paths = [path for path, kind in kinds.items() if kind == browser]
+        places |= {path: until * number / len(paths) for number, path in enumerate(paths)}
+    return [item for path in sorted(files, key=places.get) for item in files[path]]
 
 
 def _sampled(rows, most=None):
