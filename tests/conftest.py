@@ -37,6 +37,8 @@ from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.evaluation import step_limits
+from medusa_core.hardware.this_machine import Machine
 from medusa_core.loading.native_library import native_library
 from medusa_core.loading.remembered import cache_folder
 from medusa_core.training.config import PretrainConfig
@@ -228,6 +230,14 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("medusa_core.loading.native_library.cache_folder", lambda: usual)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def slow_machine(monkeypatch):
+    """1 GB/s and 1 GFLOP/s, so that a byte and an operation take a nanosecond each; nothing is measured."""
+    machine = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9), ("bfloat16", 1e9)), 1e9, 0.0)
+    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: machine)
+    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 @pytest.fixture
