@@ -17,6 +17,8 @@ from dataclasses import replace
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"
+# Tests start many processes that import the project; none of them should compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A tree chosen by the speed of the machine would make runs differ; tests of that choice allow it themselves.
 os.environ["MEDUSA_MEASURE"] = "0"
 
