@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # remembered step times are then measured anew, and stored records are called those of an older engine.
 # 1: phase by phase in torch. 2: a greedy step is one call of C. 3: one C for every processor.
 # 4: AMX where a processor has it, and AVX2 in tiles of its own.
-# 5: two late calls are followed by 16 on one thread, where they were by 200.
+# 5: torch keeps to one thread while C computes, and late calls cost fewer on one thread.
 ENGINE_VERSION = 5
 NO_HEADS = "none"
 AUTO_METHOD = "auto"  # the drafter whose weights are there

@@ -212,7 +212,7 @@ class Engine:
 
         Raises MedusaError.
         """
-        with self.target.on_its_threads():
+        with self.target.running():
             read_prompt(self._run(prompt, config, state))
 
     def stream_batch(
@@ -267,7 +267,7 @@ class Engine:
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:
         """The loop, on the threads of the target; ``words`` say what of, should memory run out."""
         try:
-            with self.target.on_its_threads() as use_own_threads:
+            with self.target.running() as use_own_threads:
                 for step in decode_batch(self.target, runs, size):
                     yield step
                     use_own_threads()

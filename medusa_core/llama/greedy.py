@@ -79,7 +79,7 @@ class GreedySteps:
         attending = Attending(shape.size, cache, shape.mask.contiguous(), depths)
         results = Results(logits, [shape.size], hidden)
         self._batch = model.batch(tokens, positions, table, [attending], results, keys=cache.rows)
-        self._threads = torch.get_num_threads()  # threads that the work memory has room for
+        self._threads = model.library.most_threads  # threads that the work memory has room for
         self._step = structures.Greedy(
             model=ctypes.pointer(model.structure),
             batch=ctypes.pointer(self._batch),
@@ -108,7 +108,7 @@ class GreedySteps:
 
     def reaches(self, position: int) -> bool:
         """Whether the root of a step may stand there, on as many threads as there are now."""
-        return position < self._positions and torch.get_num_threads() <= self._threads
+        return position < self._positions and self._model.library.most_threads <= self._threads
 
     def run(self) -> Made:
         """Make the step of the next tree behind the committed rows, which it ``reaches`` from."""

@@ -96,13 +96,14 @@ class Library:
     def __init__(self, functions: ctypes.CDLL, isa: str) -> None:
         self.functions = functions
         self.isa = isa
+        self.count: int | None = None  # threads of the run at work, None: those of torch
         self._alone = 0  # single-threaded calls that are left of a back-off
         self._since = 0  # calls on all threads since the last contended one
         self._next_alone = _SHORTEST  # calls of the next back-off
 
     @property
     def threads(self) -> int:
-        """Threads for the next call: those of torch, or one for a while after contended calls.
+        """Threads for the next call: ``most_threads``, or one for a while after contended calls.
 
         Threads wait for each other many times in a call. Where other programs need the processors too, each
         barrier can last until the system gives one back, and one thread alone is many times as fast.
@@ -111,7 +112,12 @@ class Library:
             self._alone -= 1
             return 1
         self._since += 1
-        return torch.get_num_threads()
+        return self.most_threads
+
+    @property
+    def most_threads(self) -> int:
+        """Threads of a call that no other program delays."""
+        return self.count or torch.get_num_threads()
 
     def was_late(self) -> None:
         """Record a contended call. One may be chance, two within a few calls begin a back-off.

@@ -82,7 +82,7 @@ class Llama:
 
     def work_bytes(self, rows: int, keys: int) -> int:
         """What a call of so many rows works in, with so many keys in the longest sequence."""
-        threads = torch.get_num_threads()
+        threads = self.library.most_threads
         return int(self.library.functions.work_bytes(self.structure, rows, keys, threads))
 
     def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import Guessing
 from medusa_core.llama.greedy_run import GreedyRun
+from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
 from medusa_core.llama.weights import read_weights
 from medusa_core.model.target import Target
@@ -218,15 +220,11 @@ def test_a_conversation_that_outgrows_its_buffers_goes_on(one_engine, made, monk
 
 
 def test_threads_may_come_and_go_within_a_run(one_engine, made, monkeypatch):
-    wanted, found = by_phases(monkeypatch, one_engine), []
-    try:
-        for step in one_engine.stream(
-            tiny.PROMPT, GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
-        ):
-            found.append(step)
-            torch.set_num_threads(1 + step.index % 3)
-    finally:
-        torch.set_num_threads(1)
+    wanted, calls = by_phases(monkeypatch, one_engine), itertools.count()
+    monkeypatch.setattr(Library, "most_threads", 3)
+    monkeypatch.setattr(Library, "threads", property(lambda self: 1 + next(calls) % 3))
+    config = GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
+    found = list(one_engine.stream(tiny.PROMPT, config))
     assert_same(found, wanted)
     assert len(made) == len(found)
 

@@ -145,6 +145,24 @@ def test_a_run_has_its_threads_and_gives_them_back(engine):
         target.threads, target.usual_threads = None, 1
 
 
+def test_torch_keeps_to_one_thread_while_c_has_the_others(library):
+    torch.set_num_threads(2)
+    target = Target(tiny.build_model(tiny.tiny_config()))
+    choose_forward(target, threads_for=lambda forward: None, library=library)
+    with target.running() as again:
+        assert (torch.get_num_threads(), library.count, library.most_threads) == (1, 2, 2)
+        with Target(tiny.build_model(tiny.tiny_config())).running():  # torch computes it
+            assert torch.get_num_threads() == 1
+        library.count = None  # another run has ended
+        torch.set_num_threads(2)
+        again()
+        assert (torch.get_num_threads(), library.count) == (1, 2)
+        second = Target(tiny.build_model(tiny.tiny_config()))
+        choose_forward(second, threads_for=lambda forward: None, library=library)
+        assert second.usual_threads == 2
+    assert (torch.get_num_threads(), library.count) == (2, None)
+
+
 def test_without_a_number_threads_are_left_alone():
     torch.set_num_threads(3)
     with cpu_threads(None, 2) as again:
