@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 
 import pytest
 import tiny
 import torch
+from bad_input import Trap
 from head_files import D, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
@@ -92,16 +92,6 @@ def test_truncated_files_are_refused(tmp_path, model, kind, keep):
     file.write_bytes(content[: keep if isinstance(keep, int) else int(len(content) * keep)])
     with pytest.raises(MedusaError, match=f"cannot read the heads in {folder}"):
         read_heads(folder)
-
-
-class Trap:
-    """A pickle that runs a command when it is loaded carelessly."""
-
-    def __init__(self, mark):
-        self.mark = str(mark)
-
-    def __reduce__(self):
-        return os.mkdir, (self.mark,)
 
 
 @pytest.mark.parametrize("how", ["plain pickle", "torch.save"])

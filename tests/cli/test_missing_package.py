@@ -22,7 +22,6 @@ sys.exit(main(sys.argv[2:]))
     [
         ("torch", ["generate", "abc"], "pip install . in"),
         ("gradio", ["app"], "pip install '.[app]' in"),
-        ("torch", ["app"], "pip install . in"),
     ],
 )
 def test_it_names_what_to_install(package, command, what):

@@ -9,7 +9,7 @@ from medusa_core.drafters import PLUS
 from medusa_core.loading.load import load_engine
 
 PENALTY = {"penalty": 1.2, "penalty_window": 48}  # tokens leave the window within the run
-NEW = 64
+NEW = 96
 
 
 @pytest.fixture(scope="module")
