@@ -1,4 +1,4 @@
-// The page's direct line to its runs (server: ui/page_channel.py). Runs once, before anything is clicked.
+// The page's direct line to its runs (server: ui/serving/page_routes.py). Runs once, before anything is clicked.
 
 () => {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

@@ -14,10 +14,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import PageChannel, PageChannelRoutes
+from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import page_routes
 from ui.serving.page_states import Heartbeats, PageStates
-from ui.serving.replay_shell import ReplayShellRoute
-from ui.serving.run_routes import RunRoutes
 
 SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is
 MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
@@ -44,23 +43,19 @@ class Page(gr.Blocks):
         return self
 
     def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        """As gradio's own; the channel stands behind the middleware that is asked for.
+        """As gradio's own, with the routes of the page itself behind the middleware that is asked for.
 
         gradio else asks its own server for the page and gives it up after three seconds, in which a busy or
         slow machine has not made its first one.
         """
         asked = app_kwargs or {}
-        own = (
-            Middleware(Heartbeats, states=self.states, left=self._channel.page_left),
-            Middleware(PageChannelRoutes, channel=self._channel),
-            Middleware(RunRoutes, runs=self._runs),
-            Middleware(ReplayShellRoute),
-        )
-        layers = [*asked.get("middleware", ()), *own]
+        heartbeats = Middleware(Heartbeats, states=self.states, left=self._channel.page_left)
+        layers = [*asked.get("middleware", ()), heartbeats]
+        routes = page_routes(self._channel, self._runs)
         return super().launch(
             *args,
             _frontend=False,
-            app_kwargs={**asked, "middleware": layers, "lifespan": self._serving},
+            app_kwargs={**asked, "middleware": layers, "routes": routes, "lifespan": self._serving},
             **kwargs,
         )
 
