@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from medusa_core.errors import MedusaError
 
@@ -129,16 +129,22 @@ class GenerationConfig:
         return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 
     @classmethod
-    def of(cls, **values: Any) -> GenerationConfig:
+    def of(cls, **values: Any) -> Self:
         """From names and values in one list: what is no field goes into ``options``."""
         return cls().changed(**values)
 
-    def changed(self, **values: Any) -> GenerationConfig:
+    def changed(self, **values: Any) -> Self:
         """A copy with other values; what is no field goes into ``options``."""
         own = {item.name for item in fields(self)}
         options = {name: value for name, value in values.items() if name not in own}
         core = {name: value for name, value in values.items() if name in own}
         return replace(self, **{"options": {**self.options, **options}} | core)
+
+
+# Settings of a run that are a number or a switch: the page's controls, links and traces hold each of them.
+RUN_SETTINGS = {
+    item.name: item.default for item in fields(GenerationConfig) if isinstance(item.default, int | float)
+}
 
 
 @dataclass(frozen=True)

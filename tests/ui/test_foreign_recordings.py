@@ -35,7 +35,7 @@ def foreign(changes):
 def test_its_settings_make_a_run_of_this_page(changes):
     trace = foreign(changes)
     settings = settings_of(trace)
-    make_config(RunSettings.of(settings))
+    make_config(RunSettings.of(**settings))
     assert settings["prompt"] == trace["prompt"]["text"]
     assert set(settings) >= option_defaults().keys() - set(WITHOUT_CONTROL)
 

@@ -30,7 +30,7 @@ class UntilStopped(DecodeRequest):
 
 def test_a_run_that_its_time_limit_ended_keeps_its_trace(engine_folder):
     session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
-    request = UntilStopped("abc", RunSettings.of(SETTINGS))
+    request = UntilStopped("abc", RunSettings.of(**SETTINGS))
     updates = list(session.run(request, StopFlag(), Receipts()))
     assert [update.trace for update in updates if update.trace is not None] == [{"steps": [1]}]
     assert "broken" not in "".join(update.message or "" for update in updates)

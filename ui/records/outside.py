@@ -13,17 +13,17 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import GenerationConfig
+from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import method_names
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
 from medusa_core.options import differing_defaults, option_defaults
 from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
-_PLAIN = ("method", "acceptance", *OF_A_RUN)
+_PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def settings_from_outside(
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
         raise MedusaError(f"budget is {given['budget']}: choose 2 to {MOST_NODES} nodes")
-    settings = RunSettings.of({**given, "selection": selection or Selection()})
+    settings = RunSettings.of(**given, selection=selection or Selection())
     make_config(settings, most_tokens)
     return settings
 
