@@ -27,6 +27,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     SamplingDrafter,
     propose_all,
 )
+from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
 from medusa_core.drafters._method import NoSettings as NoSettings

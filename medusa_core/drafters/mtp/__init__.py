@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Colour, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -32,7 +32,7 @@ class Settings:
 METHOD = Method(
     title="Multi-token prediction",
     mark="m",
-    colour="rose",
+    colour=Colour("#C2255C", "#FF9EBB", "#FBEBF1", "#8C1841"),  # rose
     help="the layer that a model was trained with to predict one token more drafts, then from its own output",
     build=f"{__name__}.drafter:MtpDrafter.build",
     settings=Settings,

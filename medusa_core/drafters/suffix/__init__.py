@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Colour, Method
 from medusa_core.drafters._cost import NOTHING
 
 
@@ -31,7 +31,7 @@ class Settings:
 METHOD = Method(
     title="Suffix decoding",
     mark="s",
-    colour="indigo",
+    colour=Colour("#32409A", "#8E9BFF", "#ECEEF8", "#222C6E"),  # indigo
     help="drafts what followed the text's longest known endings, the most frequent first; no weights",
     build=f"{__name__}.drafter:SuffixDrafter.build",
     settings=Settings,
