@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from medusa_core.acceptance import rule_names
 from medusa_core.cli.main import main
 from medusa_core.drafters import methods_in_words
 from medusa_core.evaluation.bench import ALL_PEERS
@@ -160,7 +161,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--temperature", "warm"], "invalid float value"),
         (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
         (["generate", "a", "--method", "magic"], f"use one of auto, {methods_in_words()}"),
-        (["generate", "a", "--acceptance", "magic"], "use one of match, nucleus, rejection, typical"),
+        (["generate", "a", "--acceptance", "magic"], f"use one of {', '.join(rule_names())}"),
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from paths import ROOT
+from said_texts import own_texts
 
 from medusa_core import drafters
 from medusa_core.drafters import Method, drafter_names, method
@@ -109,7 +110,11 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
 
 
 def test_every_design_is_translated():
-    texts = json.loads((ROOT / "assets" / "language" / "zh.json").read_text("utf-8"))["figures"]
-    designs = [re.sub(r"\d+(?:[.,]\d+)*", "0", method(name).design) for name in drafter_names()]
+    """Of each drafter that has translated texts at all: a new one is shown in English."""
+    table = json.loads((ROOT / "assets" / "language" / "zh.json").read_text("utf-8"))
+    texts, known = table["figures"], {text for part in table.values() for text in part}
+    shipped = [found for found in map(method, drafter_names()) if not own_texts(found).isdisjoint(known)]
+    designs = [re.sub(r"\d+(?:[.,]\d+)*", "0", found.design) for found in shipped]
+    assert len(designs) > 8
     known = {re.sub(r"\{\d\}", "0", text) for text in texts}
     assert [design for design in designs if design not in known] == []

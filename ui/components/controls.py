@@ -215,10 +215,11 @@ def mark(name: str) -> str:
 
 
 def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:
-    return gr.Checkbox(begin[name], label=_label(name), info=info, elem_classes=mark(name))
+    return gr.Checkbox(begin[name], label=label_of(name), info=info, elem_classes=mark(name))
 
 
-def _label(name: str) -> str:
+def label_of(name: str) -> str:
+    """The label of a setting's control."""
     return LABELS.get(name, name.replace("_", " ").capitalize())
 
 
@@ -231,7 +232,7 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
         most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
         value=value,
         step=field.metadata["step"],
-        label=_label(name),
+        label=label_of(name),
         info=field.metadata["help"],
         **kwargs,
     )
