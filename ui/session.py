@@ -33,7 +33,7 @@ from ui.serving.page_channel import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.runner import Request, Runner
 from ui.serving.turns import TimeShare
-from ui.serving.update_stream import Receipts
+from ui.serving.update_stream import Acks
 
 if TYPE_CHECKING:
     from medusa_core.drafters import Draft
@@ -180,7 +180,7 @@ class Session:
                 return
 
     def load_at_start(self) -> str:
-        """As `load`, but on the caller's thread: only the one that claimed the GPUs can load for them."""
+        """Load on the caller's thread: only the one that claimed the GPUs can load for them."""
         return self._badge_after(self._models.own)
 
     def _badge_after(self, load: Callable[[], object]) -> str:
@@ -190,14 +190,12 @@ class Session:
             return f"not loaded: {error}"
         return self.badge()
 
-    def run(
-        self, request: Request, flag: StopFlag, receipts: Receipts | None = None
-    ) -> Generator[Any, None, None]:
+    def run(self, request: Request, flag: StopFlag, acks: Acks | None = None) -> Generator[Any, None, None]:
         """The updates of a run, made when its turn has come. An error is an update as well; the app goes on.
 
-        With ``receipts`` they come no faster than the page draws them, several as one where it has to be.
+        With ``acks`` they come no faster than the page draws them, several as one where it has to be.
         """
-        return self._runner.run(request, flag, receipts)
+        return self._runner.run(request, flag, acks)
 
     def on_engine(
         self,

@@ -53,7 +53,7 @@ def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -
 def statistics_beside(
     tree: TokenTree, logits: torch.Tensor, temperature: float, *beside: torch.Tensor
 ) -> tuple[NodeStatistics, list[list[int]]]:
-    """The same, and ``beside``, tokens [N] each, in the one transfer to the host that it takes."""
+    """p and entropy as above, and ``beside``, tokens [N] each, in one transfer to the host."""
     inner = sorted({max(parent, 0) for parent in tree.parents})
     rows = {node: row for row, node in enumerate(inner)}
     # Only rows with children judge a node; leaving the leaves out halves the softmax, the costly part.

@@ -72,7 +72,7 @@ class GgufModel:
         return cls(gguf, architecture, _settings(config), tensors, paired, kind)
 
     def digest(self) -> str:
-        """The same for the same file."""
+        """A hash of its settings and tensors, equal for equal files."""
         found = hashlib.blake2b(digest_size=12)
         about = [self.architecture, self.settings, self.kind, list(self.tensors), list(self.paired.items())]
         found.update(json.dumps(about).encode())

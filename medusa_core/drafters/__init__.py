@@ -226,7 +226,7 @@ def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | N
 
 
 def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
-    """Those of the method: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
+    """The method's settings: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
     brought = draft.settings if isinstance(draft, TunedDraft) else {}
     return pick_settings(method(config.method).settings, {**brought, **config.options})
 

@@ -24,7 +24,7 @@ class Result:
     error: str = ""
 
     def line(self) -> str:
-        """As a line of JSON."""
+        """A line of JSON with the prompt and its output or error."""
         found = {"output": self.output} if self.output is not None else {"error": self.error}
         line = json.dumps({"prompt": self.prompt, **found}, ensure_ascii=False)
         # JSON may hold half of a surrogate pair, which no encoding writes; as an escape it stays what it was.

@@ -116,7 +116,7 @@ def text_of_length(engine: Engine, prompts: Sequence[Sequence[int]], length: int
 
 
 def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int], str]:
-    """Those of the usual values that the engine can have, and why not the others."""
+    """The usual values that the engine can have, and why not the others."""
     if sweep == CONTEXT:
         kept = [value for value in values if value + _CONTEXT_TOKENS <= engine.target.context]
         why = engine.target.context_words

@@ -208,7 +208,7 @@ def _read(
 def _estimate(
     config: LoadConfig, placement: Placement, methods: Collection[str] | None, report: _ProgressReporter
 ) -> MemoryEstimate | None:
-    """What it will take, by the small files alone; None where that cannot be told."""
+    """What it will take, by the small files alone; None where it cannot be estimated."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
         sources = needed(find_sources(config.model, config.heads, small), methods)

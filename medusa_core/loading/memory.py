@@ -1,4 +1,4 @@
-"""How much memory a load will take, told from configs before anything large is fetched or read.
+"""How much memory a load will take, estimated from configs before anything large is fetched or read.
 
 It is what weights and cache take, a fifth more, and what libraries bring along: more than a load has taken.
 Compares it with what is free, and knows which settings would need less.
@@ -214,7 +214,7 @@ def cache_bytes(shape: ModelSize, rows: int, dtype: torch.dtype, *, in_c: bool) 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:
     """What a load would take. Of the hub only small files are fetched.
 
-    Raises MedusaError when it cannot be told: for names that cannot be had, or a model of unknown kind.
+    Raises MedusaError for names that cannot be had, and for a model of unknown kind.
     """
     fetch = Fetch(weights=False, code=config.trust_remote_code)
     sources = needed(find_sources(config.model, config.heads, fetch))
@@ -222,7 +222,7 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
 
 
 def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
-    """What it would take to load these folders there. Raises MedusaError when it cannot be told."""
+    """What it would take to load these folders there. Raises MedusaError when that cannot be estimated."""
     shape = model_size(sources.base, config.trust_remote_code)
     sizes = tuple(draft_size(folder, shape) for folder in sources.drafts)
     models = tuple(model_size(size.model) for size in sizes if size.model is not None)

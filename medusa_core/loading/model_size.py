@@ -125,7 +125,7 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
 
 
 def _size_of(config: PlainLlamaConfig) -> ModelSize:
-    """The same by the shapes that a plain config asks for."""
+    """Sizes of a base by the shapes that its plain config asks for."""
     shapes, head = config.shapes(), (config.vocab_size, config.hidden_size)
     tables = [
         shape for name, shape in shapes.items() if name.endswith(("lm_head.weight", "embed_tokens.weight"))

@@ -1,7 +1,7 @@
 """What is chosen by trying it out on this machine, in tenths of a second: the threads of a CPU.
 
 What was measured is remembered (``remembered``), so that the next start makes the same choice. Times of a
-busy machine are told by their spread: then the usual choice stands, and nothing is remembered.
+busy machine are recognised by their spread: then the usual choice stands, and nothing is remembered.
 """
 
 from __future__ import annotations

@@ -54,6 +54,6 @@ def _model_record(engine: Engine, config: GenerationConfig) -> Record:
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    """Settings as JSON holds them; a tree that came as a record is told by the trace's own ``tree``."""
+    """Settings as JSON holds them; a tree that came as a record stands in the trace's own ``tree``."""
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     return {name: "given" if isinstance(value, Topology) else value for name, value in values.items()}

@@ -12,7 +12,7 @@ from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa.save import save_heads
 from ui.layout import build_page
-from ui.serving.update_stream import MOST_UNDRAWN, Receipts
+from ui.serving.update_stream import MOST_UNDRAWN, Acks
 from ui.session import Session
 
 pytestmark = pytest.mark.browser
@@ -51,13 +51,13 @@ def address(session, serve):
 @pytest.fixture
 def under_way(monkeypatch):
     """How many messages were sent and not drawn, noted with each that is sent."""
-    noted, label = [], Receipts.labelled
+    noted, label = [], Acks.labelled
 
-    def counting(receipts, message):
-        noted.append((receipts._sent + 1 - receipts._drawn, message))
-        return label(receipts, message)
+    def counting(acks, message):
+        noted.append((acks._sent + 1 - acks._drawn, message))
+        return label(acks, message)
 
-    monkeypatch.setattr(Receipts, "labelled", counting)
+    monkeypatch.setattr(Acks, "labelled", counting)
     monkeypatch.setattr("ui.serving.update_stream.SILENT_SECONDS", 60)  # no more for a page that is only slow
     return noted
 

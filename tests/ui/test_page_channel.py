@@ -73,13 +73,13 @@ def test_a_key_that_could_be_guessed_or_is_none_is_not_taken(channel, key):
 
 
 def test_drawn_messages_are_confirmed_while_the_run_lasts(channel, browser):
-    with channel.receipts() as receipts:
+    with channel.acks() as acks:
         for _ in range(MOST_UNDRAWN):
-            receipts.labelled("{}")
-        assert receipts.wait_seconds() > 1
-        said = {"key": receipts.key, "number": 2}
+            acks.labelled("{}")
+        assert acks.wait_seconds() > 1
+        said = {"key": acks.key, "number": 2}
         assert browser.post(DRAWN, content=json.dumps(said)).status_code == 204
-        assert receipts.wait_seconds() < 1
+        assert acks.wait_seconds() < 1
     assert browser.post(DRAWN, content=json.dumps(said)).status_code == 204
     assert len(channel._runs) == 0
 

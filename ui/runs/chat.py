@@ -51,7 +51,7 @@ class ChatUpdate(Update):
     state: ChatState | None = None
 
     def after(self, earlier: Sequence[Update]) -> ChatUpdate:
-        """As of any update; what the transcript is told comes in its order as well."""
+        """Join earlier updates to this one; messages of the transcript keep their order."""
         before = [update for update in earlier if isinstance(update, ChatUpdate)]
         words = [update.transcript for update in [*before, self]]
         state = newest([update.state for update in [*before, self]])

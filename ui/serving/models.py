@@ -176,7 +176,7 @@ class Models:
 
 
 def _with_step_times(engine: Engine) -> Engine:
-    """The same engine, with what the tree "auto" needs where it can be had."""
+    """A copy of the engine with the step times that the tree "auto" needs, where they can be had."""
     # Imported here, since it imports torch.
     from medusa_core.evaluation.step_times import with_step_times  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """The browser's direct line to its runs: Stop, and which messages it has drawn.
 
-Knows flags and receipts by keys that cannot be guessed; no session, no component and no engine.
+Knows flags and acks by keys that cannot be guessed; no session, no component and no engine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ui.records.updates import StopFlag
-from ui.serving.update_stream import Receipts
+from ui.serving.update_stream import Acks
 
 KEY = re.compile(r"[0-9A-Za-z_-]{16,64}")
 
@@ -23,7 +23,7 @@ class PageChannel:
     def __init__(self) -> None:
         self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
         self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
-        self._runs: WeakValueDictionary[str, Receipts] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[str, Acks] = WeakValueDictionary()
         self._pages: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
         self._noting = threading.Lock()  # pages come and go on several threads
 
@@ -50,14 +50,14 @@ class PageChannel:
         self._flags[key] = flag
 
     @contextmanager
-    def receipts(self) -> Iterator[Receipts]:
+    def acks(self) -> Iterator[Acks]:
         """For one run: what its page confirms."""
-        receipts = Receipts()
-        self._runs[receipts.key] = receipts
+        acks = Acks()
+        self._runs[acks.key] = acks
         try:
-            yield receipts
+            yield acks
         finally:
-            del self._runs[receipts.key]
+            del self._runs[acks.key]
 
     def stop(self, key: str) -> None:
         """Raise the flag of this key, if there is one."""
@@ -66,5 +66,5 @@ class PageChannel:
 
     def drawn(self, key: str, number: int) -> None:
         """A run's page has drawn everything up to this message."""
-        if (receipts := self._runs.get(key)) is not None:
-            receipts.drawn(number)
+        if (acks := self._runs.get(key)) is not None:
+            acks.drawn(number)

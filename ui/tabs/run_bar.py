@@ -156,12 +156,12 @@ def drawn_run(
     """
     runs = session.kept_runs
     runs.drop(slot)
-    with session.channel.receipts() as receipts, closing(session.run(request, flag, receipts)) as updates:
+    with session.channel.acks() as acks, closing(session.run(request, flag, acks)) as updates:
 
         def kept() -> Iterator[Update]:
             for update in updates:
                 if update.run_record is not None:
-                    runs.keep(slot, update.run_record, receipts.key)
+                    runs.keep(slot, update.run_record, acks.key)
                 else:
                     runs.grown(slot)
                 yield update
