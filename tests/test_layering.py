@@ -64,7 +64,7 @@ ROOMS = {
         "figures": "drafters experiments hardware replay text",
         "records": "acceptance drafters experiments options text trace trees",
         "serving": "chat engine evaluation loading model records replay trace",
-        "components": "drafters figures options records replay text trace",
+        "components": "acceptance drafters figures options records replay text trace",
         "runs": "chat components decoding drafters engine evaluation records serving text trace",
         "session": "acceptance checkpoints drafters engine loading records runs serving trees",
         "record_race": "evaluation records runs session",

@@ -15,7 +15,6 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import Method, drafter_names, drafters_of, method, method_names
 from medusa_core.options import option_kinds
 from ui.components.controls import label_of
-from ui.records.settings import WITHOUT_CONTROL
 
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 CALL = re.compile(r"\b(?:say|phrase)\(\s*(\"(?:[^\"\\]|\\.)*\")")
@@ -47,8 +46,8 @@ def of_additions(translated: Collection[str]) -> set[str]:
     rules = {name: {rule_info(name).title, rule_info(name).help} for name in rule_names()}
     things += [texts | {name} for name, texts in rules.items() if texts.isdisjoint(translated)]
     for item in (item for kind in (GenerationConfig, *option_kinds()) for item in fields(kind)):
-        shown = item.metadata and item.name not in WITHOUT_CONTROL
-        texts = {item.metadata["help"], label_of(item.name)} if shown else set()
+        has_control = isinstance(item.default, int | float)
+        texts = {item.metadata["help"], label_of(item.name)} if has_control else set()
         things += [texts] if texts.isdisjoint(translated) else []
     found = set().union(*things).difference(translated)
     if found:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.options import option_defaults, option_kinds, usual_settings
@@ -79,7 +80,7 @@ def build_controls(
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
 
     `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
-    those of one run. A number or a switch of the run that has no place of its own stands in the accordion.
+    those of one run. What a run or a rule has and nothing here places stands in the accordion.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -127,13 +128,11 @@ def build_controls(
         )  # fmt: skip
     options = _option_sliders(begin, bool(start.get("copies")))
     with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
-        for name in [name for name in RUN_SETTINGS if name not in named]:
-            is_switch = isinstance(RUN_SETTINGS[name], bool)
-            named[name] = (
-                _switch(name, begin, FIELDS[name].metadata["help"])
-                if is_switch
-                else slider(name, begin[name], elem_classes=mark(name))
-            )
+        for name in [name for name in (*RUN_SETTINGS, *_numbers_of_rules()) if name not in named]:
+            if isinstance(FIELDS[name].default, bool):
+                named[name] = _switch(name, begin, FIELDS[name].metadata["help"])
+            else:
+                named[name] = slider(name, begin[name], elem_classes=mark(name))
     gr.on(
         [method_menu.change, copies.change],
         lambda name, copied: [_option_update(option, whole_method(name, copied)) for option in options],
@@ -181,6 +180,12 @@ def _option_names() -> list[str]:
     """Names of the numbers that drafters bring."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
+
+
+def _numbers_of_rules() -> list[str]:
+    """Names of the numbers and switches that acceptance rules bring."""
+    items = (item for name in rule_names() for item in fields(rule_info(name).settings))
+    return [item.name for item in items if isinstance(item.default, int | float)]
 
 
 def _option_update(option: str, name: str) -> gr.Slider:

@@ -22,7 +22,6 @@ MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
-WITHOUT_CONTROL = ("root", "ties")  # settings of acceptance rules that the page leaves at their defaults
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # limit of a tree by budget, the root included
 
@@ -88,10 +87,10 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     name = drafter["name"] if drafter["name"] in method_names() else GenerationConfig.method
     kinds = (*option_kinds(), method(name).settings, GenerationConfig)
     items = {item.name: item for kind in kinds for item in fields(kind)}
-    names = [*RUN_SETTINGS, *(name for name in option_defaults() if name not in WITHOUT_CONTROL)]
+    numbers = [name for name, default in option_defaults().items() if isinstance(default, int | float)]
     return {
         "prompt": trace["prompt"]["text"],
-        **{one: _held(items[one], given.get(one, items[one].default)) for one in names},
+        **{one: _held(items[one], given.get(one, items[one].default)) for one in (*RUN_SETTINGS, *numbers)},
         **parted_method(name),
         "acceptance": rule["name"] if rule["name"] in rule_names() else GenerationConfig.acceptance,
         "tree": next(named, AUTO),
