@@ -29,7 +29,6 @@ from medusa_core.trees.tree import MAX_NODES
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
-SWEEPS = (NODES, CONTEXT, BATCH, DTYPE)
 VALUES = {
     NODES: (1, 2, 4, 8, 16, 32, 64),
     CONTEXT: (128, 256, 512, 1024, 2048, 4096, 8192),
