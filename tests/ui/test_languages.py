@@ -76,7 +76,7 @@ def test_every_text_of_the_scripts_and_the_server_is_translated(tag):
 def test_a_replay_file_holds_every_text_of_its_view(tag):
     said = {text for text in said_by_a_view() if has_words(text)}
     texts = texts_of(tag, OF_A_VIEW)
-    assert sorted(said - texts.keys() - of_additions(texts)) == []
+    assert sorted(said - texts.keys() - of_additions(texts_of(tag))) == []
 
 
 @pytest.mark.parametrize("tag", TAGS)

@@ -91,11 +91,11 @@ class EventCheck:
         return [self._value(page, block, value) for block, value in zip(function.inputs, data, strict=True)]
 
     def _value(self, page: str, block: Any, value: Any) -> Any:
-        if block.stateful:
-            return None  # gradio keeps the value itself, whatever the page sends
-        own = self._block_of(page, block)
+        own = block if block.stateful else self._block_of(page, block)
         _require_within_limits(own, value)  # first, as a number may be too large for any field
         value = _checked(value, MOST_DEPTH)
+        if block.stateful:
+            return None  # gradio keeps the value itself, whatever the page sends
         if value is None and _needs_value(block):
             _refuse(f"“{_label(block)}” needs a value")
         if not _can_be(own, value):
