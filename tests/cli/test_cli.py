@@ -9,9 +9,12 @@ import pytest
 from medusa_core.acceptance import rule_names
 from medusa_core.cli.main import main
 from medusa_core.drafters import methods_in_words
+from medusa_core.errors import short_line
 from medusa_core.evaluation.bench import ALL_PEERS
 from medusa_core.trace.format import read_trace
 from medusa_core.trees.tree import load_tree
+
+KNOWN = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
 
 
 @pytest.fixture
@@ -169,7 +172,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
         (
             ["bench", "--methods", "none,magic"],
-            f"use all, or each at most once of {', '.join(ALL_PEERS)}, {methods_in_words()}",
+            short_line(f"--methods is 'none,magic': use all, or each at most once of {KNOWN}"),
         ),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
         (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),
