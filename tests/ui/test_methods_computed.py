@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from paths import ROOT
@@ -103,7 +104,10 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
     assert tree.size == next(speed for speed in found.speeds if speed.name == "medusa").nodes
     step = {one.speed.name: one for one in compute(found.speeds, found.figures, LLAMA, A100)}
     one_head = options | {"medusa": {"tree": tree.limited(1)}}
-    shallow = {one.speed.name: one for one in compute(found.speeds, one_head, LLAMA, A100)}
+    shallow = {
+        one.speed.name: one
+        for one in compute(found.speeds, replace(found.figures, options=one_head), LLAMA, A100)
+    }
     depth = max(tree.depths)
     assert depth > 1
     assert step["medusa"].step.draft == pytest.approx(depth * shallow["medusa"].step.draft)

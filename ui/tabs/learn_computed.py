@@ -150,7 +150,7 @@ def expectation(model: str, device: str, figures: Figures | None, bits: int = BI
     except MedusaError as error:
         return asked | {"error": str(error)}
     plain = next(one.speed for one in found if one.speed.name == PLAIN)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": one.speed.name,
             "title": method(one.speed.name).title,
