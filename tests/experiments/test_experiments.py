@@ -146,9 +146,14 @@ def test_pooled_heads_are_the_means_of_their_groups(setup):
 
 def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     settings = grouped_heads.Settings(
-        query_heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2, data=str(write_text(tmp_path)),
+        query_heads=2,
+        layers=1,
+        head_size=16,
+        tokens=100 * 2048,
+        uptrained=0.2,
+        data=str(write_text(tmp_path)),
         runs=str(tmp_path / "runs"),
-    )  # fmt: skip
+    )
     found = grouped_heads.measure(setup, settings)
     whole, _, pooled, later = found.rows
     assert [row.label for row in found.rows][2:] == [
