@@ -101,6 +101,15 @@ def test_a_file_of_the_server_is_no_prompt(site):
     assert "not uploaded" in answer.text
 
 
+def test_a_setting_without_a_value_is_refused_by_its_name(site):
+    number = site.event("decode", "Api")
+    inputs = site.page.fns[number].inputs
+    values = ["abc", *(None if block.label == "temperature" else block.value for block in inputs[1:])]
+    answer = site.join("reader", number, values)
+    assert answer.status_code == 400
+    assert "“temperature” needs a value" in answer.text
+
+
 def test_a_program_waits_for_its_turn_as_a_page_does(site, client):
     with engine_taken(site.session):
         job = client.submit("abca", **SHORT, api_name="/decode")

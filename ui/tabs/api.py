@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.context import get_blocks_context
 
 from medusa_core.config import AUTO_METHOD
 from medusa_core.drafters import auto_method, require_weights
@@ -102,7 +103,12 @@ def _endpoint(
     call.__doc__ = description
     call.__annotations__ = {"prompt": str, **kinds, "request": gr.Request, "return": Answer}
     call.__signature__ = inspect.Signature(parameters, return_annotation=Answer)  # type: ignore[attr-defined]
-    gr.api(call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1)
+    made = gr.api(
+        call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1
+    )
+    if (page := get_blocks_context()) is not None:
+        for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
+            page.blocks[number].label = parameter.name  # gradio's own is "4th"
 
 
 def _with_weights(session: Session, settings: RunSettings) -> RunSettings:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     for note in work.notes:
         print(f"note: {note}", file=sys.stderr)
     if work.commands:
-        print("\nto serve it (from that engine's documentation; not run here):")
+        print("\nto serve it (from that engine's documentation; no server was run here):")
         print("\n".join(f"  {command}" for command in work.commands))
 
 
