@@ -18,7 +18,7 @@ from tqdm import tqdm
 from medusa_core.cli.flags import read_run_settings, read_settings
 from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import LoadConfig
-from medusa_core.drafters import method_names
+from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import OtherWork, busy_words
@@ -128,8 +128,7 @@ def _measured(
     """The points of one engine, and what was left out of them. Raises MedusaError."""
     config = read_run_settings(args)
     for name in methods:
-        if name not in engine.methods():
-            raise MedusaError(f"method {name} needs weights: name them with --heads")
+        require_weights(name, engine.drafts, engine.info.base)
     values, asked = _values(args, sweep) if sweep != DTYPE else ((), False)
     note = ""
     if not asked:

@@ -136,7 +136,7 @@ class TextPrinter:
 
     def __init__(self, engine: Engine, stop: tuple[str, ...], marks: str, out: TextIO) -> None:
         if marks == "auto":
-            marks = "color" if out.isatty() and "NO_COLOR" not in os.environ else "brackets"
+            marks = "color" if out.isatty() and not os.environ.get("NO_COLOR") else "brackets"
         self._open, self._close = MARKS[marks]
         self._text = StreamedText(engine.decode_text, stop)
         self._out = out

@@ -6,7 +6,6 @@ Each subcommand is a file in ``commands/``.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import io
 import os
@@ -20,7 +19,15 @@ from typing import Any, NoReturn
 
 from medusa_core.cli import commands
 from medusa_core.cli.signals import Terminated, signals_stop
-from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, short_line
+from medusa_core.errors import (
+    MedusaError,
+    close_name,
+    is_out_of_memory,
+    missing_package,
+    name_fix,
+    reason_of,
+    short_line,
+)
 from medusa_core.loading.collector import importing
 
 COMMAND = "medusa"  # command of the installed package (pyproject.toml)
@@ -67,9 +74,15 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1, cutoff=0.7):
-            message += f": did you mean {close[0]}?"
+        if close := close_name(unknown, _flags_of(self)):
+            message += f": did you mean {close}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """argparse's own check of choices, whose error names the one that was meant."""
+        if action.choices is not None and value not in action.choices:
+            fix = name_fix(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r:.60}: {fix}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Keep the value of ``--flag=--``, which argparse before Python 3.13 drops as the end of flags."""

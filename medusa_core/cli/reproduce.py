@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import shlex
 import sys
@@ -14,12 +15,13 @@ from types import ModuleType
 from typing import Any
 
 import transformers
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from medusa_core.cli.commands.reproduce import SHIPPED
 from medusa_core.cli.commands.train import show_progress
-from medusa_core.cli.flags import check_output_file, read_settings
+from medusa_core.cli.flags import COLUMNS, check_output_file, read_settings
 from medusa_core.cli.progress import load_with_line
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine
@@ -44,6 +46,7 @@ from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 
 WRITES_TABLES = "python -m medusa_core reproduce tables writes them into README, docs and cards"
+_SETTING_WIDTH = 30  # columns of a row's name, a longer one in two lines
 
 
 def run(args: argparse.Namespace) -> None:
@@ -257,16 +260,24 @@ def _shown(value: Any) -> Any:
 
 
 def print_table(record: ExperimentRecord) -> None:
-    console = Console(width=max(Console().width, 132))
+    """The figures of all rows, in as many tables as the terminal's columns make necessary."""
+    console = Console(width=max(Console().width, COLUMNS), markup=False, highlight=False, emoji=False)
     console.print(
-        f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}",
-        markup=False,
+        f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}"
     )
-    rows = [row_cells(row) for row in record.rows]
-    shown = [column for column in rows[0] if any(cells[column] for cells in rows)]
-    table = Table(*shown)
-    for cells in rows:
-        table.add_row(*(cells[column] for column in shown))
-    console.print(table)
+    rows = [{name: cell.replace(" to ", "–") for name, cell in row_cells(row).items()} for row in record.rows]
+    setting, *shown = (column for column in rows[0] if any(cells[column] for cells in rows))
+    wide = {name: max(map(len, [*name.split(), *(cells[name] for cells in rows)])) + 1 for name in shown}
+    first = min(_SETTING_WIDTH, 2 + max(len(cells[setting]) for cells in rows))
+    while shown:
+        room = itertools.accumulate((wide[name] for name in shown), initial=first)
+        count = max(1, sum(end <= console.width for end in room) - 1)
+        table = Table(setting, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        for name in shown[:count]:
+            table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+        for cells in rows:
+            table.add_row(cells[setting], *(cells[name] for name in shown[:count]))
+        console.print(table)
+        shown = shown[count:]
     for line in (*([f"Quality: {record.quality}"] if record.quality else []), *record.notes):
-        console.print(line, markup=False)
+        console.print(line)

@@ -220,6 +220,18 @@ def auto_method(with_weights: Collection[str]) -> str:
     return next(iter(with_weights), WITHOUT_WEIGHTS)
 
 
+def require_weights(name: str, there: Collection[str], model: str = "the model") -> None:
+    """Raises MedusaError where a method's weights are not among those of the methods ``there``."""
+    own = drafters_of(name)[0]
+    if own in there or not method(name).has_weights:
+        return
+    fits = ", train some with the command fit" if own == GenerationConfig.method else ""
+    raise MedusaError(
+        f"method {name} needs weights, and {model} brings none: name them with --heads{fits}, or use "
+        f"--method {auto_method(there)}"
+    )
+
+
 def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | None:
     """The loaded weights that a run uses, None where it needs none or they are not there."""
     return drafts.get(drafters_of(config.method)[0])
@@ -233,12 +245,8 @@ def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> An
 
 def make_drafter(target: Target, drafts: Mapping[str, Draft], config: GenerationConfig) -> Drafter:
     """The drafter of ``config.method``. Raises MedusaError when its weights are not loaded."""
+    require_weights(config.method, drafts)
     draft = draft_of(drafts, config)
-    if method(config.method).has_weights and draft is None:
-        other = next(iter(drafts), "none")  # weights that are there, though not its own
-        raise MedusaError(
-            f"method {config.method} needs weights: name them with --heads, or use --method {other}"
-        )
     made = []
     # Of a setting that several have, merged drafters get the same value, the first one's default among them.
     options = vars(drafter_settings(config, draft))

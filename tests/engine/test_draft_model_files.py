@@ -71,7 +71,7 @@ def test_the_estimate_counts_its_weights_and_its_cache(engine_folder, saved, dty
 
 def test_who_asks_for_other_weights_is_told_what_is_there(engine_folder, saved):
     engine = load_engine(config_of(engine_folder, saved))
-    with pytest.raises(MedusaError, match=r"method medusa needs weights: .* or use --method draft_model$"):
+    with pytest.raises(MedusaError, match=r"method medusa needs weights, .* or use --method draft_model$"):
         tiny.run(engine)
 
 

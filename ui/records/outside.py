@@ -13,10 +13,10 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import RUN_SETTINGS, GenerationConfig
-from medusa_core.drafters import method_names
+from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
+from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.drafters.medusa import AUTO
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 from medusa_core.options import differing_defaults, option_defaults
 from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection
@@ -52,13 +52,16 @@ def settings_from_outside(
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
         if name not in defaults:
-            raise MedusaError(f"no setting is called {name!r}: use {', '.join(defaults)}")
+            raise MedusaError(f"no setting is called {name!r:.40}: {name_fix(name, defaults)}")
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
-    for name, known in (("method", method_names()), ("acceptance", rule_names())):
+    for name, known, words in (
+        ("method", (AUTO_METHOD, *method_names()), f"{AUTO_METHOD}, {methods_in_words()}"),
+        ("acceptance", rule_names(), ""),
+    ):
         if given[name] not in known:
-            raise MedusaError(f"{name} is {given[name]!r}: use one of {', '.join(known)}")
+            raise MedusaError(f"{name} is {given[name]!r:.60}: {name_fix(given[name], known, words)}")
     if given["tree"] == YOURS:
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
@@ -82,8 +85,8 @@ def settings_of_link(text: str) -> dict[str, Any]:
     if prompt is not None:
         require_prompt(prompt)
     settings_from_outside({name: value for name, value in values.items() if name != "prompt"})
-    if "method" not in values:
-        return values
+    if values.get("method", AUTO_METHOD) == AUTO_METHOD:  # the page's menu stays as it is
+        return {name: value for name, value in values.items() if name != "method"}
     # The controls still hold what was chosen for another method.
     own = option_defaults(values["method"])
     given = {name: value for name, value in values.items() if value is not None}

@@ -5,8 +5,9 @@ project's own. Tensors and their dtype stay as they are. How the result is serve
 end. For gguf, SRC is a base and DST a file; llama.cpp has no heads.
 
 What was tried here: v1, v2, native and vllm are read back bit for bit by this project; gguf in bf16 and f32
-was loaded by llama-cpp-python, which wrote the same greedy text. vLLM, TGI and TensorRT-LLM themselves were
-not run: their files follow what their public sources read.
+was loaded by llama-cpp-python, which wrote the same greedy text. The Medusa and EAGLE-3 classes of vLLM 0.32,
+the last with Medusa, gave the same logits on a CPU. No server of vLLM, TGI or TensorRT-LLM was run: the files
+of the latter two follow what their public sources read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from medusa_core.text.plural import counted
 FORMATS = {
     "v1": "the public code's: each head with an LM head of its own",
     "v2": "the public code's: heads that use the base's LM head",
-    "vllm": "vLLM",
+    "vllm": "vLLM, up to 0.32",
     "tgi": "Text Generation Inference",
     "trtllm": "TensorRT-LLM, with the tree",
     "gguf": "llama.cpp: a base alone, in one file without vocabulary, that takes and gives token ids",
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     for note in work.notes:
         print(f"note: {note}", file=sys.stderr)
     if work.commands:
-        print("\nto serve it (from that engine's documentation; not run here):")
+        print("\nto serve it (from that engine's documentation; no server was run here):")
         print("\n".join(f"  {command}" for command in work.commands))
 
 

@@ -8,12 +8,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.checkpoints.names import EMBEDDED
+from medusa_core.cli.flags import COLUMNS
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
 from medusa_core.hardware.roofline import Timed, step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
-from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
+from medusa_core.hardware.units import (
+    bytes_words,
+    count_words,
+    flops_words,
+    rate_words,
+    seconds_words,
+    three_digits,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +52,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=f"{__name__}:run")
 
 
-WIDTH = 100
 DTYPE, NUMBER_BYTES = "bfloat16", 2
 
 
@@ -129,7 +136,7 @@ def _device(name: str, shape: ModelShape) -> Device:
 def _print_table(shape: ModelShape, work: Work, device: Device) -> None:
     from rich.console import Console
 
-    console = Console(width=WIDTH)
+    console = Console(width=COLUMNS)
     for line in _head_lines(shape, work, device):
         console.print(line, markup=False, highlight=False)
     console.print(_table(shape, work, device))
@@ -143,8 +150,9 @@ def _head_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
         f"{shape.name}: {count_words(shape.parameters)} parameters, {shape.kind}, "
         f"{NUMBER_BYTES} bytes a number",
         f"{device.title}{note}: {rate_words(device.bandwidth)}, {flops_words(device.peak)}/s; "
-        f"arithmetic is the limit from {device.ridge:.0f} FLOP a byte on",
-        f"batch {work.batch}, {work.tokens} tokens at once, context {work.context}; figures of one call",
+        f"compute is the limit from {device.ridge:.0f} FLOP a byte on",
+        f"batch {work.batch}, {work.tokens} tokens at once, context {work.context}; figures of one of the "
+        f"{shape.layers} layers, F/B: FLOP a byte",
     ]
 
 
@@ -167,26 +175,26 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
 
 
 def _table(shape: ModelShape, work: Work, device: Device) -> Table:
-    """One row a product: the asked step in full, of the two others intensity and time."""
+    """One row a product: the asked step in full, of the two others time and intensity."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table("", "calls", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("FLOP", "bytes", "FLOP/B", "time", "limit", "decode F/B", "time", "prefill F/B", "time"):
-        table.add_column(name, justify="right", no_wrap=" " not in name)
+    table = Table("", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in ("FLOP", "bytes", "time", "F/B", "limit", "decode\ntime", "F/B", "prefill\ntime", "F/B"):
+        table.add_column(name, justify="right", no_wrap=True)
     of = {name: timed(operators(shape, each), device) for name, each in phases(work).items()}
-    for asked, one, many in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
+    for asked, *others in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
         product = asked.product
-        others = [(f"{each.product.intensity:.2f}", seconds_words(each.seconds)) for each in (one, many)]
         table.add_row(
             product.name,
-            str(product.calls),
             flops_words(product.flops).removesuffix("FLOP"),
             bytes_words(product.moved),
-            f"{product.intensity:.2f}",
-            seconds_words(asked.seconds),
-            _limit(asked),
-            *others[0],
-            *others[1],
+            *_time_and_intensity(asked),
+            "memory" if asked.memory_bound else "compute",
+            *(cell for each in others for cell in _time_and_intensity(each)),
         )
     return table
+
+
+def _time_and_intensity(each: Timed) -> tuple[str, str]:
+    return seconds_words(each.seconds), three_digits(each.product.intensity)
