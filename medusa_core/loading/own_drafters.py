@@ -25,8 +25,8 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     if methods is not None:
         methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
         if None not in named:  # else reading these weights says what is wrong with them
-            for name in methods:
-                require_weights(name, there, sources.base_name)
+            for asked in methods:
+                require_weights(asked, there, sources.base_name)
     wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
     own = []
     for folder, name in zip(sources.own, brought, strict=True):

@@ -108,7 +108,7 @@ def _endpoint(
     )
     if (page := get_blocks_context()) is not None:
         for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
-            page.blocks[number].label = parameter.name  # gradio's own is "4th"
+            page.blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
 
 
 def _with_weights(session: Session, settings: RunSettings) -> RunSettings:
