@@ -72,7 +72,7 @@ ROOMS = {
         ),
         "record_opening": "evaluation figures records session tabs",
         "layout": "components records replay serving session tabs",
-        "launch": "cli components layout serving session",
+        "launch": "checkpoints cli components layout serving session",
     },
 }
 # Rooms whose types stand in annotations of a room below them.

@@ -115,7 +115,7 @@ def test_figure7_sets_every_gamma_beside_the_formula(setup, engine_folder, tmp_p
     for gamma in (1, 2, 3):
         whole, part = rows["itself", gamma], rows["small", gamma]
         # The model itself is always right, but for where a text ends.
-        assert whole.tokens_per_step.mean == pytest.approx(16 / math.ceil(15 / (gamma + 1) + 1), rel=0.2)
+        assert 16 / math.ceil(15 / (gamma + 1) + 1) <= whole.tokens_per_step.mean <= gamma + 1
         assert part.tokens_per_step.mean <= whole.tokens_per_step.mean
         assert whole.same_texts == part.same_texts == 3
         computed = rows[f"small{figure7.FORMULA}", gamma]
