@@ -24,7 +24,7 @@ NOTES = """() => Object.fromEntries([...document.querySelectorAll("[data-note]")
   [[...part.classList].find((name) => name.startsWith("setting-")).slice(8), part.dataset.note]))"""
 SAME_NOTES = """(wanted) => {
   const seen = (NOTES)();
-  for (const name in seen) if (seen[name].startsWith("counts for nothing")) seen[name] = "nothing";
+  for (const name in seen) if (seen[name].includes("no effect")) seen[name] = "nothing";
   const text = (notes) => JSON.stringify(Object.entries(notes).sort());
   return text(seen) === text(wanted);
 }"""

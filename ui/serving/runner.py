@@ -28,7 +28,7 @@ from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-POLL_SECONDS = 0.2  # between two looks at Stop while a run that gives way waits for its turn
+POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
 
 
 class Request(ABC):
@@ -168,13 +168,12 @@ class Runner:
 
 
 def _begins(place: Place, share: TimeShare | None, flag: StopFlag) -> bool:
-    """Wait for the first turn. A run that gives way leaves the line when Stop is pressed."""
-    if share is None:
-        return place.wait()
+    """Wait for the first turn. Stop takes a run out of the line."""
     while not place.wait(POLL_SECONDS):
         if flag.stopped:
             return False
-    share.begin()
+    if share is not None:
+        share.begin()
     return True
 
 
