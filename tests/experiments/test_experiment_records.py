@@ -14,8 +14,8 @@ from tiny_experiments import (
     write_variants,
 )
 
-from medusa_core.cli.reproduce import print_table
 from medusa_core.cli.main import main
+from medusa_core.cli.reproduce import print_table
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names, load_experiment, store, table2
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
