@@ -5,8 +5,8 @@ run that goes on, the first picture after the page's load, the frames while the 
 a trace, and the speed of a run that is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
-For all but the first picture and the frames the view stands alone in its page, so what is measured is its own work and the
-browser's painting of it. The other two are those of the app as it is shipped, served by this process.
+For all but the first picture and the frames the view stands alone in its page, so what is measured is its
+own work and the browser's painting of it. The other two are those of the app as it is shipped, served by this process.
 """
 
 from __future__ import annotations
@@ -193,19 +193,18 @@ def frames(browser: Any, address: str) -> int:
     page.goto(address)
     slow = 0
     page.wait_for_selector(".mdv-opening[open][data-time]")
-    times = {"opening": page.evaluate(FRAMES, [OPENING_SECONDS, False])}
+    found = {"opening": page.evaluate(FRAMES, [OPENING_SECONDS, False])}
     page.keyboard.press("Escape")
     page.keyboard.press(".")
     page.wait_for_selector("#decode-view .mdv[data-phase=propose]")
     page.locator("#decode-view [data-act=play]").click()
-    times["phases"] = page.evaluate(FRAMES, [PHASES_SECONDS, True])
+    found["phases"] = page.evaluate(FRAMES, [PHASES_SECONDS, True])
     page.close()
-    for name, between in times.items():
+    for name, between in found.items():
         median, late = percentile(between, 0.5), percentile(between, 0.95)
         slow += late > MOST_FRAME
-        print(
-            f"frames of the {name:8} median {median:5.1f} ms   95 % within {late:5.1f} ms, {len(between)} frames"
-        )
+        times = f"median {median:5.1f} ms   95 % within {late:5.1f} ms, {len(between)} frames"
+        print(f"frames of the {name:8} {times}")
     return slow
 
 

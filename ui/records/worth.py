@@ -29,7 +29,7 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
                 "timed_ms": [plain.step_ms, own.step_ms],
                 "speedup": own.speedup.median,
                 "sized": _sized(trace, figures.record.rows, own),
-                "exact": True,  # the forward in C made the shipped runs: tests/ui/test_shipped.py decodes them
+                "exact": True,  # the C made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),
             }
     return None
