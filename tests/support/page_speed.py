@@ -6,7 +6,7 @@ a trace, and the speed of a run that is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
 For all but the first picture and the frames the view stands alone in its page, so what is measured is its
-own work and the browser's painting of it. The other two are those of the app as it is shipped, served by this process.
+own work and the browser's painting of it. The other two are those of the app as it is shipped, served here.
 """
 
 from __future__ import annotations
