@@ -72,3 +72,9 @@ def test_this_machine_is_measured_in_the_time_it_is_given():
     small, large = machine.device("float32", 1000), machine.device("float32", 1e12)
     assert small.peak == large.peak == dict(machine.peaks)["float32"]
     assert (small.bandwidth, large.bandwidth) == (machine.bandwidths[0][1], machine.bandwidths[-1][1])
+
+
+def test_a_dtype_without_products_of_its_own_counts_as_floats():
+    peaks = (("float32", 2e11), ("bfloat16", 2e9))
+    machine = this_machine.Machine("a processor", 2, ((1 << 20, 1e10),), peaks, 1e9, 0.1)
+    assert machine.device("bfloat16", 1e6).peak == 2e11
