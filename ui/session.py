@@ -27,7 +27,6 @@ from ui.runs.work import EngineWork
 from ui.serving.engines import Engines
 from ui.serving.kept_figures import KeptFigures
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.model_loader import SPARE_CORES
 from ui.serving.models import Models
 from ui.serving.page_channel import PageChannel
 from ui.serving.policy import Policy
@@ -233,5 +232,5 @@ class Session:
         if isinstance(source, LoadConfig):
             from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-            source = load_engine(source, spare_cores=SPARE_CORES)
+            source = load_engine(source)
         return self._engines.trained.add(label, source)

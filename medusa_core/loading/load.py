@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,20 +70,18 @@ def load_engine(
     config: LoadConfig,
     on_progress: OnProgress = _ignore_progress,
     *,
-    spare_cores: int = 0,
     methods: Collection[str] | None = None,
 ) -> Engine:
     """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
 
-    ``spare_cores`` of a CPU are left to others when a small model runs (``fastest_threads``). Of the further
-    drafters that a model brings, those of ``methods`` are loaded; None: all.
+    Of the further drafters that a model brings, those of ``methods`` are loaded; None: all.
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
     missing, does not fit the rest or does not fit into memory.
     """
     limit_torch()
     report = _ProgressReporter(on_progress)
     try:
-        return _load(config, report, spare_cores, methods)
+        return _load(config, report, methods)
     except BaseException as error:
         # A kept error would keep the half-loaded model alive by the variables of its frames.
         traceback.clear_frames(error.__traceback__)
@@ -117,9 +114,7 @@ class _ProgressReporter:
         return lambda message, done: self(stage, message, done)
 
 
-def _load(
-    config: LoadConfig, report: _ProgressReporter, spare_cores: int, methods: Collection[str] | None
-) -> Engine:
+def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str] | None) -> Engine:
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
     report("files", "Looking for the files")
@@ -150,7 +145,7 @@ def _load(
     choose_forward(
         target,
         capture=config.capture,
-        threads_for=partial(fastest_threads, spare_cores=spare_cores),
+        threads_for=fastest_threads,
         library=native_library(),
         release=True,
         int8=int8,
