@@ -57,7 +57,7 @@ def test_a_greedy_recording_has_the_text_of_plain_decoding_token_for_token():
     for trace in (recording.trace for recording in recordings()):
         run = {
             name: trace["config"].get(name)
-            for name in ("temperature", "max_new_tokens", "penalty", "penalty_window")
+            for name in ("temperature", "max_new_tokens", "penalty", "penalty_window", "ignore_eos")
         }
         if run["temperature"] > 0:
             continue
