@@ -39,7 +39,7 @@ ROOMS = {
         "clock": "",
         "decoding": "acceptance clock drafters llama logits model trees",
         "engine": "acceptance decoding drafters logits model options text trees",
-        "trace": "acceptance decoding drafters engine trees",
+        "trace": "acceptance decoding drafters engine model trees",
         "replay": "drafters trace",
         "loading": "checkpoints drafters engine hardware llama model",
         "custom_generate": "acceptance checkpoints decoding drafters logits model trees",
@@ -67,8 +67,8 @@ ROOMS = {
         "session": "acceptance checkpoints drafters engine loading records runs serving trees",
         "record_race": "evaluation records runs session",
         "tabs": (
-            "checkpoints components drafters engine evaluation experiments figures hardware records runs "
-            "serving session text training trees"
+            "checkpoints components drafters engine evaluation experiments figures hardware model records "
+            "runs serving session text training trees"
         ),
         "record_opening": "evaluation figures records session tabs",
         "layout": "components records replay serving session tabs",

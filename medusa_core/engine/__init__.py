@@ -35,6 +35,7 @@ from medusa_core.errors import MedusaError, is_out_of_memory
 from medusa_core.logits.processor import processor_of
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
+from medusa_core.model.threads import each_within
 from medusa_core.options import check_options
 from medusa_core.text.prompt_check import check_text
 from medusa_core.text.stopping import Stopper
@@ -269,10 +270,7 @@ class Engine:
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:
         """The loop, on the threads of the target; ``words`` say what of, should memory run out."""
         try:
-            with self.target.running() as use_own_threads:
-                for step in decode_batch(self.target, runs, size):
-                    yield step
-                    use_own_threads()
+            yield from each_within(self.target.running, decode_batch(self.target, runs, size))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -176,7 +176,7 @@ def machine_record(engine: Engine) -> dict:
         "cores": core_count(),
         "instructions": instruction_set(),
         "limited_to": "" if gpu else instruction_limit(),
-        "threads": engine.target.threads or engine.target.usual_threads,
+        "threads": engine.target.threads_used,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -18,6 +18,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
+from medusa_core.model.threads import each_within
 from medusa_core.trees.origin import ROOT
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
@@ -58,7 +59,8 @@ def measure_forwards(
         raise MedusaError(f"the text has {context} tokens: give 1 to {most}, since {target.context_words}")
     prompt = _any_tokens(target, context)
     times: dict[int, list[float]] = {size: [] for size in sizes}
-    with _computing(target) as again:
+
+    def passes() -> Generator[list[ForwardTime], None, None]:
         cache = target.new_cache(context + max(sizes))
         target.prefill(prompt, cache)
         trees = {size: _chain(target, size) for size in sizes}
@@ -68,7 +70,8 @@ def measure_forwards(
             for size, tree in trees.items():
                 times[size].append(_milliseconds(target, tree, cache))
             yield [_time_of(size, found) for size, found in times.items()]
-            again()
+
+    yield from each_within(lambda: _computing(target), passes())
 
 
 def measure_growth(engine: Engine, prompt: Sequence[int], tokens: int) -> Generator[GrowthPoint, None, None]:
@@ -78,7 +81,8 @@ def measure_growth(engine: Engine, prompt: Sequence[int], tokens: int) -> Genera
         most = target.context - len(prompt)
         raise MedusaError(f"{tokens} tokens are asked for: give 1 to {most}, since {target.context_words}")
     text = list(prompt)
-    with _computing(target) as again:
+
+    def points() -> Generator[GrowthPoint, None, None]:
         cache = target.new_cache(len(prompt) + tokens)
         logits, _ = target.prefill(text, cache)
         _recomputed(target, text)
@@ -91,7 +95,8 @@ def measure_growth(engine: Engine, prompt: Sequence[int], tokens: int) -> Genera
             cached = perf_counter() - begun
             other, recomputed = _recomputed(target, text)
             yield GrowthPoint(len(text), 1000 * cached, 1000 * recomputed, other == choice)
-            again()
+
+    yield from each_within(lambda: _computing(target), points())
 
 
 def _recomputed(target: Target, text: Sequence[int]) -> tuple[int, float]:
@@ -103,8 +108,8 @@ def _recomputed(target: Target, text: Sequence[int]) -> tuple[int, float]:
 
 @contextmanager
 def _computing(target: Target):
-    with torch.inference_mode(), target.running() as again:
-        yield again
+    with torch.inference_mode(), target.running():
+        yield
 
 
 def _milliseconds(target: Target, tree, cache: TreeCache) -> float:

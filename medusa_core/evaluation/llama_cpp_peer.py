@@ -63,7 +63,7 @@ class LlamaCppRunner:
         file = _written(model)
         if (size := file.stat().st_size) > (free := free_memory(target.device)):
             raise PeerError(f"its file takes {bytes_words(size)} of memory and {bytes_words(free)} are free")
-        threads = target.threads or target.usual_threads
+        threads = target.threads_used
         float32 = self._kind is None and target.dtype == torch.float32
         packs = self._kind is None or _survives_packing(library, file)
         self._model = _Loaded(library, file, slots, threads, float32=float32, packs=packs)

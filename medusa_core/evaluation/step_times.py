@@ -187,7 +187,7 @@ def _key(engine: Engine) -> dict[str, Any]:
     info = engine.info
     return machine_key(engine.target.output_device) | {
         "engine": ENGINE_VERSION,
-        "threads": engine.target.threads or engine.target.usual_threads,
+        "threads": engine.target.threads_used,
         "model": [info.base, info.heads, info.parameters, info.draft_parameters],
         "computed": [info.dtype, info.device, info.forward],
     }

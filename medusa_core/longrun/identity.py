@@ -39,7 +39,7 @@ def surroundings(engine: Engine) -> dict[str, Any]:
     """What may round otherwise: with another one a run goes on, though not surely with the same tokens."""
     return {
         "torch": torch.__version__,
-        "threads": engine.target.threads or engine.target.usual_threads,
+        "threads": engine.target.threads_used,
         "forward": engine.info.forward,
     }
 

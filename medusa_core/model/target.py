@@ -10,7 +10,7 @@ N nodes · V vocabulary · d hidden size · L committed rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,6 @@ class Target:
         self.choice = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
         self.threads: int | None = None  # threads of a run, None: the usual number
-        self.usual_threads: int = torch.get_num_threads()
         if not self.held.is_proven:
             if longer is None:
                 context = inside_window(context, self.masks, config.model_type)
@@ -117,13 +116,18 @@ class Target:
             return [SLIDING] * self.config.num_hidden_layers
         return layer_kinds(self.config, self.config.num_hidden_layers)
 
-    def on_its_threads(self) -> AbstractContextManager[Callable[[], None]]:
-        """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
-        return cpu_threads(self.threads, self.usual_threads)
+    @property
+    def threads_used(self) -> int:
+        """Threads of a run."""
+        return self.threads or torch.get_num_threads()
 
-    def running(self) -> AbstractContextManager[Callable[[], None]]:
+    def on_its_threads(self) -> AbstractContextManager[None]:
+        """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
+        return cpu_threads(self.threads)
+
+    def running(self) -> AbstractContextManager[None]:
         """Within it ``forward`` has the threads that are fastest for this model (``cpu_threads``)."""
-        return cpu_threads(self.threads, self.usual_threads, self.library if self.choice.native else None)
+        return cpu_threads(self.threads, self.library if self.choice.native else None)
 
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""

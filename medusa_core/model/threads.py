@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Protocol, TypeVar
 
 import torch
+
+Item = TypeVar("Item")
 
 
 class OwnThreads(Protocol):
@@ -16,30 +18,40 @@ class OwnThreads(Protocol):
 
 
 @contextmanager
-def cpu_threads(
-    count: int | None, usual: int, library: OwnThreads | None = None
-) -> Iterator[Callable[[], None]]:
-    """Within it torch uses ``count`` threads, afterwards ``usual`` ones; with None it is left alone.
+def cpu_threads(count: int | None, library: OwnThreads | None = None) -> Iterator[None]:
+    """Within it torch uses ``count`` threads, None: as many as before, which it has again afterwards.
 
     Where a ``library`` computes they are its threads, and torch keeps to one: after each operation that torch
     shares out its threads go on spinning for milliseconds, on a processor that the library waits for.
-
-    Runs may take turns and end in any order, so each puts back the usual number and not the one it met. What
-    this gives is called after a pause, in which another run may have ended.
     """
-
-    def again() -> None:
-        if library is not None:
-            library.count = count or usual
-            torch.set_num_threads(1)
-        elif count is not None and torch.get_num_threads() != count:
-            torch.set_num_threads(count)
-
-    again()
+    before = torch.get_num_threads()
+    taken = library.count if library is not None else None
+    if library is not None:
+        library.count = count or taken or before
+        count = 1
+    if count is not None and count != before:
+        torch.set_num_threads(count)
     try:
-        yield again
+        yield
     finally:
         if library is not None:
-            library.count = None
-        if library is not None or count is not None:
-            torch.set_num_threads(usual)
+            library.count = taken
+        if count is not None and count != before:
+            torch.set_num_threads(before)
+
+
+def each_within(
+    context: Callable[[], AbstractContextManager[object]], made: Generator[Item, None, None]
+) -> Generator[Item, None, None]:
+    """What a generator yields, each made within a context that is left before it is handed on.
+
+    Whoever reads may load models or begin other runs meanwhile, on the threads that are usual.
+    """
+    with closing(made):
+        while True:
+            with context():
+                try:
+                    item = next(made)
+                except StopIteration:
+                    return
+            yield item

@@ -12,7 +12,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import tuning
 from medusa_core.model.target import Target
-from medusa_core.model.threads import cpu_threads
+from medusa_core.model.threads import cpu_threads, each_within
 
 
 @pytest.fixture(autouse=True)
@@ -119,46 +119,64 @@ def test_the_choice_is_said(library):
     assert torch.get_num_threads() == 2
 
 
-def test_a_run_has_its_threads_and_gives_them_back(engine):
-    torch.set_num_threads(2)
-    target = engine.target
-    assert target.threads is None
-    target.threads, target.usual_threads = 1, 2
-    try:
-        first, second = (engine.stream(tiny.PROMPT, GenerationConfig(max_new_tokens=24)) for _ in range(2))
-        next(first), next(second)
-        assert torch.get_num_threads() == 1
-        first.close()  # one of two that take turns ends, and the other one goes on as before
-        next(second)
-        next(second)
-        assert torch.get_num_threads() == 1
-        second.close()
-        assert torch.get_num_threads() == 2
-    finally:
-        target.threads, target.usual_threads = None, 1
+@pytest.fixture
+def counts(monkeypatch):
+    """Threads of torch and of the C at each forward."""
+    seen, verify = [], Target.verify_all
+
+    def counting(target, *arguments):
+        own = target.library.most_threads if target.choice.native else None
+        seen.append((torch.get_num_threads(), own))
+        return verify(target, *arguments)
+
+    monkeypatch.setattr(Target, "verify_all", counting)
+    return seen
+
+
+def test_a_run_has_its_threads_while_it_computes_and_its_reader_the_usual_ones(engine, monkeypatch, counts):
+    torch.set_num_threads(3)
+    monkeypatch.setattr(engine.target, "threads", 2)
+    first, second = (engine.stream(tiny.PROMPT, GenerationConfig(max_new_tokens=24)) for _ in range(2))
+    for run in (first, second, first, second):
+        next(run)
+        assert torch.get_num_threads() == 3
+        if engine.target.choice.native:
+            assert engine.target.library.count is None
+    first.close()
+    torch.set_num_threads(4)  # the reader's own choice stays
+    next(second)
+    second.close()
+    assert torch.get_num_threads() == 4
+    assert set(counts) <= {(1, 2), (2, None)}
+    assert counts
 
 
 def test_torch_keeps_to_one_thread_while_c_has_the_others(library):
     torch.set_num_threads(2)
     target = Target(tiny.build_model(tiny.tiny_config()))
     choose_forward(target, threads_for=lambda forward: None, library=library)
-    with target.running() as again:
-        assert (torch.get_num_threads(), library.count, library.most_threads) == (1, 2, 2)
-        with Target(tiny.build_model(tiny.tiny_config())).running():  # torch computes it
-            assert torch.get_num_threads() == 1
-        library.count = None  # another run has ended
-        torch.set_num_threads(2)
-        again()
-        assert (torch.get_num_threads(), library.count) == (1, 2)
-        second = Target(tiny.build_model(tiny.tiny_config()))
-        choose_forward(second, threads_for=lambda forward: None, library=library)
-        assert second.usual_threads == 2
-    assert (torch.get_num_threads(), library.count) == (2, None)
+    for _ in range(2):
+        with target.running():
+            assert (torch.get_num_threads(), library.count, library.most_threads) == (1, 2, 2)
+            with target.running():  # a draft model on the same library
+                assert (torch.get_num_threads(), library.most_threads) == (1, 2)
+            assert (torch.get_num_threads(), library.most_threads) == (1, 2)
+        assert (torch.get_num_threads(), library.count) == (2, None)
+
+
+def test_a_model_loaded_while_a_run_is_paused_has_the_usual_threads(library):
+    torch.set_num_threads(2)
+    target = Target(tiny.build_model(tiny.tiny_config()))
+    choose_forward(target, threads_for=lambda forward: None, library=library)
+    made = each_within(target.running, (torch.get_num_threads() for _ in range(3)))
+    assert next(made) == 1
+    assert Target(tiny.build_model(tiny.tiny_config())).threads_used == 2
+    assert list(made) == [1, 1]
+    assert torch.get_num_threads() == 2
 
 
 def test_without_a_number_threads_are_left_alone():
     torch.set_num_threads(3)
-    with cpu_threads(None, 2) as again:
-        again()
+    with cpu_threads(None):
         assert torch.get_num_threads() == 3
     assert torch.get_num_threads() == 3

@@ -86,29 +86,29 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
     from medusa_core.hardware import measured_products  # noqa: PLC0415 - torch
     from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+    from medusa_core.model.threads import each_within  # noqa: PLC0415 - torch
 
     yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
     shape = shape_of_config(engine.target.config, engine.info.base)
     number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
     works = measured_products.swept_works(number_bytes)
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
-    with engine.target.on_its_threads() as again:
+    with engine.target.on_its_threads():
         machine = measure_machine(machine_record(engine)["processor"], where)
-        device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
-        measuring = measured_products.measure_products(shape, engine.target.dtype, where, works)
-        for done, speeds in enumerate(measuring, start=1):
-            rows = tuple(
-                (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
-                 one.speed)
-                for one in speeds
-            )  # fmt: skip
-            status = Words("Timing products: step {0} of {1}", done, len(works))
-            products = Products(device.bandwidth, device.peak, rows)
-            yield Found(Update(status=status), machine=machine, products=products)
-            if flag.stopped:
-                yield Found(Update(status=STOPPED))
-                return
-            again()
+    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
+    measuring = measured_products.measure_products(shape, engine.target.dtype, where, works)
+    for done, speeds in enumerate(each_within(engine.target.on_its_threads, measuring), start=1):
+        rows = tuple(
+            (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
+             one.speed)
+            for one in speeds
+        )  # fmt: skip
+        status = Words("Timing products: step {0} of {1}", done, len(works))
+        products = Products(device.bandwidth, device.peak, rows)
+        yield Found(Update(status=status), machine=machine, products=products)
+        if flag.stopped:
+            yield Found(Update(status=STOPPED))
+            return
     shares = {
         name: max(
             (speed / device.attainable(intensity) for own, *_, intensity, speed in rows if own == name),
