@@ -119,7 +119,7 @@ def test_figure7_sets_every_gamma_beside_the_formula(setup, engine_folder, tmp_p
     for gamma in (1, 2, 3):
         whole, part = rows["itself", gamma], rows["small", gamma]
         # The model itself is always right, but for where a text ends.
-        assert whole.tokens_per_step.mean == pytest.approx(16 / math.ceil(15 / (gamma + 1) + 1), rel=0.2)
+        assert 16 / math.ceil(15 / (gamma + 1) + 1) <= whole.tokens_per_step.mean <= gamma + 1
         assert part.tokens_per_step.mean <= whole.tokens_per_step.mean
         assert whole.same_texts == part.same_texts == 3
         computed = rows[f"small{figure7.FORMULA}", gamma]
@@ -150,9 +150,14 @@ def test_pooled_heads_are_the_means_of_their_groups(setup):
 
 def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     settings = grouped_heads.Settings(
-        query_heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2, data=str(write_text(tmp_path)),
+        query_heads=2,
+        layers=1,
+        head_size=16,
+        tokens=100 * 2048,
+        uptrained=0.2,
+        data=str(write_text(tmp_path)),
         runs=str(tmp_path / "runs"),
-    )  # fmt: skip
+    )
     found = grouped_heads.measure(setup, settings)
     whole, _, pooled, later = found.rows
     assert [row.label for row in found.rows][2:] == [
