@@ -8,7 +8,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from medusa_core.cli.commands.flags.app import DESCRIPTION, EPILOG, add_page_flags
+from medusa_core.cli.commands.app import DESCRIPTION, EPILOG, add_page_flags
 from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
 from medusa_core.errors import MedusaError, missing_package, one_line
 from ui.serving.environment import check_environment

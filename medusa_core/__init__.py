@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which cannot see what __getattr__ gives
     from medusa_core.api import Generation, decode, generate, load
-    from medusa_core.chat import Conversation
     from medusa_core.custom_generate.generate import load_medusa_heads, medusa_generate
+    from medusa_core.engine.chat import Conversation
     from medusa_core.errors import MedusaError
 
 __all__ = [
@@ -32,7 +32,7 @@ _PUBLIC = {
     "decode": "medusa_core.api",
     "generate": "medusa_core.api",
     "Generation": "medusa_core.api",
-    "Conversation": "medusa_core.chat",
+    "Conversation": "medusa_core.engine.chat",
     "medusa_generate": "medusa_core.custom_generate.generate",
     "load_medusa_heads": "medusa_core.custom_generate.generate",
     "MedusaError": "medusa_core.errors",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from medusa_core.errors import MedusaError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # remembered step times are then measured anew, and stored records are called those of an older engine.
 # 1: phase by phase in torch. 2: a greedy step is one call of C. 3: one C for every processor.
 # 4: AMX where a processor has it, and AVX2 in tiles of its own.
-# 5: two late calls are followed by 16 on one thread, where they were by 200.
+# 5: torch keeps to one thread while C computes, and late calls cost fewer on one thread.
 ENGINE_VERSION = 5
 NO_HEADS = "none"
 AUTO_METHOD = "auto"  # the drafter whose weights are there
@@ -129,16 +129,22 @@ class GenerationConfig:
         return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 
     @classmethod
-    def of(cls, **values: Any) -> GenerationConfig:
+    def of(cls, **values: Any) -> Self:
         """From names and values in one list: what is no field goes into ``options``."""
         return cls().changed(**values)
 
-    def changed(self, **values: Any) -> GenerationConfig:
+    def changed(self, **values: Any) -> Self:
         """A copy with other values; what is no field goes into ``options``."""
         own = {item.name for item in fields(self)}
         options = {name: value for name, value in values.items() if name not in own}
         core = {name: value for name, value in values.items() if name in own}
         return replace(self, **{"options": {**self.options, **options}} | core)
+
+
+# Settings of a run that are a number or a switch: the page's controls, links and traces hold each of them.
+RUN_SETTINGS = {
+    item.name: item.default for item in fields(GenerationConfig) if isinstance(item.default, int | float)
+}
 
 
 @dataclass(frozen=True)

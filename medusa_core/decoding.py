@@ -24,7 +24,7 @@ from medusa_core.clock import Clock, PhaseTimes, clock_for
 from medusa_core.drafters import Drafter, NativeDrafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
-from medusa_core.llama.greedy_run import GreedyRun
+from medusa_core.llama.greedy import GreedySteps
 from medusa_core.logits.processor import LogitsProcessor
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
@@ -87,7 +87,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # changes the logits before the rule sees them
-    whole: GreedyRun | None = field(default=None, init=False)  # where a step is one call of C
+    whole: GreedySteps | None = field(default=None, init=False)  # where a step is one call of C
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -95,7 +95,7 @@ class Run:
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
         if self.processor is None:
-            self.whole = greedy_run(self.target, self.drafter, self.rule)
+            self.whole = greedy_steps(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -248,13 +248,13 @@ def _whole(run: Run, clock: Clock) -> Judged | None:
     """The same in one call of C; None where that cannot be."""
     if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
-    tree, made = run.whole(run.own_cache, run.root)
-    verdict = matched(tree, made.on_host, made.choices, made.path)
+    made = run.whole.run(run.own_cache, run.root)
+    verdict = matched(made.tree, made.tokens, made.choices, made.path)
     clock.made_whole(made.propose_ms, made.verify_ms)
-    return Judged(tree, made.logits, made.logits, made.features, verdict)
+    return Judged(made.tree, made.logits, made.logits, made.features, verdict)
 
 
-def greedy_run(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedyRun | None:
+def greedy_steps(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedySteps | None:
     """None where a step needs Python between its phases: by its rule, its drafter or its forward."""
     if not rule.by_argmax or not isinstance(drafter, NativeDrafter):
         return None
@@ -262,7 +262,7 @@ def greedy_run(target: Target, drafter: Drafter, rule: AcceptanceRule) -> Greedy
     if not isinstance(forward, LlamaForward):
         return None
     guessing = drafter.guessing
-    return GreedyRun(forward, drafter.shape, guessing, drafter.guess) if guessing else None
+    return GreedySteps(forward, drafter.shape, guessing, drafter.guess) if guessing else None
 
 
 def read_prompt(run: Run) -> None:

@@ -77,14 +77,19 @@ def _fitting(units: list[str], room: int, *, backwards: bool = False) -> str:
     return "".join(taken[::-1] if backwards else taken).strip()
 
 
+def close_name(word: str, known: Iterable[str]) -> str:
+    """The one of the names that was meant, or none."""
+    return next(iter(difflib.get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)), "")
+
+
 def name_fix(word: str, known: Iterable[str], words: str = "") -> str:
     """What to do about a name that nobody knows: the one that is meant, or all of them, which ``words`` name.
 
     A list that a line has no room for is not begun.
     """
     names = list(known)
-    if close := difflib.get_close_matches(word.lower(), names, n=1, cutoff=_ALIKE):
-        return f"did you mean {close[0]}?"
+    if close := close_name(word, names):
+        return f"did you mean {close}?"
     listed = f"use one of {words or ', '.join(names)}"
     return listed if len(listed) <= _LONGEST_LIST else "`generate --help` names all there are"
 

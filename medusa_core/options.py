@@ -82,7 +82,7 @@ def idle_options(config: GenerationConfig) -> dict[str, str]:
 
 
 def _idle_for_logits(config: GenerationConfig) -> dict[str, str]:
-    """The same of what is done to the logits."""
+    """Settings of penalty and truncation that count for nothing, with the choice that makes them so."""
     idle = {}
     if config.penalty > 1 and config.penalty_window == 0:
         idle["penalty"] = "--penalty-window 0"

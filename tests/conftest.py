@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from dataclasses import replace
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"
+# Tests start many processes that import the project; none of them should compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A tree chosen by the speed of the machine would make runs differ; tests of that choice allow it themselves.
 os.environ["MEDUSA_MEASURE"] = "0"
 
@@ -36,8 +39,12 @@ from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.save import save_heads
-from medusa_core.training.config import PretrainConfig
-from medusa_core.training.pretrain import pretrain
+from medusa_core.evaluation import step_limits
+from medusa_core.hardware.this_machine import Machine
+from medusa_core.loading.native_library import native_library
+from medusa_core.loading.remembered import cache_folder
+from tools.make_model.pretrain import pretrain
+from tools.make_model.settings import PretrainConfig
 
 # A loaded machine must not fail a property test by being slow; derandomised, a red run can be repeated.
 settings.register_profile("medusa", deadline=None, derandomize=True, database=None)
@@ -47,9 +54,16 @@ torch.set_num_threads(1)
 KV_HEADS = {"mha": 4, "gqa": 2, "mqa": 1}
 
 
+def pytest_configure(config):
+    """The C is compiled once, while the workers import, and not by each of them at the same time."""
+    if not hasattr(config, "workerinput"):
+        threading.Thread(target=native_library).start()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a table marked ``sample`` some rows run by default, and the others are slow."""
+    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are mixed."""
+    items[:] = _mixed(items)
     tables = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
@@ -59,6 +73,21 @@ def pytest_collection_modifyitems(items):
         for row in rows:
             if row not in chosen:
                 row.add_marker(pytest.mark.slow)
+
+
+def _mixed(items):
+    """The browser's files spread among the others, so that some workers compute while others wait for a page.
+
+    They are through before the others, since a long one at the end would keep one worker alone.
+    """
+    files, places = {}, {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    kinds = {path: rows[0].get_closest_marker("browser") is not None for path, rows in files.items()}
+    for browser, until in ((True, 0.8), (False, 1.0)):
+        paths = [path for path, kind in kinds.items() if kind == browser]
+        places |= {path: until * number / len(paths) for number, path in enumerate(paths)}
+    return [item for path in sorted(files, key=places.get) for item in files[path]]
 
 
 def _sampled(rows, most=None):
@@ -194,6 +223,23 @@ def command(capsys, monkeypatch):
         return code, streams.out, streams.err
 
     return call
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """A folder of the test for what is measured; the C is not compiled again for it."""
+    usual = cache_folder()
+    monkeypatch.setattr("medusa_core.loading.native_library.cache_folder", lambda: usual)
+    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def slow_machine(monkeypatch):
+    """1 GB/s and 1 GFLOP/s, so that a byte and an operation take a nanosecond each; nothing is measured."""
+    machine = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9), ("bfloat16", 1e9)), 1e9, 0.0)
+    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: machine)
+    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 @pytest.fixture

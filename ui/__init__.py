@@ -1,1 +1,1 @@
-"""The page: Gradio tabs, figures and the linked view. Only `ui.session` talks to the engine."""
+"""The page: Gradio tabs, figures and the linked view. What a press asks of an engine stands in `ui.runs`."""

@@ -88,6 +88,23 @@ def require_address(host: str) -> None:
         raise MedusaError(f"cannot listen on {name}, {reason_of(error)}: choose another --host") from error
 
 
+def require_model(load: LoadConfig) -> None:
+    """Raises MedusaError for a model or heads that are nowhere, before the page has an address to be said."""
+    if not (load.model or load.heads):
+        return
+    from medusa_core.checkpoints.locate import Fetch  # noqa: PLC0415 - imports torch
+    from medusa_core.checkpoints.sources import find_sources  # noqa: PLC0415
+
+    try:
+        find_sources(load.model, load.heads, Fetch(weights=False, code=load.trust_remote_code))
+    except MedusaError as error:
+        raise _not_loaded(error) from error
+
+
+def _not_loaded(error: MedusaError) -> MedusaError:
+    return MedusaError(f"{NOT_LOADED}: {error}; --without-model serves the page all the same")
+
+
 def start(flags: argparse.Namespace) -> None:
     """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
     if flags.mcp:
@@ -97,7 +114,10 @@ def start(flags: argparse.Namespace) -> None:
     if reach.host is not None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
-    session = Session(read_settings(LoadConfig, flags), policy=policy, gpu=gpu)
+    load = read_settings(LoadConfig, flags)
+    if not flags.without_model:
+        require_model(load)
+    session = Session(load, policy=policy, gpu=gpu)
     if gpu is not None:
         print(session.load_at_start())  # the Space keeps what is loaded by now for all runs
     if policy.public:
@@ -125,7 +145,7 @@ def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
     load_behind_page(session, say_not_loaded if without_model else close)
     page.block_thread()
     if failed:
-        raise MedusaError(f"{NOT_LOADED}: {failed[0]}; --without-model serves the page all the same")
+        raise _not_loaded(failed[0])
 
 
 def say_not_loaded(error: MedusaError) -> None:

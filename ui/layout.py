@@ -81,7 +81,7 @@ def build_page(session: Session) -> Page:
                 with gr.Tab("Experiments", id="experiments"):
                     experiments.build(session.assets)
         api.build(session)
-        menus = [desk.method, race.method, second, timed]
+        menus = [desk.named["method"], race.named["method"], second, timed]
         mark_methods(session, selection, loaded, menus, [desk, race])
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS, RACE_FILE, recordings
 from ui.records.selection import Selection
@@ -46,7 +46,7 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
     """The race on this machine, as the tab's message. Raises MedusaError."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - imports torch
 
-    settings = RunSettings(GenerationConfig.acceptance, 0.0, tokens)
+    settings = RunSettings(max_new_tokens=tokens)
     updates = list(session.run(CompareRequest(prompt, settings, MOST_REPETITIONS), StopFlag()))
     if updates[-1].problem or updates[-1].message is None:
         raise MedusaError(updates[-1].status or "the comparison gave no result")

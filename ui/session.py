@@ -27,13 +27,12 @@ from ui.runs.work import EngineWork
 from ui.serving.engines import Engines
 from ui.serving.kept_figures import KeptFigures
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.model_loader import SPARE_CORES
 from ui.serving.models import Models
 from ui.serving.page_channel import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.runner import Request, Runner
 from ui.serving.turns import TimeShare
-from ui.serving.update_stream import Receipts
+from ui.serving.update_stream import Acks
 
 if TYPE_CHECKING:
     from medusa_core.drafters import Draft
@@ -180,7 +179,7 @@ class Session:
                 return
 
     def load_at_start(self) -> str:
-        """As `load`, but on the caller's thread: only the one that claimed the GPUs can load for them."""
+        """Load on the caller's thread: only the one that claimed the GPUs can load for them."""
         return self._badge_after(self._models.own)
 
     def _badge_after(self, load: Callable[[], object]) -> str:
@@ -190,14 +189,12 @@ class Session:
             return f"not loaded: {error}"
         return self.badge()
 
-    def run(
-        self, request: Request, flag: StopFlag, receipts: Receipts | None = None
-    ) -> Generator[Any, None, None]:
+    def run(self, request: Request, flag: StopFlag, acks: Acks | None = None) -> Generator[Any, None, None]:
         """The updates of a run, made when its turn has come. An error is an update as well; the app goes on.
 
-        With ``receipts`` they come no faster than the page draws them, several as one where it has to be.
+        With ``acks`` they come no faster than the page draws them, several as one where it has to be.
         """
-        return self._runner.run(request, flag, receipts)
+        return self._runner.run(request, flag, acks)
 
     def on_engine(
         self,
@@ -235,5 +232,5 @@ class Session:
         if isinstance(source, LoadConfig):
             from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-            source = load_engine(source, spare_cores=SPARE_CORES)
+            source = load_engine(source)
         return self._engines.trained.add(label, source)

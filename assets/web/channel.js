@@ -1,4 +1,4 @@
-// The page's direct line to its runs (server: ui/page_channel.py). Runs once, before anything is clicked.
+// The page's direct line to its runs (server: ui/serving/page_routes.py). Runs once, before anything is clicked.
 
 () => {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -29,16 +29,30 @@
     return answer;
   }
 
+  const underWay = new Set(); // tabs whose run was asked for and has not ended
+  const stopOf = (name) => document.getElementById(`${name}-stop`);
+
   window.medusaChannel = {
     steps: async (key, window, signal) => (await ofRun("steps", { key, window }, signal)).json(),
     trace: async (key) => (await ofRun("trace", { key })).blob(),
-    key: (name) => `${page}-${name}`,
+    begin: (name) => {
+      underWay.add(name);
+      for (const box of document.querySelectorAll("[data-too-long]")) delete box.dataset.tooLong; // the run says it from now on
+      return `${page}-${name}`;
+    },
+    over: (name) => {
+      underWay.delete(name);
+      stopOf(name)?.removeAttribute("aria-busy");
+    },
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
     drawn: confirm,
   };
   // While the click goes down, before the page's framework has anything to do with it.
   document.addEventListener("click", (event) => {
     const button = event.target.closest && event.target.closest("[id$='-stop']");
-    if (button) window.medusaChannel.stop(button.id.slice(0, -"-stop".length));
+    if (!button) return;
+    const name = button.id.slice(0, -"-stop".length);
+    if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
+    window.medusaChannel.stop(name);
   }, true);
 }

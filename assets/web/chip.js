@@ -22,11 +22,11 @@ function chipNumber({ stage }, node, position) {
 }
 
 // What the numbers on the chips of this phase are.
-const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("pos: the token’s place in the text")
+const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("n: the node’s number; pos: the token’s place in the text")
   : stage < STAGE.verify ? phrase("q: how likely its head finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
 function chipTag({ stage }, node) {
-  if (stage === STAGE.layout || stage === STAGE.mask) return say`node ${node.id}`;
+  if (stage === STAGE.layout || stage === STAGE.mask) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 

@@ -50,8 +50,9 @@ function makeCounters() {
 // Figures with their names, from [role, value, name].
 const countsOf = (figures) => figures.map(([role, value, name]) => html("div", { "data-count": role }, html("b", {}, value), html("span", {}, name)));
 
-function timeOf({ ms }, recording) {
+function timeOf({ ms, index }, recording) {
   if (!ms) return [];
+  if (recording && index === 0) return [html("div", { class: "mdv-barhead" }, say`The first step of a recording has no times: it was timed cold.`)];
   const parts = PHASES.map(([name, title, words]) => ({ name, title: say(title), words: say(words), value: ms[name] ?? 0 }));
   const sum = parts.reduce((total, part) => total + part.value, 0);
   const total = Math.max(ms.total ?? 0, sum) || 1;

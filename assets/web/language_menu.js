@@ -3,7 +3,8 @@
 const languageMenu = html("select", { class: "language-menu", "aria-label": "Language · 语言" });
 
 function drawLanguageMenu() {
-  const entries = [["", say("Language: automatic")], ...LANGUAGE.offered];
+  const own = LANGUAGE.offered.find(([tag]) => tag === LANGUAGE.code)[1];
+  const entries = [["", say("{0} (automatic)", own)], ...LANGUAGE.offered]; // the value first: a phone shows its beginning
   languageMenu.replaceChildren(...entries.map(([tag, name]) => html("option", { value: tag, lang: tag || null, selected: tag === (LANGUAGE.chosen ?? "") }, name)));
 }
 

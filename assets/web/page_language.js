@@ -11,6 +11,7 @@ function dressPage() {
   const OF_STYLES = {
     "--text-charts-live": phrase("Charts of the run before: they are drawn anew when this run ends."),
     "--text-charts-former": phrase("Charts of the run above, which is not of what stands beside it."),
+    "--text-stopping": phrase("Stopping…"),
   };
   // What gradio calls the parts of a control, with the control's own label behind it.
   const OF_CONTROLS = { "number input for ": phrase("number input for {0}"), "range slider for ": phrase("range slider for {0}") };

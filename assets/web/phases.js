@@ -39,6 +39,7 @@ function timeWords(step, phase, recording) {
   const time = timeOfPhase(step, phase);
   if (!time) return "";
   if (!time.own && phasesOf(step).includes(CLOCK_OWNERS[time.clock])) return say`time counted with “${time.owner}”`;
+  if (recording && step.index === 0) return ""; // it was timed cold, so its shares are those of no other step
   if (recording) return say`${Math.round(100 * time.share)} % of the step in this recording`;
   return say`${decimal(time.ms, time.ms < 10 ? 2 : 1)} ms, ${Math.round(100 * time.share)} % of the step`;
 }

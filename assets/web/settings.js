@@ -55,11 +55,12 @@ function idleSettings(settings) {
   return idle;
 }
 
-// Why ε and δ count for nothing with these settings, or "".
+// Why ε and δ count for nothing with these settings and what would change that, in one sentence of both, or "".
 function idleBar({ acceptance, temperature, method }) {
-  if (acceptance !== undefined && acceptance !== "typical") return say`counts for nothing: only the rule “typical” uses it`;
-  if (temperature <= 0) return say`counts for nothing at temperature 0: the most likely token is taken`;
-  return METHODS[method] && METHODS[method].mark === "" ? say`counts for nothing: this method drafts nothing to be judged` : "";
+  if (METHODS[method] && METHODS[method].mark === "") return say`ε and δ have no effect: this method guesses nothing`;
+  const greedy = temperature <= 0;
+  if (acceptance === undefined || acceptance === "typical") return greedy ? say`ε and δ have no effect at temperature 0 (greedy matching): raise it` : "";
+  return greedy ? say`ε and δ have no effect (greedy matching): choose the rule “typical” and a temperature above 0` : say`ε and δ have no effect: choose the rule “typical”`;
 }
 
 // Which run the view still shows where it is none of what stands beside it, or "". A run's `mode` is that of

@@ -116,7 +116,7 @@ function nodeTag({ origin }) {
 
 // A trace's settings in one list: those of the run, with the acceptance rule's own beside them.
 const settingsOf = (config = {}) => ({
-  penalty: 1, penalty_window: 1024, top_k: 0, top_p: 1, min_p: 0, ignore_eos: false, // settings that a trace leaves out
+  ...RUN_SETTINGS, // a trace leaves most of them out at their defaults
   ...config, ...(config.acceptance || {}).settings,
   method: (config.drafter || {}).name, acceptance: (config.acceptance || {}).name,
 });

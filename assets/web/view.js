@@ -211,6 +211,8 @@ function drawBadges(box, { state, trace }) {
   const words = [];
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
+  // Before what tells of the model: where there is little room, the last ones are cut.
+  if (output && output.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
   if (model.name) words.push(["", [model.name, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
@@ -219,7 +221,6 @@ function drawBadges(box, { state, trace }) {
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
   for (const each of truncationOf(config)) words.push(["", each]);
   if (config.ignore_eos) words.push(["", say`goes on after the end of the text`]);
-  if (output && output.finish_reason) words.push(["", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
   box.replaceChildren(...words.map(([kind, text]) => html("span", { class: kind ? "is-" + kind : null }, text)));
 }
 

@@ -1,5 +1,5 @@
 // The details of a long run's steps: those of a few windows are kept here, and the others fetched from the server
-// (ui/serving/run_routes.py) when a reader comes to them. A run without a server keeps everything.
+// (ui/serving/page_routes.py) when a reader comes to them. A run without a server keeps everything.
 
 const WINDOW = 128; // steps, as medusa_core/trace/run_record.py
 const MOST_WINDOWS = 6; // kept: around the shown step, the newest, and those that were looked at last

@@ -2,7 +2,7 @@
 
 A rule's module defines ``RULE``, a ``RuleInfo`` with its title, its settings and the class to build. Modules
 import torch for annotations alone, so that reading settings costs nothing.
-Imports: no other room.
+Imports: trees.
 """
 
 from __future__ import annotations

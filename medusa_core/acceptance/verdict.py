@@ -45,15 +45,13 @@ class Verdict:
     accepted: list[int] | None = None  # tokens of the path, for rules that had them from the device anyway
 
 
-def node_statistics(tree: TokenTree, logits: torch.Tensor, temperature: float) -> NodeStatistics:
-    """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V]."""
-    return statistics_beside(tree, logits, temperature)[0]
-
-
 def statistics_beside(
     tree: TokenTree, logits: torch.Tensor, temperature: float, *beside: torch.Tensor
 ) -> tuple[NodeStatistics, list[list[int]]]:
-    """The same, and ``beside``, tokens [N] each, in the one transfer to the host that it takes."""
+    """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V].
+
+    Also ``beside``, tokens [N] each, in the one transfer to the host that it takes.
+    """
     inner = sorted({max(parent, 0) for parent in tree.parents})
     rows = {node: row for row, node in enumerate(inner)}
     # Only rows with children judge a node; leaving the leaves out halves the softmax, the costly part.

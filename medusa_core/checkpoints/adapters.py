@@ -1,49 +1,109 @@
 """Low-rank adapters that heads bring along: the base of Medusa-2 heads is the model with its adapter.
 
-Plain ones are added to the weights here (``lora``); peft reads the others. Only safetensors are read, since
-other adapter files are pickles. Paper §2.2.2.
+peft reads and merges them. Only safetensors are read, since other adapter files are pickles. Paper §2.2.2.
 """
 
 from __future__ import annotations
 
-import importlib
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints.files import file_fault, read_json
-from medusa_core.checkpoints.lora import merge, plain_updates
+from medusa_core.checkpoints.adapter_patterns import check_patterns
+from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of
 from medusa_core.library_messages import quiet_bitsandbytes
 
 if TYPE_CHECKING:
+    from peft import LoraConfig
     from transformers import PreTrainedModel
 
-# Imported by name when it is needed: peft takes seconds, and prints for bitsandbytes.
-_BY_PEFT = "medusa_core.checkpoints.peft_adapters"
+_OTHER = "give --model the base these heads were trained with"
 
 
 def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """The model with the adapter in ``folder`` merged into its weights.
 
-    Raises MedusaError when the adapter cannot be read or belongs to another model.
+    Raises MedusaError when the adapter cannot be read or belongs to another model, or peft is not installed.
     """
-    if merge_plain_adapter(model, folder):
-        return model
-    quiet_bitsandbytes()
-    return importlib.import_module(_BY_PEFT).apply_with_peft(model, folder)
-
-
-def merge_plain_adapter(model: Any, folder: Path) -> bool:
-    """Whether the adapter in ``folder`` could be merged without peft. Raises MedusaError as above."""
     file = folder / ADAPTER_NAME
     if not file.is_file():
         raise MedusaError(f"{folder} has an adapter's config but no {ADAPTER_NAME}: fetch or save it again")
-    config = read_json(folder / ADAPTER_CONFIG)
+    quiet_bitsandbytes()
     try:
-        updates = plain_updates(model, config, file)
+        from peft import PeftModel, get_peft_model_state_dict  # noqa: PLC0415 - it takes seconds
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    config = _read_config(folder, [name for name, _ in model.named_modules()])
+    try:
+        with safe_open(file, framework="pt") as opened:
+            brought = set(opened.keys())
     except (SafetensorError, OSError) as error:
         raise MedusaError(f"cannot read the adapter in {folder}: {file_fault(file, error)}") from error
-    return updates is not None and merge(model, updates)
+    try:
+        targets, head = config.target_modules or (), model.get_output_embeddings()
+        if any(module is head and name in targets for name, module in model.named_modules()):
+            untie(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # between peft and transformers, not for our users
+            adapted = PeftModel.from_pretrained(
+                model, folder, config=config, is_trainable=False, torch_device="cpu"
+            )
+            _require_all(
+                set(get_peft_model_state_dict(adapted, save_embedding_layers=False)), brought, folder
+            )
+            return cast("PreTrainedModel", adapted.merge_and_unload(safe_merge=True))
+    except (OSError, ValueError, LookupError, RuntimeError, TypeError, AttributeError, ImportError) as error:
+        if isinstance(error, MedusaError) or is_out_of_memory(error):
+            raise
+        raise MedusaError(
+            f"the adapter in {folder} does not fit the base model ({reason_of(error)}): {_OTHER}"
+        ) from error
+
+
+def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
+    from peft import LoraConfig  # noqa: PLC0415 - as above
+
+    try:
+        check_patterns(read_json(folder / ADAPTER_CONFIG), modules, str(folder / ADAPTER_CONFIG))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out
+            return LoraConfig.from_pretrained(str(folder))
+    except MedusaError:
+        raise
+    except Exception as error:  # peft checks little of what the file says
+        raise MedusaError(
+            f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
+        ) from error
+
+
+def _require_all(wanted: set[str], brought: set[str], folder: Path) -> None:
+    """Raise MedusaError for missing and unexpected keys; peft zero-fills the first and ignores the second."""
+    for names, fault in ((wanted - brought, "lacks"), (brought - wanted, "has no place in the base for")):
+        if names:
+            raise MedusaError(
+                f"the adapter in {folder} does not fit the base model, it {fault} {min(names)}: {_OTHER}"
+            )
+
+
+def untie(model: Any) -> None:
+    """Give the LM head weights of its own, when it shares the embedding's: only it is to change."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    weight = cast("torch.Tensor", head.weight)
+    if weight is embedding.weight:
+        head.weight = torch.nn.Parameter(weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = False
+
+
+@contextmanager
+def without_deprecations() -> Iterator[None]:
+    """Around peft's constructors, which read an attribute by its old name: no setting stops them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield

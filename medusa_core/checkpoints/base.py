@@ -202,7 +202,7 @@ def load_base(folder: Path, **options: Any) -> PreTrainedModel:
 
 
 def empty_base(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The same model on the meta device: its shapes without its weights. Raises MedusaError."""
+    """The model on the meta device: its shapes without its weights. Raises MedusaError."""
     config = read_base_config(folder, trust_remote_code=trust_remote_code)
     with reading_base(folder), torch.device("meta"):
         return model_class(config).from_config(config, trust_remote_code=trust_remote_code)

@@ -70,7 +70,7 @@ class ConversionRequest:
 
 @dataclass
 class Conversion:
-    """A conversion under way: the heads, where they lie, their base, and what the user has to be told."""
+    """A conversion under way: the heads, where they lie, their base, and notes for the user."""
 
     request: ConversionRequest
     folder: Path

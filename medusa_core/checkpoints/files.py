@@ -171,7 +171,7 @@ def read_pickled(file: Path, what: str = "heads") -> State:
 
 
 def pickle_fault(file: Path, error: Exception) -> str:
-    """The same of a pickle, which is read without running what it may hold."""
+    """Why a pickle cannot be read, which is opened without running what it may hold."""
     if isinstance(error, OSError):
         return file_fault(file, error)
     if called := _CODE.search(str(error)):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from medusa_core.errors import MedusaError
+from medusa_core.checkpoints.base import load_base
+from medusa_core.checkpoints.locate import embedded_model, locate_model
+from medusa_core.checkpoints.names import EMBEDDED
+from medusa_core.errors import MedusaError, reason_of
 
+GGUF = "gguf"
+SUFFIX = ".gguf"
 Q8_0 = "Q8_0"  # 8 bits a number, and a scale for each 32 of a row
+KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "q8_0": Q8_0}  # by what a flag says
 # Types of matrices as GGUF names them, other than those in blocks.
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # llama.cpp's architecture by the model type that transformers knows.
@@ -30,6 +38,28 @@ _SCALINGS = ("linear", "llama3")
 def type_of(dtype: torch.dtype) -> str:
     """The type of matrices in ``dtype``."""
     return next(name for name, known in _DTYPES.items() if known == dtype)
+
+
+def convert_to_gguf(source: str, target: Path, kind: str, *, force: bool = False) -> None:
+    """Write the base ``source``, a folder or hub name, to the file ``target``, whole or not at all.
+
+    ``kind`` is one of ``KINDS``. Raises MedusaError for a base that llama.cpp would compute otherwise, and
+    for a file that is there or cannot be written.
+    """
+    if target.suffix != SUFFIX:
+        raise MedusaError(f"DST {target} is no name of a GGUF file: let it end in {SUFFIX}")
+    if target.exists() and not (force and target.is_file()):
+        raise MedusaError(f"DST {target} is there already: name another file, or use --force")
+    folder = embedded_model() if source == EMBEDDED else locate_model(source)
+    model = GgufModel.of(load_base(folder, dtype="auto"), KINDS[kind])
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as staging:
+            new = Path(staging) / target.name
+            model.write(new)
+            os.replace(new, target)
+    except OSError as error:
+        raise MedusaError(f"cannot write {target} ({reason_of(error)}): name another file") from error
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,7 @@ class GgufModel:
         return cls(gguf, architecture, _settings(config), tensors, paired, kind)
 
     def digest(self) -> str:
-        """The same for the same file."""
+        """A hash of its settings and tensors, equal for equal files."""
         found = hashlib.blake2b(digest_size=12)
         about = [self.architecture, self.settings, self.kind, list(self.tensors), list(self.paired.items())]
         found.update(json.dumps(about).encode())

@@ -1,8 +1,8 @@
 """What serving engines want to find beside the tensors, and the commands that serve heads there.
 
 Pure: from numbers and names to configs and text. Flags are those of the engines' own documentation and
-examples: vLLM's ``SpeculativeConfig``, TGI's launcher, TensorRT-LLM's ``examples/medusa``. None of these
-engines has been run by this project.
+examples: vLLM's ``SpeculativeConfig``, TGI's launcher, TensorRT-LLM's ``examples/medusa``. No server
+of theirs has been run by this project; vLLM's classes have read its files.
 """
 
 from __future__ import annotations

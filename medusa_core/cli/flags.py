@@ -54,7 +54,10 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
     run can be told of.
     """
     left = {*leave_out, "options"}
+    rules = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
+    others = [f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in rules]
     words = {
+        "acceptance": "; ".join([rules, *others]),
         "method": f"who drafts: {AUTO_METHOD} (whose weights are there, else {WITHOUT_WEIGHTS}), "
         f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()}",
     }

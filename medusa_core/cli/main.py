@@ -1,28 +1,34 @@
 """The command line; bad input ends in one line and exit code 2.
 
-Each subcommand is a file in ``commands/``, its flags are one in ``commands/flags``.
+Each subcommand is a file in ``commands/``.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import io
 import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from medusa_core.cli.commands import flags
+from medusa_core.cli import commands
 from medusa_core.cli.signals import Terminated, signals_stop
-from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, short_line
-from medusa_core.library_messages import quiet_libraries
-from medusa_core.loading.collector import collector_paused
+from medusa_core.errors import (
+    MedusaError,
+    close_name,
+    is_out_of_memory,
+    missing_package,
+    name_fix,
+    reason_of,
+    short_line,
+)
+from medusa_core.loading.collector import importing
 
 COMMAND = "medusa"  # command of the installed package (pyproject.toml)
 EXIT_BAD_INPUT = 2
@@ -68,9 +74,15 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if close := difflib.get_close_matches(unknown, _flags_of(self), n=1, cutoff=0.7):
-            message += f": did you mean {close[0]}?"
+        if close := close_name(unknown, _flags_of(self)):
+            message += f": did you mean {close}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """argparse's own check of choices, whose error names the one that was meant."""
+        if action.choices is not None and value not in action.choices:
+            fix = name_fix(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r:.60}: {fix}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Keep the value of ``--flag=--``, which argparse before Python 3.13 drops as the end of flags."""
@@ -105,20 +117,25 @@ def build_parser() -> argparse.ArgumentParser:
         help=f'bash, zsh or tcsh: in bash, eval "$({COMMAND} --print-completion bash)" completes with Tab',
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in pkgutil.iter_modules(flags.__path__):
-        importlib.import_module(f"{flags.__name__}.{module.name}").register(subparsers)
+    for module in pkgutil.iter_modules(commands.__path__):
+        importlib.import_module(f"{commands.__name__}.{module.name}").register(subparsers)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     args = build_parser().parse_args(argv)
+    return exit_code_of(lambda: _run(args))
+
+
+def exit_code_of(run: Callable[[], None]) -> int:
+    """Run it; an error that the user can mend becomes one line on standard error and its exit code."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
         with signals_stop():
-            _run(args)
+            run()
             sys.stdout.flush()  # a full disk is met here, not when Python ends
     except MedusaError as error:
         return _refuse(str(error))
@@ -156,8 +173,6 @@ def _refuse(text: str) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     """Import the module that does the command's work, which may take seconds, and call it."""
-    quiet_libraries()  # silences messages during the imports
-    with collector_paused():
+    with importing():
         run = pkgutil.resolve_name(args.run)
-    quiet_libraries()  # silences later messages of what was just imported
     run(args)

@@ -4,7 +4,7 @@ A method is one drafter, or one and another that joins in ("medusa+ngram"): thei
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
 command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
-Imports: checkpoints, hardware, llama, model, text, trees.
+Imports: acceptance, checkpoints, hardware, llama, model, text, trees.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     SamplingDrafter,
     propose_all,
 )
+from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
 from medusa_core.drafters._method import NoSettings as NoSettings
@@ -201,7 +202,7 @@ def title_of(name: str) -> str:
     if known not in method_names():
         return name
     first, *joining = drafters_of(known)
-    return " + ".join([method(first).title, *joining]) + comma + rest
+    return " + ".join([method(first).title, *(method(name).joins for name in joining)]) + comma + rest
 
 
 def drafters_of(name: str) -> list[str]:
@@ -219,25 +220,33 @@ def auto_method(with_weights: Collection[str]) -> str:
     return next(iter(with_weights), WITHOUT_WEIGHTS)
 
 
+def require_weights(name: str, there: Collection[str], model: str = "the model") -> None:
+    """Raises MedusaError where a method's weights are not among those of the methods ``there``."""
+    own = drafters_of(name)[0]
+    if own in there or not method(name).has_weights:
+        return
+    fits = ", train some with the command fit" if own == GenerationConfig.method else ""
+    raise MedusaError(
+        f"method {name} needs weights, and {model} brings none: name them with --heads{fits}, or use "
+        f"--method {auto_method(there)}"
+    )
+
+
 def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | None:
     """The loaded weights that a run uses, None where it needs none or they are not there."""
     return drafts.get(drafters_of(config.method)[0])
 
 
 def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
-    """Those of the method: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
+    """The method's settings: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
     brought = draft.settings if isinstance(draft, TunedDraft) else {}
     return pick_settings(method(config.method).settings, {**brought, **config.options})
 
 
 def make_drafter(target: Target, drafts: Mapping[str, Draft], config: GenerationConfig) -> Drafter:
     """The drafter of ``config.method``. Raises MedusaError when its weights are not loaded."""
+    require_weights(config.method, drafts)
     draft = draft_of(drafts, config)
-    if method(config.method).has_weights and draft is None:
-        other = next(iter(drafts), "none")  # weights that are there, though not its own
-        raise MedusaError(
-            f"method {config.method} needs weights: name them with --heads, or use --method {other}"
-        )
     made = []
     # Of a setting that several have, merged drafters get the same value, the first one's default among them.
     options = vars(drafter_settings(config, draft))

@@ -11,6 +11,16 @@ class NoSettings:
 
 
 @dataclass(frozen=True)
+class Colour:
+    """The colour of a drafter's accepted guesses, which has 4.5:1 on either ground."""
+
+    light: str  # on the light ground
+    dark: str  # on the dark one
+    pale: str  # the ends of the light ground's scale, from none to all
+    deep: str
+
+
+@dataclass(frozen=True)
 class Drafting:
     """How a drafter drafts, in the words of the page: its picture is drawn from them and a step's nodes.
 
@@ -54,8 +64,9 @@ class Method:
     drafting: Drafting | None = None  # None for two drafters, or none
     any_model: bool = False  # its files are those of any language model, so all others are asked first
     sequential: bool = False  # whether its heads see the tokens drafted above their guesses
-    joins: bool = False  # whether its guesses, which need no weights, may be merged into another's tree
-    colour: str = ""  # of its accepted guesses, one of `replay/colours.py`; Medusa's where it names none
+    # Where its guesses, which need no weights, may be merged into another's tree: its name behind that one's.
+    joins: str = ""
+    colour: Colour | None = None  # of its accepted guesses; None: as Medusa's
 
     @property
     def has_weights(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Draft, Drafting, Method
+from medusa_core.drafters import Colour, Draft, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
 from medusa_core.model.features import NO_FEATURES
 from medusa_core.text.plural import counted
@@ -41,7 +41,7 @@ class Settings:
 METHOD = Method(
     title="Prompt lookup",
     mark="l",
-    colour="teal",
+    colour=Colour("#00687A", "#5FC4D6", "#E6F4F6", "#004A57"),  # teal
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter.build",
     settings=Settings,
@@ -56,7 +56,7 @@ METHOD = Method(
             "It copies on: what followed the match there is guessed here, token after token.",
         ),
     ),
-    joins=True,
+    joins="lookup",
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Draft, Drafting, Method
+from medusa_core.drafters import Colour, Draft, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.model.features import NO_FEATURES
@@ -38,10 +38,10 @@ class Settings:
 METHOD = Method(
     title="N-grams of the text",
     mark="n",
-    colour="olive",
+    colour=Colour("#566B00", "#B9CC5A", "#F2F5E1", "#3E4D00"),  # olive
     help="drafts what followed the same token earlier in the text; no weights, for every model",
     build=f"{__name__}:NgramDrafter.build",
-    joins=True,
+    joins="n-grams",
     settings=Settings,
     cost=NOTHING,
     design="It counts n-grams of the text, on the host: no matrix product.",

@@ -1,5 +1,4 @@
 """Measurements of methods, heads and decoding steps.
 
-Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, llama, loading, model, summary, text,
-trees.
+Imports: acceptance, checkpoints, decoding, drafters, engine, hardware, llama, loading, model, text, trees.
 """

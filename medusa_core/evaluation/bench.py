@@ -17,8 +17,9 @@ import torch
 import transformers
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method
+from medusa_core.drafters import require_weights
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
@@ -36,7 +37,6 @@ from medusa_core.evaluation.turns import (
     take_turns,
 )
 from medusa_core.hardware.processor import core_count, cpu_name, instruction_limit, instruction_set
-from medusa_core.summary import PHASES
 
 BASELINE = "none"
 TRANSFORMERS = "hf"
@@ -162,10 +162,8 @@ def _libraries(methods: Sequence[str]) -> dict[str, str]:
 def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
     """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
     for name in methods:
-        if name not in ALL_PEERS and method(name) and name not in engine.methods():
-            raise MedusaError(
-                f"method {name} needs weights: name them with --heads, or leave it out of --methods"
-            )
+        if name not in ALL_PEERS:
+            require_weights(name, engine.drafts, engine.info.base)
 
 
 def machine_record(engine: Engine) -> dict:

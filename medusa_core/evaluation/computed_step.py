@@ -14,14 +14,17 @@ from typing import Any
 import torch
 
 from medusa_core.checkpoints.locate import beside_heads
-from medusa_core.checkpoints.names import TREE_NAME
+from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME
 from medusa_core.checkpoints.sources import find_sources
 from medusa_core.drafters import draft_products, method, owner_of, read_own_settings
+from medusa_core.drafters._head_trees import budget_tree
+from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape
-from medusa_core.trees.tree import load_tree
+from medusa_core.trees.search import read_accuracies
+from medusa_core.trees.tree import Topology, load_tree
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,21 @@ class ComputedStep:
 
 
 def computed_step(
-    name: str, options: Mapping[str, Any], nodes: int, shape: ModelShape, device: Device, context: int
+    name: str,
+    options: Mapping[str, Any],
+    nodes: int,
+    shape: ModelShape,
+    device: Device,
+    context: int,
+    weight_bytes: float | None = None,
 ) -> ComputedStep | None:
     """A step of the method ``name`` over ``nodes`` nodes, the root included, at ``context`` positions.
 
-    ``options`` are the settings of its drafters by name. None where one of them has no count of its cost.
+    ``options`` are the settings of its drafters by name. ``weight_bytes`` are those of a weight of the
+    model's layers, 2 where none are given; drafters have 2 always. None where one of them has no count of
+    its cost.
     """
-    plain = Work(1, 1, context)
+    plain = Work(1, 1, context, weight_bytes=weight_bytes)
     drafted = draft_products(name, options, shape, plain)
     if drafted is None:
         return None
@@ -69,3 +80,16 @@ def embedded_options() -> dict[str, dict[str, Any]]:
             options["tree"] = load_tree(str(tree))
         found[name] = options
     return found
+
+
+def embedded_tree(size: int) -> Topology | None:
+    """The best tree of ``size`` nodes, the root included, for the accuracies of the embedded model's heads.
+
+    None where they are not known. Raises MedusaError for a damaged file.
+    """
+    folders = [folder for folder in find_sources("", "").drafts if owner_of(folder) == HEADS]
+    known = beside_heads(folders[0], ACCURACIES_NAME) if folders else None
+    if known is None or size < 2:
+        return None
+    accuracies = read_accuracies(known)
+    return budget_tree(size - 1, len(accuracies), accuracies)

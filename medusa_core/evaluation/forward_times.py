@@ -103,7 +103,7 @@ def _recomputed(target: Target, text: Sequence[int]) -> tuple[int, float]:
 
 @contextmanager
 def _computing(target: Target):
-    with torch.inference_mode(), target.on_its_threads() as again:
+    with torch.inference_mode(), target.running() as again:
         yield again
 
 

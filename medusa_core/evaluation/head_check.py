@@ -103,7 +103,7 @@ class _Asked:
 
     @property
     def heads(self) -> HeadsDraft | None:
-        """The same where they are heads."""
+        """The weights where they are heads, else None."""
         return self.draft if isinstance(self.draft, HeadsDraft) else None
 
     @property

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import weakref
@@ -63,7 +65,8 @@ class LlamaCppRunner:
             raise PeerError(f"its file takes {bytes_words(size)} of memory and {bytes_words(free)} are free")
         threads = target.threads or target.usual_threads
         float32 = self._kind is None and target.dtype == torch.float32
-        self._model = _Loaded(library, file, slots, threads, float32=float32)
+        packs = self._kind is None or _survives_packing(library, file)
+        self._model = _Loaded(library, file, slots, threads, float32=float32, packs=packs)
         self(longest)
 
     def __call__(self, prompt: list[int]) -> PeerRun:
@@ -141,16 +144,38 @@ def _written(model: GgufModel) -> Path:
     return file
 
 
+def _survives_packing(library: ModuleType, file: Path) -> bool:
+    """Whether a process that reads some tokens with 8-bit weights packed for AMX lives on.
+
+    Where GCC 12 has compiled llama.cpp it ends there: the compiler's _tile_loadconfig names 8 of the 64 bytes
+    that it reads, so that the others are never written.
+    """
+    if b"AMX_INT8 = 1" not in library.llama_print_system_info():
+        return True
+    code = (
+        f"import sys; from pathlib import Path; from {__name__} import _Loaded, _library; "
+        "_Loaded(_library(), Path(sys.argv[1]), 32, 1, float32=False, packs=True).read([0] * 4)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, check=False)
+    return done.returncode == 0
+
+
 class _Loaded:
     """A model in llama.cpp with one text."""
 
-    def __init__(self, library: ModuleType, file: Path, slots: int, threads: int, *, float32: bool) -> None:
-        """``float32`` is for keys and values, which llama.cpp else keeps in float16."""
+    def __init__(
+        self, library: ModuleType, file: Path, slots: int, threads: int, *, float32: bool, packs: bool
+    ) -> None:
+        """``float32`` is for keys and values, which llama.cpp else keeps in float16.
+
+        With ``packs`` it may lay weights out anew for the processor.
+        """
         self._library = library
         memory = ExitStack()
         weakref.finalize(self, memory.close)
         how = library.llama_model_default_params()
         how.n_gpu_layers = 0
+        how.use_extra_bufts = packs
         model = library.llama_model_load_from_file(os.fsencode(file), how)
         if not model:
             raise PeerError(f"it cannot read {file}: delete it")

@@ -38,7 +38,7 @@ class HeadMeasurement:
         return best_tree(self.accuracies.shares, self.latency)
 
     def record(self, engine: Engine) -> dict[str, Any]:
-        """As ``accuracies.json`` holds it."""
+        """The content of ``accuracies.json``."""
         record = {
             "base": engine.info.base,
             "positions": self.accuracies.positions,

@@ -34,7 +34,7 @@ def is_busy(machine: Mapping[str, Any]) -> bool:
 
 
 def busy_words(machine: Mapping[str, Any]) -> str:
-    """The same in words, empty where the machine was idle otherwise."""
+    """A sentence on other programs that were busy, empty where there were none."""
     if not is_busy(machine):
         return ""
     return (

@@ -31,7 +31,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.text.stopping import Stopper
 
-LOOKUP_TOKENS = 10  # drafted at most: what transformers' candidate generator takes when it is not told
+LOOKUP_TOKENS = 10  # drafted at most: what transformers' candidate generator takes when none are given
 COMPILER = "inductor"  # the backend of torch.compile
 _FAILURES = (
     RuntimeError, TypeError, ValueError, LookupError, AttributeError, ImportError, OSError, MemoryError,

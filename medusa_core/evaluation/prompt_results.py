@@ -10,9 +10,9 @@ from typing import Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import RunSummary
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import prompt_ids, prompt_text
-from medusa_core.summary import RunSummary
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Result:
     error: str = ""
 
     def line(self) -> str:
-        """As a line of JSON."""
+        """A line of JSON with the prompt and its output or error."""
         found = {"output": self.output} if self.output is not None else {"error": self.error}
         line = json.dumps({"prompt": self.prompt, **found}, ensure_ascii=False)
         # JSON may hold half of a surrogate pair, which no encoding writes; as an escape it stays what it was.

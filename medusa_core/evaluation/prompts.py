@@ -26,7 +26,7 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
 
 
 def shipped_kinds(engine: Engine, file: str = OF_THE_PAGE) -> dict[str, list[list[int]]]:
-    """The same by kind of text; or those of another file of the assets."""
+    """The app's example prompts by kind of text, or those of another file of the assets."""
     kinds = json.loads((embedded_model().parent / file).read_text(encoding="utf-8"))
     return {kind["kind"]: [engine.encode(prompt["text"]) for prompt in kind["prompts"]] for kind in kinds}
 
@@ -37,7 +37,7 @@ def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:
 
 
 def chosen_kinds(args: argparse.Namespace, engine: Engine) -> dict[str, list[list[int]]]:
-    """The same by kind of text: a line's "category" where it has one, otherwise its file's name."""
+    """The prompts the flags ask for by kind of text: a line's "category", otherwise its file's name."""
     if args.skip < 0 or (args.limit is not None and args.limit < 1):
         raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
     part = slice(args.skip, None if args.limit is None else args.skip + args.limit)

@@ -34,11 +34,6 @@ _SHAPES = {"7b": "llama-7b", "13b": "llama-13b", "33b": "llama-33b"}
 _SPREAD = 0.02  # standard deviation of the weights, as transformers initialises a Llama
 
 
-def shape_names() -> tuple[str, ...]:
-    """The names of the shapes there are."""
-    return tuple(_SHAPES)
-
-
 def find_shape(name: str) -> ModelShape:
     """The shape of that name. Raises MedusaError."""
     if name not in _SHAPES:

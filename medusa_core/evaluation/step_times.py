@@ -41,7 +41,7 @@ def lacks_step_times(engine: Engine) -> bool:
 
 
 def with_known_step_times(engine: Engine) -> Engine:
-    """The same engine with the step times that are remembered for it and this machine, if there are any."""
+    """A copy of the engine with the step times remembered for it and this machine, if there are any."""
     if not lacks_step_times(engine):
         return engine
     try:
@@ -52,7 +52,7 @@ def with_known_step_times(engine: Engine) -> Engine:
 
 
 def with_step_times(engine: Engine) -> Engine:
-    """The same engine with step times: those remembered, or measured now and remembered.
+    """A copy of the engine with step times: remembered ones, or measured now and remembered.
 
     An engine without heads, or with heads whose accuracies nobody measured, comes back as it is: its step
     times would choose no tree. So does one on a machine that is too busy to measure, and one that cannot run;
@@ -128,8 +128,7 @@ def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
     nodes = f"tree auto: {draft.tree(AUTO).size} nodes"
     if draft.fastest is None or draft.fastest.tokens_per_second is None:
         return f"{nodes}, as shipped with the heads"
-    speed = f"{draft.fastest.tokens_per_second:.0f} tokens/s"
-    return f"{nodes}, the fastest here ({speed} expected on text as the heads were measured on)"
+    return f"{nodes}, the fastest here by the times of its steps"
 
 
 def _configs(engine: Engine) -> dict[int, GenerationConfig]:

@@ -17,19 +17,18 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters.medusa import NAME, medusa_draft
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
-from medusa_core.summary import PHASES
 from medusa_core.text.plural import counted
 from medusa_core.trees.search import expected_lengths
 from medusa_core.trees.tree import MAX_NODES
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
-SWEEPS = (NODES, CONTEXT, BATCH, DTYPE)
 VALUES = {
     NODES: (1, 2, 4, 8, 16, 32, 64),
     CONTEXT: (128, 256, 512, 1024, 2048, 4096, 8192),
@@ -116,7 +115,7 @@ def text_of_length(engine: Engine, prompts: Sequence[Sequence[int]], length: int
 
 
 def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int], str]:
-    """Those of the usual values that the engine can have, and why not the others."""
+    """The usual values that the engine can have, and why not the others."""
     if sweep == CONTEXT:
         kept = [value for value in values if value + _CONTEXT_TOKENS <= engine.target.context]
         why = engine.target.context_words

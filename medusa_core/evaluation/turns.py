@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.step_limits import MeanStep
-from medusa_core.summary import PHASES
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,34 @@
-"""The experiments of the papers on a model of one's own, one a folder, found by the folder's name.
+"""The experiments of the papers on one's own model, those that ``paper.json`` names: a file or folder each.
 
-The folder's package defines
+Its module defines
 
 - ``TITLE``: a line of text, and ``QUALITY``: what its rows' quality means, or None;
 - ``Settings``: a dataclass of its own settings, which become flags, ``DEFAULTS``: where the flags of all
   experiments have another default in this one, and ``QUICK``: those of a smoke run;
 - ``TRAINS = True`` where it trains what it compares;
+- ``measure(setup, settings) -> Findings``: the measurement, with the decode loop and ``bench.interleave``;
+  or, where it says ``SIMULATED = True``, ``simulate(settings) -> Findings``: formulas without a model. In a
+  folder they are in its module ``measurement``.
 
-and its module ``measurement`` defines
-
-- ``measure(setup, settings) -> Findings``: the measurement, with the decode loop and ``bench.interleave``; -
-or, where the package says ``SIMULATED = True``, ``simulate(settings) -> Findings``: formulas without a model.
-
-The package imports nothing slow: the command line reads the settings of all experiments whenever it starts.
+Importing one imports nothing slow: the command line reads the settings of all whenever it starts.
 Imports: acceptance, drafters, engine, evaluation, hardware, loading, longrun, model, text, training, trees.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import json
+from pathlib import Path
 from types import ModuleType
 
 
 def experiment_names() -> list[str]:
-    """Names of the experiments there are, with a hyphen for each underscore of a folder's."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    """Names of the experiments there are, with a hyphen for each underscore of a module's."""
+    return sorted(json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8")))
 
 
 def load_experiment(name: str) -> ModuleType:
-    """The package of an experiment: its title and settings."""
+    """The module of an experiment: its title and settings."""
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
@@ -40,4 +39,6 @@ def is_simulated(module: ModuleType) -> bool:
 
 def load_measurement(name: str) -> ModuleType:
     """The module that measures an experiment."""
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}.measurement")
+    module = load_experiment(name)
+    is_folder = hasattr(module, "__path__")
+    return importlib.import_module(f"{module.__name__}.measurement") if is_folder else module

@@ -20,14 +20,16 @@ MOST_BATCH, MOST_TOKENS, MOST_CONTEXT = 65_536, 65_536, 10_000_000
 class Work:
     """What a step is asked for: sequences, tokens read of each, positions attended to, bytes a number.
 
-    ``context`` counts the cached positions and the tokens of the step together. Raises MedusaError for a
-    count below 1 or beyond what any machine takes.
+    ``context`` counts the cached positions and the tokens of the step together. ``weight_bytes`` are those of
+    a weight of the layers, where they are quantised; an LM head stays as it is, as in the usual formats.
+    Raises MedusaError for a count below 1 or beyond what any machine takes.
     """
 
     batch: int = 1
     tokens: int = 1
     context: int = 1024
     number_bytes: float = 2
+    weight_bytes: float | None = None  # None: as many as any number
 
     def __post_init__(self) -> None:
         for name, most in (("batch", MOST_BATCH), ("tokens", MOST_TOKENS), ("context", MOST_CONTEXT)):
@@ -61,9 +63,17 @@ class Product:
         return self.flops / self.moved
 
 
-def linear(name: str, rows: int, width: int, out: int, number_bytes: float, calls: int) -> Product:
+def linear(
+    name: str,
+    rows: int,
+    width: int,
+    out: int,
+    number_bytes: float,
+    calls: int,
+    weight_bytes: float | None = None,
+) -> Product:
     """[rows, width] times [width, out]: 2·rows·width·out FLOP; bytes of input, weights and output."""
-    moved = number_bytes * (rows * (width + out) + width * out)
+    moved = number_bytes * rows * (width + out) + (weight_bytes or number_bytes) * width * out
     return Product(name, LINEAR, 2.0 * rows * width * out, moved, calls)
 
 
@@ -93,16 +103,19 @@ def operators(shape: ModelShape, work: Work) -> list[Product]:
     rows, e, h, layers = work.batch * work.tokens, work.number_bytes, shape.hidden, shape.layers
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     judged = work.batch if work.phase == PREFILL else rows
-    up = [linear("gate", rows, h, shape.intermediate, e, layers)] if shape.gated else []
+
+    def weights(name: str, width: int, out: int) -> Product:
+        return linear(name, rows, width, out, e, layers, work.weight_bytes)
+
     return [
-        linear("q", rows, h, queries, e, layers),
-        linear("k", rows, h, keys, e, layers),
-        linear("v", rows, h, keys, e, layers),
+        weights("q", h, queries),
+        weights("k", h, keys),
+        weights("v", h, keys),
         attention("qk", shape, work),
         attention("pv", shape, work),
-        linear("o", rows, queries, h, e, layers),
-        *up,
-        linear("up", rows, h, shape.intermediate, e, layers),
-        linear("down", rows, shape.intermediate, h, e, layers),
+        weights("o", queries, h),
+        *([weights("gate", h, shape.intermediate)] if shape.gated else []),
+        weights("up", h, shape.intermediate),
+        weights("down", shape.intermediate, h),
         linear("lm_head", judged, h, shape.vocabulary, e, 1),
     ]

@@ -90,7 +90,7 @@ class ModelShape:
         return attention_kind(self.heads, self.kv_heads)
 
     def with_kv_heads(self, count: int) -> ModelShape:
-        """The same model with another number of key-value heads. Raises MedusaError."""
+        """A copy with another number of key-value heads. Raises MedusaError."""
         return replace(self, kv_heads=count)
 
 

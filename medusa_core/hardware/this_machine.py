@@ -42,9 +42,11 @@ class Machine:
         """
         larger = [speed for size, speed in self.bandwidths if 2 * size >= working_set]
         peaks = dict(self.peaks)
+        # Where the processor has no products of a dtype, torch's are slower than those of widened numbers.
+        peak = max(peaks.get(dtype, max(peaks.values())), peaks.get("float32", 0.0))
         return Device(
             THIS, self.title, larger[0] if larger else self.bandwidths[-1][1],
-            peaks.get(dtype, max(peaks.values())), self.memory, f"measured with {self.threads} threads",
+            peak, self.memory, f"measured with {self.threads} threads",
         )  # fmt: skip
 
 

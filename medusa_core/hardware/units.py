@@ -29,14 +29,15 @@ def seconds_words(seconds: float) -> str:
     """A time, as in "17.3 µs"."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= size:
-            return f"{_three(seconds / size)} {unit}"
-    return f"{_three(seconds / 1e-9)} ns"
+            return f"{three_digits(seconds / size)} {unit}"
+    return f"{three_digits(seconds / 1e-9)} ns"
 
 
 def _short(value: float, unit: str) -> str:
     size, prefix = next((each for each in _PREFIXES if value >= each[0]), _PREFIXES[-1])
-    return f"{_three(value / size)} {prefix}{unit}"
+    return f"{three_digits(value / size)} {prefix}{unit}"
 
 
-def _three(value: float) -> str:
+def three_digits(value: float) -> str:
+    """A number with three digits, or all of those before its point."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

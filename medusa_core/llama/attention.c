@@ -75,17 +75,16 @@ static Panel panel_of(const Model *model, const Batch *batch, num layer, num p, 
 /* Queries, scaled, as a panel of weights. */
 static void pack_queries(const Panel *panel, const float *qkv) {
   const Model *model = panel->model;
-  num D = model->head_size, each = queries_for(model), step = model->kind == F32 ? 1 : 2;
+  num D = model->head_size, each = queries_for(model);
   num stride = wide((model->query_heads + 2 * model->key_heads) * D);
   memset(panel->queries, 0, (size_t)(LANES * wide(D) * size_of(model->kind)));
   for (num lane = 0; lane < panel->count; lane++) {
     num query = panel->first + lane, head = panel->group * each + query % each;
     const float *from = qkv + (panel->row + query / each) * stride + head * D;
     for (num i = 0; i < D; i++) {
-      num at = i / step * LANES * step + lane * step + i % step;
       float scaled = from[i] * (model->scale * LOG2_E);
-      if (model->kind == F32) ((float *)panel->queries)[at] = scaled;
-      else ((bf16 *)panel->queries)[at] = narrowed(scaled);
+      if (model->kind == F32) ((float *)panel->queries)[place_in_panel(F32, i, lane)] = scaled;
+      else ((bf16 *)panel->queries)[place_in_panel(BF16, i, lane)] = narrowed(scaled);
     }
   }
 }

@@ -75,6 +75,11 @@ class LlamaCache(TreeCache):
         """Rows that the buffers hold."""
         return self.keys.shape[2]
 
+    @property
+    def start(self) -> int:
+        """Rows of the buffers in front of the next ones."""
+        return self.length - self.first
+
     def commit(self, path: Sequence[int]) -> None:
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         count = len(path)
@@ -82,8 +87,7 @@ class LlamaCache(TreeCache):
             layers, heads, slots, _ = self.keys.shape
             row, kept = self.keys.stride(2) * self.keys.itemsize, (ctypes.c_int64 * count)(*path)
             addresses = self.keys.data_ptr(), self.values.data_ptr()
-            start = self.length - self.first
-            self._library.functions.keep_rows(*addresses, layers * heads, row, slots, start, kept, count)
+            self._library.functions.keep_rows(*addresses, layers * heads, row, slots, self.start, kept, count)
         for layer in self._layers:
             layer.length += count
 

@@ -88,6 +88,7 @@ def _use_c(
     if wanted is not None:
         with torch.inference_mode():
             _require_agreement(target, forward, wanted, rounded=int8)
+    target.usual_threads = library.most_threads  # torch has one while another model runs
     target.forward, target.threads = forward, threads_for(forward)
     target.choice = ForwardChoice(native=True, threads=target.threads)
 

@@ -11,23 +11,23 @@ import hashlib
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from medusa_core.files import read_bytes
-from medusa_core.llama.private_folder import MissingFunctionError, PrivateFolder
 
 _log = logging.getLogger(__name__)
 _COMPILERS = "cc", "gcc", "clang"
 _SECONDS = 60.0  # compile timeout
-_SOON = 2.0  # seconds within which compiling needs no line on the terminal
 
 
 class NoLibraryError(Exception):
@@ -51,30 +51,12 @@ class Recipe:
     flags: Sequence[str]
     machine: str  # further dependency beside sources, compiler and flags
     functions: Collection[str]
-    header: str  # name of the header with the structures
-    structures: Sequence[type[ctypes.Structure]]  # structures with the names of the header
 
-    def stem(self, compiler: Sequence[str]) -> str:
-        """The name of the library without the digest of its content."""
-        texts = [self.layout_checks(), self.machine, *compiler, *self.flags]
-        data = [*(path.read_bytes() for path in self.sources), *map(os.fsencode, texts)]
-        return hashlib.sha256(b"\0".join(data)).hexdigest()[:24]
-
-    def layout_checks(self) -> str:
-        """C that compiles only where the header's structures are laid out as those of ctypes are."""
-        lines = ["#include <stddef.h>", f'#include "{self.header}"']
-        for structure in self.structures:
-            name = structure.__name__
-            size = ctypes.sizeof(structure)
-            lines.append(f'_Static_assert(sizeof({name}) == {size}, "{name} has {size} bytes in Python");')
-            for field, *_ in structure._fields_:
-                place = getattr(structure, field)
-                lines.append(
-                    f"_Static_assert(offsetof({name}, {field}) == {place.offset} && "
-                    f"sizeof((({name} *)0)->{field}) == {place.size}, "
-                    f'"{name}.{field} lies elsewhere in Python");'
-                )
-        return "\n".join(lines) + "\n"
+    def name(self, compiler: Sequence[str]) -> str:
+        """The file name of the library."""
+        texts = map(os.fsencode, (self.machine, *compiler, *self.flags))
+        data = b"\0".join([*(path.read_bytes() for path in self.sources), *texts])
+        return f"{hashlib.sha256(data).hexdigest()[:24]}.so"
 
 
 def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
@@ -83,27 +65,27 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     Where it cannot be kept there, it is compiled for this process alone. Raises NoLibraryError.
     """
     compiler = _compiler()
-    stem, cache = recipe.stem(compiler), None
-    with ExitStack() as stack:
+    kept = folder / recipe.name(compiler)
+    reason: OSError | None = None
+    try:
+        folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+        _require_private(folder.stat())
+        if found := _found(kept, recipe.functions):
+            return found
+    except OSError as error:
+        reason = error
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "library"
+        data = _compile(recipe, compiler, made)
+        if reason is None:
+            try:
+                return _added(data, kept, recipe.functions)
+            except OSError as error:  # it cannot be written to, or no programs may be run from it
+                reason = error
         try:
-            cache = stack.enter_context(PrivateFolder.at(folder))
-            if found := _find(cache, stem, recipe.functions):
-                return found
-        except OSError as error:
-            reason = error
-        try:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            data = _compile(recipe, compiler, path)
-            if cache is not None:
-                try:
-                    return cache.add(stem, data, recipe.functions)
-                except OSError as error:  # it cannot be written to, or no programs may be run from it
-                    reason = error
-            library = stack.enter_context(PrivateFolder.at(path)).add(stem, data, recipe.functions)
+            library = _loaded(made, recipe.functions)
         except OSError as error:
             raise CompilerError(f"what is compiled cannot be loaded: {_words(error)}") from error
-        except MissingFunctionError as error:
-            raise CompilerError(f"the C compiler makes another library: {error}") from error
     _log.warning(
         "Compiled %s for this process alone, since it cannot be kept in %s (%s): "
         "make it a folder of your own that others cannot write to, where programs may be run",
@@ -112,15 +94,53 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     return library
 
 
-def _find(folder: PrivateFolder, stem: str, functions: Collection[str]) -> ctypes.CDLL | None:
-    """The library that is kept; files under its name that cannot be used are removed."""
-    for name in folder.names(stem):
-        try:
-            return folder.load(name, functions)
-        except (OSError, MissingFunctionError) as error:
-            _log.info("%s is compiled anew: %s", name, error)
-            folder.remove(name)
-    return None
+def _found(path: Path, functions: Collection[str]) -> ctypes.CDLL | None:
+    """The library that is kept; a file in its place that cannot be used is removed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    try:
+        _require_private(status)
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would take forever
+            raise OSError("it is no regular file")
+        return _loaded(path, functions)
+    except (OSError, CompilerError) as error:
+        _log.info("%s is compiled anew: %s", path, error)
+        with suppress(OSError):
+            path.unlink()
+        return None
+
+
+def _added(data: bytes, path: Path, functions: Collection[str]) -> ctypes.CDLL:
+    """Keep ``data`` as the library at ``path`` and load it; what cannot be loaded is not kept."""
+    new = path.with_name(f"new-{secrets.token_hex(12)}")  # the loader takes an old file of one name again
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRWXU), "wb") as file:
+            file.write(data)
+            os.fsync(file)
+        library = _loaded(new, functions)
+        os.replace(new, path)  # another process that compiles at this moment finds the whole file or none
+        return library
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _require_private(status: os.stat_result) -> None:
+    """Raise OSError where somebody else than this user and root may write."""
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise PermissionError(f"it belongs to user {status.st_uid}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError("other users may write to it")
+
+
+def _loaded(path: Path, functions: Collection[str]) -> ctypes.CDLL:
+    """Raises OSError, and CompilerError where a function is missing."""
+    library = ctypes.CDLL(str(path))
+    for name in functions:
+        if not hasattr(library, name):
+            raise CompilerError(f"the C compiler makes another library: there is no function {name} in it")
+    return library
 
 
 def _words(error: OSError) -> str:
@@ -138,20 +158,20 @@ def _compiler() -> list[str]:
     raise NoLibraryError("there is no C compiler: pip install ziglang brings one")
 
 
-def _compile(recipe: Recipe, compiler: Sequence[str], folder: Path) -> bytes:
-    """What the compiler makes, in a ``folder`` for this alone. Raises CompilerError."""
-    checks, made = folder / "layout_checks.c", folder / "library"
-    checks.write_text(recipe.layout_checks(), encoding="utf-8")
-    sources = [str(path) for path in (*recipe.sources, checks) if path.suffix == ".c"]
-    includes = [f"-I{path}" for path in sorted({path.parent for path in recipe.sources})]
-    command = [*compiler, *includes, *recipe.flags, *sources, "-o", str(made), "-lm"]
+def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
+    """What the compiler writes to ``made``. Raises CompilerError."""
+    sources = [str(path) for path in recipe.sources if path.suffix == ".c"]
+    command = [*compiler, *recipe.flags, *sources, "-o", str(made), "-lm"]
+    messages = made.with_name("messages")
     try:
-        status, errors = _run(command, f"Compiling {recipe.title} for this processor")
+        _log.warning("Compiling %s for this processor", recipe.title)
+        status = _run(command, messages)
     except subprocess.TimeoutExpired as error:
         raise CompilerTimeoutError(f"the C compiler takes longer than {_SECONDS:g} seconds") from error
     except OSError as error:
         raise CompilerError(f"the C compiler cannot be run: {error}") from error
     if status:
+        errors = messages.read_text(encoding="utf-8", errors="replace")
         lines = errors.strip().splitlines() or ["without a word"]
         line = next((line for line in lines if "error" in line), lines[0])
         raise CompilerError(f"the C compiler fails: {line[-200:]}")
@@ -161,24 +181,21 @@ def _compile(recipe: Recipe, compiler: Sequence[str], folder: Path) -> bytes:
         raise CompilerError(f"the C compiler made no library: {error.strerror}") from error
 
 
-def _run(command: Sequence[str], line: str) -> tuple[int, str]:
-    """Exit status and messages. Says ``line`` when it takes long. Raises OSError and TimeoutExpired."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
+def _run(command: Sequence[str], messages: Path) -> int:
+    """The exit status; what is said goes to a file. Raises OSError and TimeoutExpired."""
+    with (
+        messages.open("wb") as said,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
-            try:
-                errors = process.communicate(timeout=min(_SOON, _SECONDS))[1]
-            except subprocess.TimeoutExpired:
-                _log.warning(line)
-                errors = process.communicate(timeout=max(0, _SECONDS - _SOON))[1]
+            return process.wait(_SECONDS)
         except BaseException:
-            # The compiler runs other programs, which hold its standard error open and would be waited for.
             with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)  # with the programs that the compiler runs
             raise
-    return process.returncode, errors.decode("utf-8", "replace")

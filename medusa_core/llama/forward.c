@@ -26,8 +26,8 @@ static void norm(const float *x, const float *weight, num size, float epsilon, v
 /* A number of a token's embedding. */
 static float embedding_of(const Model *model, num token, num i) {
   const Linear *head = &model->head;
-  num step = head->kind == F32 ? 1 : 2, line = (token / LANES * wide(model->hidden) + i) / step;
-  num at = (line * LANES + token % LANES) * step + i % step;
+  num panel = token / LANES * LANES * wide(model->hidden);
+  num at = panel + place_in_panel(head->kind, i, token % LANES);
   if (model->embedding) return number_of(model->embedding, model->kind, token * model->hidden + i);
   if (head->kind == INT8) return (float)((const int8 *)head->panels)[at] * head->scales[token];
   return number_of(head->panels, head->kind, at);

@@ -9,17 +9,14 @@ from collections.abc import Sequence
 
 import torch
 
-from medusa_core.errors import MedusaError
 from medusa_core.llama.cache import LlamaCache, row_bytes, window_slots
-from medusa_core.llama.greedy import GreedySteps, Guessing
 from medusa_core.llama.library import Library
-from medusa_core.llama.model import Attending, Llama, Results
+from medusa_core.llama.model import Llama, Results
 from medusa_core.llama.weights import Weights
 from medusa_core.model.features import BEFORE_NORM
 from medusa_core.model.forward import Outputs, Part
 from medusa_core.model.masks import LayerMasks
 from medusa_core.model.rotary import Rotations, rotations
-from medusa_core.trees.token_tree import TokenTree
 
 _POSITIONS = 256  # positions of the first table of rotations
 
@@ -37,18 +34,13 @@ class LlamaForward:
 
     def new_cache(self, slots: int) -> LlamaCache:
         """As ``Forward``."""
-        self._table_up_to(min(slots, self._context) - 1)
+        self.table_up_to(min(slots, self._context) - 1)
         return self.model.new_cache(slots, self.masks.only_window)
 
     @property
     def copied_bytes(self) -> int:
         """As ``Forward``: the panels."""
         return sum(panels.nbytes for panels in self.weights.products())
-
-    def greedy_steps(self, cache: LlamaCache, shape: TokenTree, guessing: Guessing) -> GreedySteps:
-        """Steps of trees of one shape over a cache, until its text outgrows the rotations."""
-        table = self._table_up_to(cache.position + max(shape.depths))
-        return GreedySteps(self.model, table, cache, shape, guessing)
 
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: no more than a window's rows where every layer has one."""
@@ -74,14 +66,13 @@ class LlamaForward:
         last = hidden if any(state is hidden for state in states.values()) else None
         tokens = _joined([part.rows.tokens for part in parts])
         positions = _joined([part.rows.depths + part.cache.position for part in parts])
-        table = self._table_up_to(max(part.cache.position + part.rows.deepest for part in parts))
-        attending = list(map(_attending, parts))
-        self.model.run(tokens, positions, table, attending, Results(logits, kept, last, before, queries))
+        table = self.table_up_to(max(part.cache.position + part.rows.deepest for part in parts))
+        self.model.run(tokens, positions, table, parts, Results(logits, kept, last, before, queries))
         wanted = [*(states[layer] for layer in features.layers), *queries]
         split = [state.split(counts) for state in wanted]
         return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
 
-    def _table_up_to(self, largest: int) -> Rotations:
+    def table_up_to(self, largest: int) -> Rotations:
         """One that has all positions up to this.
 
         It grows as it is needed, by one assignment, and is read from then on by the name that it had here,
@@ -95,14 +86,6 @@ class LlamaForward:
 
     def _table_of(self, rows: int) -> Rotations:
         return rotations(self.weights.rotary, rows, torch.device("cpu"))
-
-
-def _attending(part: Part) -> Attending:
-    if not isinstance(part.cache, LlamaCache):
-        raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
-    part.cache.make_room(len(part.rows.tokens))
-    seen, depths = part.rows.allowed.contiguous(), part.rows.depths.contiguous()
-    return Attending(len(part.rows.tokens), part.cache, seen, depths)
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Whole greedy steps of one text in one call each: ``greedy.c``.
+"""The greedy steps of one run, each of them one call of C where its tree keeps its shape: ``greedy.c``.
 
 N nodes · V vocabulary · d hidden size
 """
@@ -6,7 +6,7 @@ N nodes · V vocabulary · d hidden size
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +14,15 @@ import torch
 
 from medusa_core.llama import structures
 from medusa_core.llama.cache import LlamaCache
+from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.heads import Heads
-from medusa_core.llama.model import Attending, Llama, Results
-from medusa_core.model.rotary import Rotations
+from medusa_core.llama.model import Results
+from medusa_core.model.forward import Part, Rows
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.token_tree import TokenTree
+
+# Fills a tree from a root [1] and features [1, d]: its tokens [N] and their log-probabilities [N].
+Guess = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,8 @@ class Guessing:
 class Made(NamedTuple):
     """What a step leaves. The rows of the accepted path are in their places."""
 
-    tokens: torch.Tensor  # [N]
-    on_host: list[int]  # the same
-    draft_logp: torch.Tensor  # [N]
+    tree: TokenTree
+    tokens: list[int]  # those of the tree
     logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, d], [N, 0] without heads
     choices: list[int]  # the token behind each node
@@ -49,23 +53,20 @@ class Made(NamedTuple):
 
 
 class GreedySteps:
-    """The steps of trees of one shape over one cache, whose buffers must stay where they are."""
+    """The steps of trees of one shape. Others may be made by phases in between (``follow``)."""
 
-    def __init__(
-        self,
-        model: Llama,
-        table: Rotations,
-        cache: LlamaCache,
-        shape: TokenTree,
-        guessing: Guessing,
-    ) -> None:
-        """``table`` has the rotations of the positions that are to come."""
-        self._model, self._cache = model, cache
-        self._size, self._guessing = shape.size, guessing
-        self._positions = len(table.cos) - max(shape.depths)  # where a root may stand
+    def __init__(self, forward: LlamaForward, shape: TokenTree, guessing: Guessing, guess: Guess) -> None:
+        """``guess`` fills such a tree as ``guessing`` does in C."""
+        self._forward, self._shape, self._guess = forward, shape, guess
+        self._has_heads = guessing.heads is not None
+        self._features: torch.Tensor | None = None  # [1, d] of the last accepted token
+        self._batch: ctypes.Structure | None = None  # over the cache of the run
+        self._end = self._threads = 0  # where a root may no longer stand, and threads that it has room for
+        self._ready: tuple[int, int] | None = None  # cache length and root that the prepared tree belongs to
         parents, depths, places, positions = torch.tensor(
             [shape.parents, shape.depths, guessing.places, [0] * shape.size]
         )
+        self._depths, self._positions, self._deepest = depths, positions, max(shape.depths)
         numbers = ctypes.c_int64 * shape.size
         # Python reads them faster than tensors.
         self._next, self._choices, self._path = numbers(), numbers(), numbers()
@@ -74,15 +75,8 @@ class GreedySteps:
         guesses_logp = torch.empty(len(guesses))
         needed = guessing.heads.work_bytes(guessing.levels, 1) if guessing.heads else 0
         work = torch.empty(max(needed, shape.size), dtype=torch.uint8)
-        tokens, _, logits, features = self._room()
-        hidden = features if guessing.heads else None
-        attending = Attending(shape.size, cache, shape.mask.contiguous(), depths)
-        results = Results(logits, [shape.size], hidden)
-        self._batch = model.batch(tokens, positions, table, [attending], results, keys=cache.rows)
-        self._threads = torch.get_num_threads()  # threads that the work memory has room for
         self._step = structures.Greedy(
-            model=ctypes.pointer(model.structure),
-            batch=ctypes.pointer(self._batch),
+            model=ctypes.pointer(forward.model.structure),
             heads=ctypes.pointer(guessing.heads.structure) if guessing.heads else None,
             nodes=shape.size,
             levels=guessing.levels,
@@ -99,36 +93,67 @@ class GreedySteps:
             guesses_logp=guesses_logp.data_ptr(),
             work=work.data_ptr(),
         )
-        self._held = parents, depths, places, positions, guesses, guesses_logp, work
+        self._held = parents, places, guesses, guesses_logp, work, guessing.heads  # C has their addresses
 
-    def begin(self, tokens: torch.Tensor, draft_logp: torch.Tensor) -> None:
-        """The next tree holds ``tokens`` [N], of which the drafter is as sure as ``draft_logp`` [N] says."""
-        self._next[:] = tokens.tolist()
-        self._next_logp.copy_(draft_logp)
+    def follow(self, features: torch.Tensor) -> None:
+        """A step was made by phases: ``features`` [1, d] are now those of the last accepted token."""
+        # That step may have made the buffers of the cache larger.
+        self._features, self._batch, self._ready = features, None, None
 
-    def reaches(self, position: int) -> bool:
-        """Whether the root of a step may stand there, on as many threads as there are now."""
-        return position < self._positions and torch.get_num_threads() <= self._threads
+    def fits(self, cache: TreeCache, depth_left: int) -> bool:
+        """Whether the whole tree has room: near the end of the context it gets shallower."""
+        return (
+            isinstance(cache, LlamaCache)
+            and self._deepest <= depth_left
+            and self._shape.size <= cache.room
+            and not cache.bounded
+        )
 
-    def run(self) -> Made:
-        """Make the step of the next tree behind the committed rows, which it ``reaches`` from."""
-        step, batch, library = self._step, self._batch, self._model.library
+    def run(self, cache: TreeCache, root: int) -> Made:
+        """Make the step behind the committed rows of a ``cache`` in which it ``fits``.
+
+        The rows of the path are in their places then, and the cache does not know it yet.
+        """
+        assert isinstance(cache, LlamaCache)
+        batch, step, shape, model = self._batch_over(cache), self._step, self._shape, self._forward.model
+        if self._ready != (cache.length, root):
+            assert self._features is not None
+            given, given_logp = self._guess(torch.tensor([root]), self._features)
+            self._next[:] = given.tolist()
+            self._next_logp.copy_(given_logp)
         tokens, logp, logits, features = self._room()
         batch.tokens = step.tokens = tokens.data_ptr()
         batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
-        if self._guessing.heads:
+        if self._has_heads:
             batch.hidden = features.data_ptr()
-        batch.threads, batch.part[0].length = library.threads, self._cache.length - self._cache.first
-        step.position, on_host = self._cache.position, self._next[:]
-        self._model.check(library.functions.greedy_step(step))
-        ms = step.verify * 1000, step.propose * 1000
-        verdict = self._choices[:], self._path[: step.accepted]
-        return Made(tokens, on_host, logp, logits, features, *verdict, *ms)
+        batch.threads, batch.part[0].length = model.library.threads, cache.start
+        step.position, on_host = cache.position, self._next[:]
+        model.check(model.library.functions.greedy_step(step))
+        choices, path = self._choices[:], self._path[: step.accepted]
+        last = path[-1]
+        self._ready = cache.length + len(path), choices[last]
+        self._features = features[last : last + 1]
+        tree = TokenTree(tokens, shape.parents, shape.depths, shape.origins, shape.mask, logp)
+        return Made(tree, on_host, logits, features, choices, path, step.verify * 1000, step.propose * 1000)
+
+    def _batch_over(self, cache: LlamaCache) -> ctypes.Structure:
+        """The same until the text outgrows the rotations or torch has more threads than there is room for."""
+        most = self._forward.library.most_threads
+        if self._batch is None or cache.position >= self._end or most > self._threads:
+            table = self._forward.table_up_to(cache.position + self._deepest)
+            self._end, self._threads = len(table.cos) - self._deepest, most
+            tokens, _, logits, features = self._room()
+            rows = Rows(tokens, self._depths, self._deepest, self._shape.mask)
+            results = Results(logits, [self._shape.size], features if self._has_heads else None)
+            self._batch = self._forward.model.batch(
+                tokens, self._positions, table, [Part(rows, cache)], results, keys=cache.rows
+            )
+            self._step.batch, self._ready = ctypes.pointer(self._batch), None
+        return self._batch
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """For the tokens, their log-probabilities, the logits and the features of a step."""
-        w = self._model.weights
-        logits = torch.empty(self._size, w.vocabulary, dtype=w.dtype)
-        features = logits.new_empty(self._size, w.hidden if self._guessing.heads else 0)
-        tokens = torch.empty(self._size, dtype=torch.long)
-        return tokens, torch.empty(self._size), logits, features
+        weights, nodes = self._forward.weights, self._shape.size
+        logits = torch.empty(nodes, weights.vocabulary, dtype=weights.dtype)
+        features = logits.new_empty(nodes, weights.hidden if self._has_heads else 0)
+        return torch.empty(nodes, dtype=torch.long), torch.empty(nodes), logits, features

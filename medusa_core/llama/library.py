@@ -74,35 +74,20 @@ INSTRUCTION_SETS = {
 }
 
 
-_NUMBER, _ADDRESS, _POINTER = structures.NUMBER, structures.ADDRESS, ctypes.POINTER
-_FUNCTIONS: dict[str, tuple[type, ...]] = {  # argument types; all return a number
-    "usable": (),
-    "run_product": (_POINTER(structures.Linear), _ADDRESS, _NUMBER, _ADDRESS, _ADDRESS, _NUMBER),
-    "work_bytes": (_POINTER(structures.Model), _NUMBER, _NUMBER, _NUMBER),
-    "forward": (_POINTER(structures.Model), _POINTER(structures.Batch)),
-    "keep_rows": (_ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _ADDRESS, _NUMBER),
-    "heads_bytes": (_POINTER(structures.Heads), _NUMBER, _NUMBER),
-    "run_heads": (
-        _POINTER(structures.Heads), _NUMBER, _ADDRESS, _NUMBER, _NUMBER,
-        _ADDRESS, _ADDRESS, _ADDRESS, _NUMBER,
-    ),
-    "greedy_step": (_POINTER(structures.Greedy),),
-}  # fmt: skip
-
-
 class Library:
     """The compiled functions, and on how many threads they run."""
 
     def __init__(self, functions: ctypes.CDLL, isa: str) -> None:
         self.functions = functions
         self.isa = isa
+        self.count: int | None = None  # threads of the run at work, None: those of torch
         self._alone = 0  # single-threaded calls that are left of a back-off
         self._since = 0  # calls on all threads since the last contended one
         self._next_alone = _SHORTEST  # calls of the next back-off
 
     @property
     def threads(self) -> int:
-        """Threads for the next call: those of torch, or one for a while after contended calls.
+        """Threads for the next call: ``most_threads``, or one for a while after contended calls.
 
         Threads wait for each other many times in a call. Where other programs need the processors too, each
         barrier can last until the system gives one back, and one thread alone is many times as fast.
@@ -111,7 +96,12 @@ class Library:
             self._alone -= 1
             return 1
         self._since += 1
-        return torch.get_num_threads()
+        return self.most_threads
+
+    @property
+    def most_threads(self) -> int:
+        """Threads of a call that no other program delays."""
+        return self.count or torch.get_num_threads()
 
     def was_late(self) -> None:
         """Record a contended call. One may be chance, two within a few calls begin a back-off.
@@ -180,12 +170,10 @@ def _library_for(isa: InstructionSet, folder: Path) -> Library:
         sources=sorted(Path(__file__).parent.glob("*.[ch]")),
         flags=(*_FLAGS, *isa.flags, *more),
         machine=isa.name,
-        functions=_FUNCTIONS,
-        header="model.h",
-        structures=structures.ALL,
+        functions=structures.FUNCTIONS,
     )
     functions = open_library(recipe, folder)
-    for name, arguments in _FUNCTIONS.items():
+    for name, arguments in structures.FUNCTIONS.items():
         function = getattr(functions, name)
         function.restype, function.argtypes = structures.NUMBER, arguments
     if not functions.usable():

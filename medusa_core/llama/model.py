@@ -17,22 +17,8 @@ from medusa_core.llama.cache import LlamaCache
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import LANES, Panels, kind_of, wide
 from medusa_core.llama.weights import Layer, Weights
+from medusa_core.model.forward import Part
 from medusa_core.model.rotary import Rotations
-
-
-@dataclass(frozen=True)
-class Attending:
-    """Rows of one sequence, behind the committed ones of its cache."""
-
-    count: int
-    cache: LlamaCache
-    seen: torch.Tensor  # bool [count, keys], contiguous: of the last keys; all rows see those before them
-    depths: torch.Tensor  # [count], contiguous: their positions behind the committed rows
-
-    @property
-    def length(self) -> int:
-        """Rows of the buffers in front of these."""
-        return self.cache.length - self.cache.first
 
 
 @dataclass(frozen=True)
@@ -82,7 +68,7 @@ class Llama:
 
     def work_bytes(self, rows: int, keys: int) -> int:
         """What a call of so many rows works in, with so many keys in the longest sequence."""
-        threads = torch.get_num_threads()
+        threads = self.library.most_threads
         return int(self.library.functions.work_bytes(self.structure, rows, keys, threads))
 
     def run(
@@ -90,7 +76,7 @@ class Llama:
         tokens: torch.Tensor,
         positions: torch.Tensor,
         table: Rotations,
-        sequences: Sequence[Attending],
+        parts: Sequence[Part],
         results: Results,
         features: torch.Tensor | None = None,
     ) -> None:
@@ -100,10 +86,12 @@ class Llama:
         ``features`` [N, d] are what the hidden states begin with, instead of embeddings. Raises MedusaError
         for tokens outside the vocabulary and where a cache has no room.
         """
-        for own in sequences:
-            if own.length + own.count > own.cache.rows:
-                raise MedusaError(f"the cache has room for {own.cache.slots} rows")
-        batch = self.batch(tokens.long().contiguous(), positions, table, sequences, results, features)
+        for part in parts:
+            cache, count = _cache(part), len(part.rows.tokens)
+            cache.make_room(count)
+            if cache.start + count > cache.rows:
+                raise MedusaError(f"the cache has room for {cache.slots} rows")
+        batch = self.batch(tokens.long().contiguous(), positions, table, parts, results, features)
         self.check(self.library.functions.forward(self.structure, batch))
 
     def check(self, status: int) -> None:
@@ -118,19 +106,20 @@ class Llama:
         tokens: torch.Tensor,
         positions: torch.Tensor,
         table: Rotations,
-        sequences: Sequence[Attending],
+        parts: Sequence[Part],
         results: Results,
         features: torch.Tensor | None = None,
         keys: int = 0,
-    ) -> structures.Batch:
+    ) -> ctypes.Structure:
         """What ``run`` gives to the library; it holds what the addresses are of, but the results.
 
         There is room to work with ``keys`` of a sequence, or as many as it has now.
         """
-        counts = [own.count for own in sequences]
+        counts = [len(part.rows.tokens) for part in parts]
         place = None if list(results.kept) == counts else _places(counts, results.kept)
-        keys = max(keys, *(own.length + own.count for own in sequences))
-        work = sequences[0].cache.work(self.work_bytes(len(tokens), keys))
+        sequences = [_sequence(part) for part in parts]
+        keys = max(keys, *(own.length + own.rows for own in sequences))
+        work = _cache(parts[0]).work(self.work_bytes(len(tokens), keys))
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
@@ -141,7 +130,7 @@ class Llama:
             place=_address(place),
             cos=table.cos.data_ptr(),
             sin=table.sin.data_ptr(),
-            part=(structures.Part * len(sequences))(*map(_part, sequences)),
+            part=(structures.Part * len(sequences))(*sequences),
             features=_address(features),
             work=work.data_ptr(),
             logits=results.logits.data_ptr(),
@@ -173,20 +162,29 @@ def _places(counts: Sequence[int], kept: Sequence[int]) -> torch.Tensor:
     return place
 
 
-def _part(own: Attending) -> structures.Part:
-    return structures.Part(
-        rows=own.count,
-        length=own.length,
-        slots=own.cache.rows,
-        columns=own.seen.shape[1],
-        keys=own.cache.keys.data_ptr(),
-        values=own.cache.values.data_ptr(),
-        depths=own.depths.data_ptr(),
-        seen=own.seen.data_ptr(),
+def _cache(part: Part) -> LlamaCache:
+    if not isinstance(part.cache, LlamaCache):
+        raise MedusaError("this cache is of another forward: make one with new_cache() of this target")
+    return part.cache
+
+
+def _sequence(part: Part) -> ctypes.Structure:
+    cache, seen, depths = _cache(part), part.rows.allowed.contiguous(), part.rows.depths.contiguous()
+    sequence = structures.Part(
+        rows=len(depths),
+        length=cache.start,
+        slots=cache.rows,
+        columns=seen.shape[1],
+        keys=cache.keys.data_ptr(),
+        values=cache.values.data_ptr(),
+        depths=depths.data_ptr(),
+        seen=seen.data_ptr(),
     )
+    sequence.held = seen, depths
+    return sequence
 
 
-def _layer(layer: Layer) -> structures.Layer:
+def _layer(layer: Layer) -> ctypes.Structure:
     return structures.Layer(
         before_attention=layer.before_attention.weight.data_ptr(),
         query_norm=layer.query_norm and layer.query_norm.weight.data_ptr(),

@@ -5,6 +5,7 @@ O outputs · I inputs, both in whole panels of ``wide`` numbers
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,7 @@ from medusa_core.llama import structures
 
 LANES = 16  # outputs of a panel
 _UNIT = 32  # inputs, and outputs, come in multiples of it
-_KINDS = {
-    torch.bfloat16: structures.BFLOAT16,
-    torch.float32: structures.FLOAT32,
-    torch.int8: structures.INT8,
-}
+_KINDS = torch.bfloat16, torch.float32, torch.int8  # in the order of structures.h
 _LEVELS = 127  # levels of a weight in 8 bits, on either side of 0
 
 
@@ -30,7 +27,7 @@ def wide(count: int) -> int:
 
 def kind_of(dtype: torch.dtype) -> int:
     """The number that C has for a dtype."""
-    return _KINDS[dtype]
+    return _KINDS.index(dtype)
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Panels:
         return self.outputs, self.inputs
 
     @property
-    def structure(self) -> structures.Linear:
+    def structure(self) -> ctypes.Structure:
         """As C reads it, for as long as this lives."""
         bias, scales = (None if one is None else one.data_ptr() for one in (self.bias, self.scales))
         kind, panels = kind_of(self.numbers.dtype), self.numbers.data_ptr()

@@ -4,8 +4,8 @@
 #ifndef MEDUSA_SIMD_H
 #define MEDUSA_SIMD_H
 
+#include "structures.h"
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 #if defined __x86_64__
 #include <immintrin.h>
@@ -34,7 +34,6 @@
 typedef uint16_t bf16;
 typedef float f32;
 typedef int8_t int8;
-typedef int64_t num;
 typedef VECTOR(float, 64) vec;
 typedef LOOSE(float, 64, 4) loose_vec;
 typedef VECTOR(uint32_t, 64) bits;
@@ -186,13 +185,9 @@ static inline int8_inputs int8_spread(const int16_t *x) {
 static inline int_reg int8_dot(int_reg sum, int8_weights w, int8_inputs x) {
 #if defined __SSE2__
   return sum + (int_reg)_mm_madd_epi16((__m128i)w, (__m128i)x);
-#elif defined __ARM_NEON && defined __aarch64__
+#else
   int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)w), vget_low_s16((int16x8_t)x));
   return sum + (int_reg)vpaddq_s32(low, vmull_high_s16((int16x8_t)w, (int16x8_t)x));
-#else
-  bits_reg weights = (bits_reg)w, inputs = (bits_reg)x; /* the lower half of each is its first number */
-  int_reg first = (int_reg)(weights << 16) >> 16, second = (int_reg)weights >> 16;
-  return sum + first * ((int_reg)(inputs << 16) >> 16) + second * ((int_reg)inputs >> 16);
 #endif
 }
 #endif

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import safe_open
 
-from medusa_core.checkpoints.adapters import merge_plain_adapter
 from medusa_core.checkpoints.base import reading_base
-from medusa_core.checkpoints.lora import untie
 from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
 from medusa_core.loading.devices import Placement
 from medusa_core.model.bare_llama import BareLlama, BareModel
@@ -25,10 +23,8 @@ if TYPE_CHECKING:
     from medusa_core.loading.weights import Share
 
 
-def read_bare_llama(
-    folder: Path, adapter: Path | None, placement: Placement, progress: Share
-) -> BareModel | None:
-    """The model in ``folder`` with the adapter merged; None for what transformers is to read, or to refuse.
+def read_bare_llama(folder: Path, placement: Placement, progress: Share) -> BareModel | None:
+    """The model in ``folder``; None for what transformers is to read, or to refuse.
 
     Raises MedusaError.
     """
@@ -39,16 +35,12 @@ def read_bare_llama(
         return None
     with reading_base(folder):
         bare = BareLlama(config, _tensors(files, placement.dtype, progress))
-    if adapter is not None and not merge_plain_adapter(bare, adapter):
-        return None
 
     def build(bare: BareLlama) -> PreTrainedModel:
         """transformers' model on the weights that are in memory already."""
         from medusa_core.loading.weights import read_model  # noqa: PLC0415 - its modules take a second
 
         model = read_model(folder, placement, "none", code=False, progress=lambda _: None)
-        if not bare.config.tie_word_embeddings:
-            untie(model)
         held = dict(bare.named_parameters())
         for name, parameter in model.named_parameters():
             parameter.data = held[name].data

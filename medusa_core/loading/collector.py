@@ -6,6 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from medusa_core.library_messages import quiet_libraries
+
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
@@ -21,3 +23,12 @@ def collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """For imports that take seconds: without the collector, and with the libraries' messages kept away."""
+    quiet_libraries()  # silences messages during the imports
+    with collector_paused():
+        yield
+    quiet_libraries()  # silences later messages of what was just imported

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,20 +70,18 @@ def load_engine(
     config: LoadConfig,
     on_progress: OnProgress = _ignore_progress,
     *,
-    spare_cores: int = 0,
     methods: Collection[str] | None = None,
 ) -> Engine:
     """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
 
-    ``spare_cores`` of a CPU are left to others when a small model runs (``fastest_threads``). Of the further
-    drafters that a model brings, those of ``methods`` are loaded; None: all.
+    Of the further drafters that a model brings, those of ``methods`` are loaded; None: all.
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
     missing, does not fit the rest or does not fit into memory.
     """
     limit_torch()
     report = _ProgressReporter(on_progress)
     try:
-        return _load(config, report, spare_cores, methods)
+        return _load(config, report, methods)
     except BaseException as error:
         # A kept error would keep the half-loaded model alive by the variables of its frames.
         traceback.clear_frames(error.__traceback__)
@@ -117,9 +114,7 @@ class _ProgressReporter:
         return lambda message, done: self(stage, message, done)
 
 
-def _load(
-    config: LoadConfig, report: _ProgressReporter, spare_cores: int, methods: Collection[str] | None
-) -> Engine:
+def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str] | None) -> Engine:
     code = config.trust_remote_code
     placement = place(config.device, config.dtype)
     report("files", "Looking for the files")
@@ -150,7 +145,7 @@ def _load(
     choose_forward(
         target,
         capture=config.capture,
-        threads_for=partial(fastest_threads, spare_cores=spare_cores),
+        threads_for=fastest_threads,
         library=native_library(),
         release=True,
         int8=int8,
@@ -194,8 +189,9 @@ def _read(
     """The base with the adapter of its heads; a plain one without transformers, which is slow to import."""
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
     adapted = sources.heads if sources.heads is not None and has_adapter(sources.heads) else None
-    if packing_for(config.quantize) is None and longer is None and isinstance(native_library(), Library):
-        bare = read_bare_llama(sources.base, adapted, placement, progress)
+    plain = adapted is None and packing_for(config.quantize) is None and longer is None
+    if plain and isinstance(native_library(), Library):
+        bare = read_bare_llama(sources.base, placement, progress)
         if bare is not None:
             return bare
     from medusa_core.loading.weights import read_model  # noqa: PLC0415 - transformers' models take a second
@@ -208,7 +204,7 @@ def _read(
 def _estimate(
     config: LoadConfig, placement: Placement, methods: Collection[str] | None, report: _ProgressReporter
 ) -> MemoryEstimate | None:
-    """What it will take, by the small files alone; None where that cannot be told."""
+    """What it will take, by the small files alone; None where it cannot be estimated."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
         sources = needed(find_sources(config.model, config.heads, small), methods)

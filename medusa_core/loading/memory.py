@@ -1,4 +1,4 @@
-"""How much memory a load will take, told from configs before anything large is fetched or read.
+"""How much memory a load will take, estimated from configs before anything large is fetched or read.
 
 It is what weights and cache take, a fifth more, and what libraries bring along: more than a load has taken.
 Compares it with what is free, and knows which settings would need less.
@@ -19,7 +19,7 @@ from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, draft_size
-from medusa_core.llama.cache import row_bytes, window_slots
+from medusa_core.llama.cache import window_slots
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.loading.native_library import runs_in_c
@@ -49,7 +49,6 @@ class Alternative:
     flags: str
     needed: int
     free: int
-    own: int  # bytes for the model itself, without libraries
 
     @property
     def fits(self) -> bool:
@@ -79,7 +78,7 @@ class MemoryEstimate:
     device: str
     dtype: str
     packed: bool
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def total(self) -> int:
@@ -111,30 +110,6 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True)
-class _Needs:
-    """Bytes of the parts of a load, and what there is for them."""
-
-    base: int
-    heads: int
-    cache: int
-    passing: int  # of weights that are there twice for a moment of the load
-    free: int
-    spare: int
-
-    @property
-    def margin(self) -> int:
-        return self.passing + margin(self.base + self.heads + self.cache)
-
-    @property
-    def total(self) -> int:
-        return self.base + self.heads + self.cache + self.margin
-
-    @property
-    def own(self) -> int:
-        return self.total - LIBRARIES
-
-
-@dataclass(frozen=True)
 class _Counted:
     """The numbers of a base and its heads, whatever the settings."""
 
@@ -143,23 +118,31 @@ class _Counted:
     drafts: tuple[DraftSize, ...]  # without the models among them
     models: tuple[ModelSize, ...]  # models that drafters run beside the base
 
-    def needs(self, config: LoadConfig, placement: Placement) -> _Needs:
-        """The bytes they take with these settings there."""
+    def estimate(self, config: LoadConfig, placement: Placement) -> MemoryEstimate:
+        """What they take with these settings there, without alternatives."""
         each = placement.dtype.itemsize
         packing = self.packing(config, placement)
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
         drafting = config.heads != NO_HEADS
         drafts, models = (self.drafts, self.models) if drafting else ((), ())
-        heads = sum(draft.weights for draft in drafts) * each
-        return _Needs(
-            base=saved or base_bytes(self.shape, each, packing),
-            heads=heads + sum(base_bytes(model, each, None) for model in models),
-            cache=self._cache(config, placement, drafts, models),
-            # On a CPU heads are stacked or packed, which is a copy.
-            passing=self._packing_bytes(packing, placement.dtype)
-            + (heads if placement.device.type == "cpu" else 0),
+        own = sum(draft.weights for draft in drafts) * each
+        base = saved or base_bytes(self.shape, each, packing)
+        heads = own + sum(base_bytes(model, each, None) for model in models)
+        cache = self._cache(config, placement, drafts, models)
+        # For a moment of the load some weights are there twice: on a CPU heads are stacked or packed.
+        passing = self._packing_bytes(packing, placement.dtype)
+        passing += own if placement.device.type == "cpu" else 0
+        return MemoryEstimate(
+            parameters=self.shape.parameters,
+            base=base,
+            heads=heads,
+            cache=cache,
+            margin=passing + margin(base + heads + cache),
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
+            device=str(placement.device),
+            dtype=held_as(placement.dtype, packing),
+            packed=packing is not None,
         )
 
     def _cache(
@@ -170,24 +153,23 @@ class _Counted:
         models: Sequence[ModelSize],
     ) -> int:
         """Bytes that all keep of the rows of a run."""
-        dtype, packing = placement.dtype, self.packing(config, placement)
-        in_c = runs_in_c(dtype, placement.device.type)
-        base_in_c = in_c and self.shape.llama is not None and (packing is None or packing.is_own)
+        packing, each = self.packing(config, placement), placement.dtype.itemsize
+        in_c = self._runs_in_c(placement) and (packing is None or packing.is_own)
         trained = self.shape.context or USUAL_CONTEXT
         rows = held = (config.context or min(trained, USUAL_CONTEXT)) + TREE
-        if base_in_c and config.context > trained and config.extend == "window":
+        if in_c and config.context > trained and config.extend == "window":
             held = min(rows, window_slots(trained))  # transformers keeps all
         if config.capture and placement.device.type == "cuda":
             rows = held = padded_rows(rows, SIZES[-1])
-        # A model that drafts is held as plain numbers, whatever the base is packed into.
-        caches = [cache_bytes(model, rows, dtype, in_c=in_c) for model in models]
-        own = sum(draft.cache_per_row for draft in drafts) * dtype.itemsize
-        return cache_bytes(self.shape, held, dtype, in_c=base_in_c) + sum(caches) + rows * own
+        beside = sum(model.cache_per_row for model in models) + sum(draft.cache_per_row for draft in drafts)
+        return (self.shape.cache_per_row * held + beside * rows) * each
+
+    def _runs_in_c(self, placement: Placement) -> bool:
+        return self.shape.in_c and runs_in_c(placement.dtype, placement.device.type)
 
     def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
         """How the base's weights are packed with these settings there."""
-        own = self.shape.packing is None and self.shape.llama is not None
-        if own and config.quantize == "8bit" and runs_in_c(placement.dtype, placement.device.type):
+        if config.quantize == "8bit" and self.shape.packing is None and self._runs_in_c(placement):
             return own_packing(self.shape.width)
         return self.shape.packing or packing_for(config.quantize)
 
@@ -204,17 +186,10 @@ class _Counted:
         return largest + base_bytes(self.shape, each, None) - base_bytes(self.shape, each, packing)
 
 
-def cache_bytes(shape: ModelSize, rows: int, dtype: torch.dtype, *, in_c: bool) -> int:
-    """Keys and values of so many rows; the C pads the numbers of a head."""
-    if in_c and shape.llama is not None:
-        return shape.layers * shape.llama.heads * row_bytes(shape.llama.head_size, dtype) * rows
-    return 2 * shape.layers * shape.key_value_width * dtype.itemsize * rows
-
-
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:
     """What a load would take. Of the hub only small files are fetched.
 
-    Raises MedusaError when it cannot be told: for names that cannot be had, or a model of unknown kind.
+    Raises MedusaError for names that cannot be had, and for a model of unknown kind.
     """
     fetch = Fetch(weights=False, code=config.trust_remote_code)
     sources = needed(find_sources(config.model, config.heads, fetch))
@@ -222,26 +197,13 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
 
 
 def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
-    """What it would take to load these folders there. Raises MedusaError when it cannot be told."""
+    """What it would take to load these folders there. Raises MedusaError when that cannot be estimated."""
     shape = model_size(sources.base, config.trust_remote_code)
     sizes = tuple(draft_size(folder, shape) for folder in sources.drafts)
     models = tuple(model_size(size.model) for size in sizes if size.model is not None)
     counted = _Counted(sources.base, shape, sizes, models)
-    needs = counted.needs(config, placement)
-    packing = counted.packing(config, placement)
-    return MemoryEstimate(
-        parameters=shape.parameters,
-        base=needs.base,
-        heads=needs.heads,
-        cache=needs.cache,
-        margin=needs.margin,
-        free=needs.free,
-        spare=needs.spare,
-        device=str(placement.device),
-        dtype=held_as(placement.dtype, packing),
-        packed=packing is not None,
-        alternatives=tuple(_alternatives(counted, config, placement)),
-    )
+    found = counted.estimate(config, placement)
+    return replace(found, alternatives=tuple(_alternatives(counted, config, placement, found)))
 
 
 def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
@@ -250,14 +212,16 @@ def held_as(dtype: torch.dtype, packing: Packing | None) -> str:
     return f"{name}, {packing.words()}" if packing else name
 
 
-def _alternatives(counted: _Counted, config: LoadConfig, placement: Placement) -> Iterator[Alternative]:
+def _alternatives(
+    counted: _Counted, config: LoadConfig, placement: Placement, needed: MemoryEstimate
+) -> Iterator[Alternative]:
     """Changes of the settings that may help, each by itself; all together where none of them does."""
     changes = _smaller(counted, config, placement)
-    needed = counted.needs(config, placement)
+    worthwhile = LIBRARIES + _WORTHWHILE * (needed.total - LIBRARIES)
     single = [_alternative(counted, config, f"--{name} {value}", {name: value}) for name, value in changes]
     others = [kind for kind in device_kinds() if kind != placement.device.type]
     found = [
-        *(one for one in single if one.needed < needed.total and one.own < _WORTHWHILE * needed.own),
+        *(one for one in single if one.needed < worthwhile),
         *(_alternative(counted, config, f"--device {kind}", {"device": kind}) for kind in others),
     ]
     yield from found
@@ -287,8 +251,8 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
 
 def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict[str, Any]) -> Alternative:
     changed = replace(config, **change)
-    needs = counted.needs(changed, place(changed.device, changed.dtype))
-    return Alternative(flags, needs.total, needs.free + needs.spare, needs.own)
+    found = counted.estimate(changed, place(changed.device, changed.dtype))
+    return Alternative(flags, found.total, found.free + found.spare)
 
 
 def _gb(count: int) -> str:

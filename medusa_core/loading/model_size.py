@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -25,23 +25,6 @@ from medusa_core.model.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-@dataclass(frozen=True)
-class LlamaSize:
-    """What the forward in C keeps of a row in each layer."""
-
-    heads: int
-    head_size: int
-
-    @classmethod
-    def of(cls, config: Any) -> LlamaSize | None:
-        """By a decoder's config."""
-        if config.model_type not in FAMILIES:
-            return None
-        queries, heads = config.num_attention_heads, config.num_key_value_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // queries
-        return cls(heads, size)
 
 
 @dataclass(frozen=True)
@@ -60,7 +43,12 @@ class ModelSize:
     key_value_width: int
     context: int | None
     packing: Packing | None  # packing of a checkpoint that was saved quantized
-    llama: LlamaSize | None  # None in families that the C does not take
+    in_c: bool  # whether its family is one that the C takes
+
+    @property
+    def cache_per_row(self) -> int:
+        """Numbers that a row keeps: keys and values of all layers."""
+        return 2 * self.layers * self.key_value_width
 
 
 def model_size(folder: Path, code: bool = False) -> ModelSize:
@@ -120,12 +108,12 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
         key_value_width=key_value_width,
         context=getattr(text, "max_position_embeddings", None),
         packing=packing_of(model.config),
-        llama=LlamaSize.of(model.config),
+        in_c=model.config.model_type in FAMILIES,
     )
 
 
 def _size_of(config: PlainLlamaConfig) -> ModelSize:
-    """The same by the shapes that a plain config asks for."""
+    """Sizes of a base by the shapes that its plain config asks for."""
     shapes, head = config.shapes(), (config.vocab_size, config.hidden_size)
     tables = [
         shape for name, shape in shapes.items() if name.endswith(("lm_head.weight", "embed_tokens.weight"))
@@ -144,7 +132,7 @@ def _size_of(config: PlainLlamaConfig) -> ModelSize:
         key_value_width=config.num_key_value_heads * config.head_dim,
         context=config.max_position_embeddings,
         packing=None,
-        llama=LlamaSize.of(config),
+        in_c=True,
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from medusa_core.checkpoints.sources import Sources
-from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS
-from medusa_core.drafters import auto_method, drafters_of, method, owner_of
+from medusa_core.config import AUTO_METHOD
+from medusa_core.drafters import auto_method, drafters_of, owner_of, require_weights
 from medusa_core.errors import MedusaError
 
 
@@ -25,7 +25,8 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     if methods is not None:
         methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
         if None not in named:  # else reading these weights says what is wrong with them
-            _require_weights(methods, there, sources)
+            for asked in methods:
+                require_weights(asked, there, sources.base_name)
     wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
     own = []
     for folder, name in zip(sources.own, brought, strict=True):
@@ -36,18 +37,6 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
         if name is not None and name not in named and (wanted is None or name in wanted):
             own.append(folder)
     return replace(sources, own=tuple(own))
-
-
-def _require_weights(methods: Collection[str], there: Collection[str], sources: Sources) -> None:
-    for name in methods:
-        if method(name).has_weights and drafters_of(name)[0] not in there:
-            if there:
-                fix = f"name them with --heads, or use --method {min(there)}"
-                raise MedusaError(f"method {name} needs weights: {fix}")
-            raise MedusaError(
-                f"method {name} needs weights, and {sources.base_name} brings none: name them with --heads, "
-                f"train heads with the command fit, or use --method {WITHOUT_WEIGHTS}"
-            )
 
 
 def _owner(folder: Path) -> str | None:

@@ -1,7 +1,7 @@
 """What is chosen by trying it out on this machine, in tenths of a second: the threads of a CPU.
 
 What was measured is remembered (``remembered``), so that the next start makes the same choice. Times of a
-busy machine are told by their spread: then the usual choice stands, and nothing is remembered.
+busy machine are recognised by their spread: then the usual choice stands, and nothing is remembered.
 """
 
 from __future__ import annotations
@@ -31,34 +31,30 @@ _TIMED_BYTES = 512 * 2**20  # bytes of weights beyond which memory sets the pace
 Candidate = TypeVar("Candidate", int, str)
 
 
-def fastest_threads(forward: LlamaForward, spare_cores: int = 0) -> int | None:
+def fastest_threads(forward: LlamaForward) -> int | None:
     """How many threads make this forward fastest, few for a small model on many cores; None: torch's own.
 
-    A number that the user has set in OMP_NUM_THREADS stays. ``spare_cores`` are left to others where the
-    model is small: its threads meet after each of many short products, so one that has to wait for its core
-    holds up all. A large model waits for memory, and needs every thread.
+    A number that the user has set in OMP_NUM_THREADS stays. A large model waits for memory, and needs every
+    thread.
     """
     usual, weights = torch.get_num_threads(), forward.weights
     shapes = [list(product.shape) for product in weights.products()]
     size = sum(map(math.prod, shapes)) * weights.dtype.itemsize
-    if usual == 1 or THREADS_VARIABLE in os.environ or size > _TIMED_BYTES:
+    is_given = usual == 1 or THREADS_VARIABLE in os.environ
+    if is_given or size > _TIMED_BYTES or not may_measure():
         return None
-    most = max(1, usual - spare_cores)
-    fewer = most if most < usual else None
-    if most == 1 or not may_measure():
-        return fewer
-    key = machine_key() | {"kind": "threads", "of": most, "shapes": shapes}
+    key = machine_key() | {"kind": "threads", "of": usual, "shapes": shapes}
     key["dtype"] = str(weights.dtype)
     known = recall(key)
-    if isinstance(known, int) and 1 <= known <= most:
+    if isinstance(known, int) and 1 <= known <= usual:
         return known if known < usual else None
-    counts = [most]
+    counts = [usual]
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
     times = _fastest({count: _forward(forward, count) for count in counts})
     torch.set_num_threads(usual)
     if times is None:
-        return fewer
+        return None
     # Of those that are about as fast the most threads: longer texts give them more to do.
     limit = min(times.values()) * _WORTH_IT
     chosen = next(count for count in counts if times[count] <= limit)

@@ -52,7 +52,7 @@ def read_model(
         raise MedusaError(f"the weights in {folder} are {packed.words()} already: drop --quantize {quantize}")
     check_weights(folder)
     if packed or wanted:
-        quiet_bitsandbytes()  # it also tells of each product that it rounds
+        quiet_bitsandbytes()  # it also logs each product that it rounds
     options = _options(placement, packed=bool(packed or wanted)) | {"trust_remote_code": code}
     if wanted:
         options["quantization_config"] = bitsandbytes_config(quantize, placement.dtype)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.logits.min_p import without_unlikely
 from medusa_core.logits.penalty import ContextualPenalty
-from medusa_core.logits.top import top_k_only, top_p_only
+from medusa_core.logits.truncation import top_k_only, top_p_only, without_unlikely
 
 if TYPE_CHECKING:
     from medusa_core.config import GenerationConfig

@@ -57,7 +57,7 @@ def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
 
 
 def with_tree_of(config: GenerationConfig, settings: Mapping[str, Any]) -> GenerationConfig:
-    """The same run on the tree that was chosen when it began: step times may choose another one today.
+    """A copy with the tree that was chosen when the run began: step times may choose another one today.
 
     Raises MedusaError when what stands there is no tree.
     """
@@ -89,7 +89,7 @@ def _drafter(engine: Engine, config: GenerationConfig) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON holds it."""
+    """A value that JSON can hold."""
     if isinstance(value, Topology):
         return [list(choice) for choice in value.choices]
     return list(value) if isinstance(value, tuple) else value

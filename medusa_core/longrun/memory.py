@@ -1,4 +1,4 @@
-"""What a long run takes, told before it begins, and what it took: weights, the whole cache, a workspace.
+"""What a long run takes, estimated before it begins, and what it took: weights, the whole cache, a workspace.
 
 The cache is allocated once, for the whole length, so that nothing grows or is copied while the text does.
 """
@@ -50,7 +50,7 @@ class RunMemory:
         )
 
     def words(self) -> str:
-        """The same, with what is free."""
+        """What it consists of and what is free, for a person."""
         return f"{self.parts()}; {size(self.free)} are free beside the weights"
 
     def require(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from medusa_core.decoding import Step
-from medusa_core.summary import PHASES
+from medusa_core.engine.summary import PHASES
 
 MOST = 2**53  # largest sum: beyond it JSON numbers are not exact
 

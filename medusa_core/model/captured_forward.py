@@ -43,7 +43,7 @@ class Record(Protocol):
 
 
 def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
-    """The same work as a graph of the current device."""
+    """Record the work once as a graph of the current device; a call replays it."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
@@ -116,7 +116,7 @@ class CapturedForward(TransformersForward):
         self._memories: weakref.WeakKeyDictionary[TreeCache, _Memory] = weakref.WeakKeyDictionary()
 
     def new_cache(self, slots: int) -> TreeCache:
-        """As ``Forward``, with room for the rows that pad a tree, in the smallest free memory that fits."""
+        """An empty cache with room for the rows that pad a tree, in the smallest free memory that fits."""
         fitting = [memory for memory in self._idle if memory.rows >= slots + SIZES[-1]]
         memory = min(fitting, key=lambda one: one.rows, default=None)
         layers = memory.layers if memory is not None else self._held.config.num_hidden_layers
@@ -130,11 +130,11 @@ class CapturedForward(TransformersForward):
         return cache
 
     def cache_bytes(self, slots: int) -> int:
-        """As ``Forward``: rows outside of a window are kept too."""
+        """Bytes of a cache of so many slots; rows outside of a window are kept too."""
         return super().cache_bytes(padded_rows(slots, SIZES[-1]))
 
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
-        """As ``Forward``; what it returns for a tree is valid until the next tree.
+        """One output for each part; that of a tree is valid until the next tree.
 
         Several texts share transformers' forward as it is: a recording knows the memory of one alone.
         """

@@ -65,7 +65,7 @@ def inside_window(context: Context, masks: LayerMasks, kind: str) -> Context:
 
 
 def rotary_settings(config: Any) -> list[dict[str, Any]]:
-    """Those of all layers, and of each kind of layer where the kinds differ."""
+    """Rotary settings of all layers, and of each kind of layer where the kinds differ."""
     rope = getattr(config, "rope_parameters", None) or {}
     return [rope, *(value for value in rope.values() if isinstance(value, dict))]
 

@@ -46,7 +46,7 @@ class PartialCache:
         return 0 if self._cache is None else self._cache.nbytes
 
     def nbytes_for(self, rows: int) -> int:
-        """The same after a text of so many rows."""
+        """Bytes that its rows take after a text of so many rows."""
         return self._target.cache_bytes(self.budget + 1) if rows > self.budget else 0
 
     @property

@@ -52,7 +52,7 @@ def packing_for(quantize: str) -> Packing | None:
 
 
 def own_packing(width: int) -> Packing:
-    """That of the forward in C: 8 bits, and a scale for each output of a layer on ``width`` inputs."""
+    """Packing of the forward in C: 8 bits, and a scale for each output of a layer on ``width`` inputs."""
     return Packing(_OWN, 8, torch.float32.itemsize / width)
 
 

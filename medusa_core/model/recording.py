@@ -34,7 +34,7 @@ class Recording:
     states: list[torch.Tensor]
 
     def of(self, text: int = 0, count: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The same of one text, of its last ``count`` rows, 0: of all."""
+        """Logits and states of one text, in its last ``count`` rows; 0: in all of them."""
         return self.logits[text, -count:], [state[text, -count:] for state in self.states]
 
 

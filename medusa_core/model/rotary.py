@@ -16,12 +16,12 @@ class Rotations(NamedTuple):
 
 
 def rotations(rotary: nn.Module, rows: int, device: torch.device) -> Rotations:
-    """Those of the first ``rows`` positions, in float32, by the model's module, which knows every scaling."""
+    """Rotations of the first ``rows`` positions, float32, by the model's module, which knows all scalings."""
     return rotations_at(rotary, torch.arange(rows, device=device))
 
 
 def rotations_at(rotary: nn.Module, positions: torch.Tensor) -> Rotations:
-    """Those of ``positions`` [N], by the same module."""
+    """Rotations of ``positions`` [N], by the same module."""
     cos, sin = rotary(torch.empty(0, device=positions.device), positions[None])
     cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
     half = sin.shape[-1] // 2

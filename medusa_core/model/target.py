@@ -121,6 +121,10 @@ class Target:
         """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
         return cpu_threads(self.threads, self.usual_threads)
 
+    def running(self) -> AbstractContextManager[Callable[[], None]]:
+        """Within it ``forward`` has the threads that are fastest for this model (``cpu_threads``)."""
+        return cpu_threads(self.threads, self.usual_threads, self.library if self.choice.native else None)
+
     def new_cache(self, slots: int) -> TreeCache:
         """A cache for one run."""
         return self.forward.new_cache(slots)

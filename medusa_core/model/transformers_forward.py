@@ -39,18 +39,18 @@ class TransformersForward:
         return self._held.is_proven and not kinds & {"dynamic", "longrope"}
 
     def new_cache(self, slots: int) -> TreeCache:
-        """As ``Forward``."""
+        """An empty cache, which grows with the text."""
         return TreeCache(self._held.config.num_hidden_layers, slots)
 
     def cache_bytes(self, slots: int) -> int:
-        """As ``Forward``. Families keep different things, so one row is written to see how much it takes."""
+        """Bytes of so many slots. Families keep different things, so one row is written and measured."""
         cache = TreeCache(self._held.config.num_hidden_layers, 1)
         with torch.inference_mode():
             TransformersForward.__call__(self, [Part(Rows.of_text([0], self._held.device, 1), cache)])
         return cache.nbytes * slots
 
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
-        """As ``Forward``."""
+        """One output for each part, in one padded forward where several may share it."""
         if len(parts) > 1 and not self.reads_together:
             return [self([part])[0] for part in parts]
         counts = [len(part.rows.tokens) for part in parts]

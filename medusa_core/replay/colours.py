@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from medusa_core.drafters import method, method_names
+from medusa_core.drafters import drafter_names, method, method_names
 
 SANS = ("ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 PHASES = ("propose", "verify", "accept", "commit", "other")  # phases of a step
@@ -66,20 +66,6 @@ DARK = Palette(
 )
 
 
-# Of accepted guesses of the drafters that name a colour (the others have the palette's own): on the light
-# ground and on the dark one, and the light one's scale from none to all.
-DRAFTERS = {
-    "plum": ("#A6397F", "#E39BC8", ((0.0, "#F8EDF4"), (1.0, "#7E2460"))),
-    "ochre": ("#7A5C1E", "#D9BF7A", ((0.0, "#F6F1E4"), (1.0, "#5C4412"))),
-    "violet": ("#6A3FB5", "#B79CF2", ((0.0, "#F1ECFA"), (1.0, "#4C2A8A"))),
-    "teal": ("#00687A", "#5FC4D6", ((0.0, "#E6F4F6"), (1.0, "#004A57"))),
-    "olive": ("#566B00", "#B9CC5A", ((0.0, "#F2F5E1"), (1.0, "#3E4D00"))),
-    "wine": ("#8C2F39", "#E5A3A8", ((0.0, "#F8EBEC"), (1.0, "#6B1F28"))),
-    "rose": ("#C2255C", "#FF9EBB", ((0.0, "#FBEBF1"), (1.0, "#8C1841"))),
-    "indigo": ("#32409A", "#8E9BFF", ((0.0, "#ECEEF8"), (1.0, "#222C6E"))),
-}
-
-
 def palette(dark: bool = False) -> Palette:
     """The palette of the page's current theme."""
     return DARK if dark else LIGHT
@@ -88,16 +74,16 @@ def palette(dark: bool = False) -> Palette:
 def drafter_palette(name: str, dark: bool = False) -> Palette:
     """The palette in which accepted guesses have the colour of the drafter ``name``."""
     colours = palette(dark)
-    if name in ("", *method_names()):
-        colour = method(name).colour if name else ""
-    else:
-        colour = sorted(DRAFTERS)[sum(name.encode()) % len(DRAFTERS)]  # foreign names get any colour
-    if not colour:
+    if name in method_names():
+        own = method(name).colour
+    else:  # a drafter that is not known here gets the colour of another
+        known = [colour for one in drafter_names() if (colour := method(one).colour)]
+        own = known[sum(name.encode()) % len(known)] if name else None
+    if own is None:
         return colours
-    light, on_dark, scale = DRAFTERS[colour]
     if dark:
-        return replace(colours, accepted=on_dark)
-    return replace(colours, accepted=light, scale=scale)
+        return replace(colours, accepted=own.dark)
+    return replace(colours, accepted=own.light, scale=((0.0, own.pale), (1.0, own.deep)))
 
 
 def css_variables(selector: str, dark: bool = False) -> str:

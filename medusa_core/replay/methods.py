@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 
+from medusa_core.config import RUN_SETTINGS
 from medusa_core.drafters import drafter_names, method, method_names
 from medusa_core.replay.colours import drafter_palette
+from medusa_core.trace.asked import ALWAYS_HELD
 
 
 def methods_script() -> str:
-    """Defines ``METHODS``, by name. ``mark`` is empty for a method that drafts nothing."""
+    """Defines ``METHODS``, by name, and ``RUN_SETTINGS``, a run's numbers and switches with their defaults.
+
+    ``mark`` is empty for a method that drafts nothing.
+    """
     known = {
         name: {
             "title": (found := method(name)).title,
@@ -23,7 +28,11 @@ def methods_script() -> str:
         }
         for name in method_names()
     }
-    return f"const METHODS = {json.dumps(known, ensure_ascii=False)};"
+    settings = dict.fromkeys(ALWAYS_HELD) | RUN_SETTINGS  # those first that each trace has
+    return (
+        f"const METHODS = {json.dumps(known, ensure_ascii=False)};\n"
+        f"const RUN_SETTINGS = {json.dumps(settings)};"
+    )
 
 
 def drafter_colours(selector: str, variable: str) -> str:

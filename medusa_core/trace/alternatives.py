@@ -126,7 +126,7 @@ def _in_chains(heats: set[float]) -> list[float]:
 
 
 def significant_all(values: torch.Tensor, digits: int) -> list[float]:
-    """As `packed.significant`, for many values above or below 0."""
+    """Round many values above or below 0, each to as many significant digits."""
     values = values.double().cpu()
     power = (digits - 1 - values.abs().clamp(min=1e-300).log10().floor()).clamp(max=300)
     scale = torch.pow(10.0, power.abs())

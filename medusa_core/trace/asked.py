@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.config import GenerationConfig, pick_settings
+from medusa_core.config import RUN_SETTINGS, GenerationConfig, pick_settings
 from medusa_core.drafters import method, method_names
 
 Count = Annotated[int, Field(ge=0)]
@@ -22,10 +22,24 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), strict=True, allow_inf_nan=False)
 
 
-def _unless_default(name: str) -> Any:
-    """A field for a setting of the run that is left out where it has its default."""
-    default = getattr(GenerationConfig, name)
-    return Field(default=default, exclude_if=lambda value: value == default)
+ALWAYS_HELD = ("temperature", "max_new_tokens", "seed")  # by each trace, also at their defaults
+
+
+def held_settings(config: GenerationConfig) -> dict[str, Any]:
+    """The numbers and switches of a run that its trace holds, by name."""
+    values = {name: getattr(config, name) for name in RUN_SETTINGS}
+    return {
+        name: value for name, value in values.items() if name in ALWAYS_HELD or value != RUN_SETTINGS[name]
+    }
+
+
+def _field_of(name: str) -> Any:
+    """Kind and limits of a setting of the run; one that is not always held is left out at its default."""
+    default, limits = RUN_SETTINGS[name], GenerationConfig.__dataclass_fields__[name].metadata
+    bounds = {"ge": limits["low"], "le": limits["high"]}
+    if name in ALWAYS_HELD:
+        return type(default), Field(**bounds)
+    return type(default), Field(default=default, exclude_if=lambda value: value == default, **bounds)
 
 
 class NamedSettings(Record):
@@ -35,24 +49,19 @@ class NamedSettings(Record):
     settings: dict[str, bool | int | float | str]
 
 
-class ConfigTrace(Record):
+_FIELDS: Any = {name: _field_of(name) for name in RUN_SETTINGS}
+_RunTrace: Any = create_model("_RunTrace", __base__=Record, **_FIELDS)
+
+
+class ConfigTrace(_RunTrace):
     """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step.
 
-    What is done to the logits, and going on after the end of the text, are left out where they are the
-    default, so that files of runs without them are as they were before there was any.
+    Numbers and switches are those of `GenerationConfig`. All but ALWAYS_HELD are left out at their defaults,
+    so that files of runs without them are as they were before there was any.
     """
 
     drafter: NamedSettings
     acceptance: NamedSettings
-    temperature: Amount
-    penalty: Annotated[float, Field(ge=1)] = _unless_default("penalty")
-    penalty_window: Count = _unless_default("penalty_window")
-    top_k: Count = _unless_default("top_k")
-    top_p: Annotated[float, Field(gt=0, le=1)] = _unless_default("top_p")
-    min_p: Share = _unless_default("min_p")
-    seed: Count
-    max_new_tokens: Count
-    ignore_eos: bool = _unless_default("ignore_eos")
     tree: list[list[Count]] | None
 
     @model_validator(mode="after")

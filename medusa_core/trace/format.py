@@ -294,15 +294,15 @@ def read_trace(path: Path) -> RunTrace:
 def parse_trace(data: bytes, name: str) -> RunTrace:
     """The trace in a file's bytes, as `read_trace`; ``name`` is what a message calls it."""
     trace, version = _json_of(data), UNPACKED_VERSION
-    told = trace.get("schema_version") if trace is not None else None
-    if type(told) is int and told > PACKED_VERSION:
+    stated = trace.get("schema_version") if trace is not None else None
+    if type(stated) is int and stated > PACKED_VERSION:
         raise MedusaError(
-            f"{name} is a trace of version {told}, versions 1 to {PACKED_VERSION} are read here: "
+            f"{name} is a trace of version {stated}, versions 1 to {PACKED_VERSION} are read here: "
             "update this program, or record the run again"
         )
     try:
-        if trace is not None and type(told) is int and told in _UPGRADES:
-            version = told
+        if trace is not None and type(stated) is int and stated in _UPGRADES:
+            version = stated
             return RunTrace.model_validate(_UPGRADES[version](trace))
         return RunTrace.model_validate_json(data)
     except ValidationError as error:

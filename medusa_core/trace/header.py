@@ -10,6 +10,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
 from medusa_core.trace.alternatives import TEMPERATURES
+from medusa_core.trace.asked import held_settings
 from medusa_core.trace.format import ModelTrace
 from medusa_core.trace.packed import Record
 from medusa_core.trees.tree import Topology
@@ -23,10 +24,7 @@ def header_of(engine: Engine, config: GenerationConfig, prompt: list[int]) -> Re
         "config": {
             "drafter": {"name": config.method, "settings": _plain(drafter)},
             "acceptance": {"name": config.acceptance, "settings": _plain(rule_settings(config))},
-            "temperature": config.temperature,
-            **_unusual_settings(config),
-            "seed": config.seed,
-            "max_new_tokens": config.max_new_tokens,
+            **held_settings(config),
             "tree": [list(choice) for choice in tree.choices] if tree is not None else None,
         },
         "prompt": {
@@ -55,14 +53,7 @@ def _model_record(engine: Engine, config: GenerationConfig) -> Record:
     }
 
 
-def _unusual_settings(config: GenerationConfig) -> Record:
-    """Settings that a trace holds only where they are not the default."""
-    names = ("penalty", "penalty_window", "top_k", "top_p", "min_p", "ignore_eos")
-    values = {name: getattr(config, name) for name in names}
-    return {name: value for name, value in values.items() if value != getattr(GenerationConfig, name)}
-
-
 def _plain(settings: Any) -> dict[str, Any]:
-    """Settings as JSON holds them; a tree that came as a record is told by the trace's own ``tree``."""
+    """Settings as JSON holds them; a tree that came as a record stands in the trace's own ``tree``."""
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     return {name: "given" if isinstance(value, Topology) else value for name, value in values.items()}

@@ -32,7 +32,7 @@ class PenalisedChoices:
     def of(
         self, step: Step, logits: torch.Tensor, nodes: Sequence[int], index: torch.Tensor
     ) -> list[Penalised]:
-        """Those of a step; ``logits`` [R, V] are the processed ones of ``nodes`` [R], also as a tensor."""
+        """Penalised choices of a step; ``logits`` [R, V] are the processed ones of ``nodes`` [R]."""
         if step.logits is step.model_logits:
             return []
         own = step.model_logits.index_select(0, index).max(dim=-1).indices

@@ -1,4 +1,4 @@
-"""Training: corpus and tokenizer, the shared loop, and one file a recipe.
+"""Training: text and its tokens, the shared loop, and one file a recipe.
 
 Imports: acceptance, checkpoints, drafters, engine, evaluation, loading, model, text.
 """

@@ -16,10 +16,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.checkpoints import base as base_files
+from medusa_core.checkpoints.adapters import untie, without_deprecations
 from medusa_core.checkpoints.base import load_base, read_base_config
 from medusa_core.checkpoints.locate import embedded_model, locate_model
-from medusa_core.checkpoints.lora import untie
-from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import cpu_has_bf16
 from medusa_core.model.quantization import bitsandbytes_config

@@ -19,7 +19,6 @@ from medusa_core.training.config import (
     HydraConfig,
     Medusa1Config,
     Medusa2Config,
-    PretrainConfig,
     RunConfig,
     SelfDistillConfig,
     TokenSwiftConfig,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
 RECIPES: dict[str, type[RunConfig]] = {
-    "pretrain": PretrainConfig,
     "medusa1": Medusa1Config,
     "medusa2": Medusa2Config,
     "direct": DirectConfig,
@@ -40,7 +38,6 @@ RECIPES: dict[str, type[RunConfig]] = {
     "tokenswift": TokenSwiftConfig,
 }
 _RUNS: dict[type[RunConfig], str] = {
-    PretrainConfig: "pretrain:pretrain",
     Medusa1Config: "medusa1:medusa1",
     Medusa2Config: "medusa2:medusa2",  # direct too
     SelfDistillConfig: "self_distill:self_distill",

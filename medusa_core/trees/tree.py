@@ -97,7 +97,7 @@ class Topology:
         return [0, *(choice[-1] for choice in self.choices)]
 
     def limited(self, depth: int) -> Topology:
-        """The same tree without the nodes deeper than ``depth``."""
+        """A copy without the nodes deeper than ``depth``."""
         if not self.choices or len(self.choices[-1]) <= depth:
             return self
         return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))

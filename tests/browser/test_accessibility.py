@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from places import turn_to, unfold
+from places import PARTS, turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
@@ -15,7 +15,7 @@ OPTIONS = {"resultTypes": ["violations"]}
 # gradio's own: an empty plot is a plain box with a label until its chart is there.
 # Of a drawn chart axe would look at thousands of lines; its colours have a test of their own.
 CONTEXT = {"exclude": [[".empty.unpadded_box"], [".js-plotly-plot"]]}
-TABS = ("Learn", "Side by side", "Methods", "Speed", "Trees", "Train", "Hardware", "Experiments")
+TABS = [name for name in PARTS if name != "Watch"]
 READY = {  # content of a tab once it is drawn
     "Learn": ".learn-choice",
     "Side by side": ".race-lane",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
-from hostile import HOSTILE, TEMPLATE_FILE
+from hostile import HOSTILE
 from places import unfold
 from served import wait_until
-
-from medusa_core.config import LoadConfig
-from medusa_core.llama.greedy import GreedySteps
-from medusa_core.model.target import Target
-from ui.session import Session
 
 pytestmark = pytest.mark.browser
 
@@ -124,16 +118,6 @@ def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat)
 
 
 @pytest.mark.slow
-def test_moving_epsilon_judges_a_reply_again(chat):
-    write(chat, "a fox")
-    replies(chat, 1)
-    field = chat.locator("#decode-settings input[type=number][aria-label*='ε']").first
-    field.fill("0.9")
-    field.press("Tab")
-    chat.wait_for_selector("#decode-view .mdv.is-hypothetical")
-
-
-@pytest.mark.slow
 def test_the_mode_can_be_changed_without_losing_prompt_or_conversation(chat):
     page = chat
     page.get_by_role("button", name="Booking: a table", exact=True).last.click()
@@ -170,23 +154,6 @@ def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
     assert len(words(chat)) == 2  # Shift+Enter sends nothing
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("unhurried")
-def test_stop_keeps_the_part_that_was_made(chat):
-    set_tokens(chat, 512)
-    write(chat, "a fox")
-    wait_for_step(chat)
-    chat.locator("#chat-stop").dispatch_event("click")  # a plain click waits for frames of a busy page
-    status(chat, "Stopped")
-    assert "stopped" in replies(chat, 1)[0]
-    part = words(chat)[1]
-    assert part
-    set_tokens(chat, 8)
-    write(chat, "go on")
-    assert "8 tokens in" in replies(chat, 2)[1]
-    assert words(chat)[1] == part
-
-
 @pytest.mark.usefixtures("unhurried")
 def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     set_tokens(chat, 512)
@@ -215,67 +182,3 @@ def test_a_message_that_cannot_be_sent_gets_a_hint_and_stays(chat):
     assert len(words(chat)) == 2
     write(chat, "go on")
     replies(chat, 2)
-
-
-@pytest.mark.slow
-def test_a_reply_that_fails_on_the_way_brings_the_message_back(chat, monkeypatch):
-    write(chat, "a fox")
-    replies(chat, 1)
-    calls = []
-
-    def failing(step):
-        def call(self, *arguments):
-            calls.append(1)
-            if len(calls) == 3:
-                raise RuntimeError("secret detail")
-            return step(self, *arguments)
-
-        return call
-
-    for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever makes the steps
-        monkeypatch.setattr(owner, name, failing(getattr(owner, name)))
-    write(chat, "go on")
-    status(chat, "The run failed (RuntimeError)")
-    chat.wait_for_function("document.querySelector('#chat-message textarea').value === 'go on'")
-    assert len(words(chat)) == 2
-    chat.locator("#chat-message textarea").press("Enter")
-    replies(chat, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unhurried")
-def test_closing_the_page_ends_the_reply(address, open_page, session):
-    chat = turn_to_chat(open_page(address))
-    set_tokens(chat, 512)
-    write(chat, "a fox")
-    wait_for_step(chat)
-    chat.close()
-    assert seconds_until_idle(session) < 10  # of about twenty
-
-
-@pytest.mark.slow
-def test_two_visitors_have_conversations_of_their_own(address, open_page):
-    pages = [turn_to_chat(open_page(address)) for _ in range(2)]
-    for page in pages:
-        set_tokens(page, 12)
-    for round_ in (1, 2):
-        for number, page in enumerate(pages):
-            write(page, f"visitor {number} says {round_}")
-        for page in pages:
-            page.bring_to_front()  # a browser hardly draws the pages behind the one in front
-            replies(page, round_)
-    for number, page in enumerate(pages):
-        assert words(page)[::2] == [f"visitor {number} says {round_}" for round_ in (1, 2)]
-
-
-@pytest.mark.slow
-def test_a_model_without_a_template_says_so_before_the_first_message(
-    hostile_folder, session, serve_session, open_page, tmp_path
-):
-    bare = shutil.copytree(hostile_folder, tmp_path / "bare", ignore=shutil.ignore_patterns(TEMPLATE_FILE))
-    address = serve_session(Session(LoadConfig(str(bare), dtype="float32", device="cpu"), session.assets))
-    page = turn_to_chat(open_page(address))
-    page.wait_for_function("document.querySelector('#chat-notice').innerText.includes('no chat template')")
-    assert words(page) == []
-    write(page, "a fox went")
-    replies(page, 1)

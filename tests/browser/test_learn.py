@@ -65,6 +65,31 @@ def page(warm_page):
     return warm_page
 
 
+# Of the buttons to the cards: the smallest side, whether each can be hit in its middle, and their lines.
+DOTS = """() => {
+  document.querySelector('.learn-dots').scrollIntoView({ block: 'center' });
+  const dots = [...document.querySelectorAll('.learn-dots button')];
+  const boxes = dots.map((dot) => dot.getBoundingClientRect());
+  const middles = boxes.map(({ x, y, width, height }) => [x + width / 2, y + height / 2]);
+  return {
+    side: Math.min(...boxes.flatMap(({ width, height }) => [width, height])),
+    hit: dots.every((dot, i) => document.elementFromPoint(...middles[i]) === dot),
+    lines: new Set(boxes.map(({ y }) => y)).size,
+  };
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1440, 1920])
+def test_the_buttons_to_the_cards_stand_in_two_lines_and_can_be_hit(page, width):
+    before = page.viewport_size
+    page.set_viewport_size({"width": width, "height": 900})
+    found = page.evaluate(DOTS)
+    page.set_viewport_size(before)
+    assert found["side"] >= 24
+    assert found["hit"]
+    assert found["lines"] == 2
+
+
 def of_card(walked, name):
     return next(card for card in walked if card["id"] == name)
 

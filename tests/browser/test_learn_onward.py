@@ -80,7 +80,7 @@ def test_a_drafter_is_drawn_from_its_own_run_as_in_the_phase_propose(open_card, 
     levels = picture.locator(".mdv-head").count()
     fed = picture.locator(".mdv-fed").count()
     assert fed == max(0, levels - 1), "each level but the first says what it was fed"
-    assert (picture.locator(".mdv-copies").count() > 0) == (card in ("lookup", "swift"))
+    assert (picture.locator(".mdv-copies").count() > 0) == (card in ("lookup", "suffix", "swift"))
     assert picture.locator(".mdv-seenrows").count() == (card == "swift")
 
 
@@ -107,9 +107,10 @@ def test_the_reader_names_a_model_and_a_card_and_the_answer_is_shown(open_card):
     form = page.locator(".learn-yourform")
     form.locator("[name=model]").fill("3B")
     form.locator("[name=device]").fill("RTX 4090")
+    form.locator("[name=bits]").select_option("4")
     form.locator("button").click()
     asked = page.evaluate("document.querySelector('.learn-host').learn.asked()")
-    assert json.loads(asked) == {"model": "3B", "device": "rtx4090"}
+    assert json.loads(asked) == {"model": "3B", "device": "rtx4090", "bits": 4}
     answer = answered(asked, stored_page().shown)
     page.evaluate("(text) => document.querySelector('.learn-host').learn.expect(text)", answer)
     text = page.locator(".learn-picture").inner_text()
@@ -117,7 +118,7 @@ def test_the_reader_names_a_model_and_a_card_and_the_answer_is_shown(open_card):
     assert len(json.loads(answer)["rows"]) == page.locator(".learn-picture tbody tr").count()
     page.evaluate(
         "(text) => document.querySelector('.learn-host').learn.expect(text)",
-        answered('{"model": "huge", "device": "a100"}', stored_page().shown),
+        answered('{"model": "huge", "device": "a100", "bits": 16}', stored_page().shown),
     )
     assert "give a size such as 3B" in page.locator(".learn-picture").inner_text()
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import places
 import pytest
 from other_model import other_model
-from slow_loading import close_gate
 
 pytestmark = pytest.mark.browser
 
@@ -157,66 +154,3 @@ def loaded_with_two_clicks(page, own_name) -> None:
     page.click("#model-load")
     page.wait_for_function("document.querySelector('#decode-badge').innerText === ''")
     menu_shows(page, own_name)
-
-
-@pytest.mark.slow
-def test_the_way_back_to_the_apps_own_model(page, other, own_name):
-    name(unfold(page), str(other))
-    page.click("#model-load")
-    says(page, "#model-line", "other")
-    pick(page, own_name)
-    page.click("#model-load")
-    says(page, "#model-line", own_name)
-    menu_shows(page, own_name)
-    assert not page.locator("#model-name").is_visible()
-
-
-@pytest.mark.slow
-def test_a_name_that_is_no_model_is_said_as_text_and_changes_nothing(page, own_name):
-    name(unfold(page), MARKUP)
-    page.click("#model-load")
-    says(
-        page,
-        "#model-status",
-        f"Not loaded: there is no folder {MARKUP}: check the path. Still using {own_name}.",
-    )
-    assert page.locator("#model-status img, .toast-body img[src=x]").count() == 0
-    assert own_name in page.locator("#model-line").inner_text()
-    run(page)
-    name(page, "")
-    page.click("#model-load")
-    says(page, "#model-status", "there is no name: write a folder or a hub name")
-
-
-@pytest.mark.slow
-def test_cancel_gives_the_page_back_at_once(page, session, other, own_name, monkeypatch):
-    gate = close_gate(monkeypatch, "weights")
-    name(unfold(page), str(other), str(other / "heads"))  # named so, it is not on the shelf
-    assert page.locator("#model-cancel").is_disabled()
-    page.click("#model-load")
-    says(page, "#model-status", "Reading the weights")
-    run(page)  # on the model in use, while the other one is loaded
-    page.click("#model-cancel")
-    says(page, "#model-status", f"Cancelled; still using {own_name}.")
-    assert not gate.opened.is_set()
-    page.wait_for_function("document.querySelector('#model-cancel').disabled")
-    gate.opened.set()
-    page.click("#model-load")
-    says(page, "#model-status", "Now using other.")
-
-
-@pytest.mark.slow
-def test_closing_the_page_gives_a_load_up(new_page, session, other, monkeypatch):
-    page = new_page
-    gate = close_gate(monkeypatch, "weights")
-    name(unfold(page), str(other), f"{other / 'heads'}/")
-    page.click("#model-load")
-    says(page, "#model-status", "Reading the weights")
-    before = len(session._models._cache._models)
-    page.close()
-    loader = session._models._loader
-    time.sleep(1.5)  # gradio notices a page that has gone by its silence
-    gate.opened.set()
-    loader._current.join(20)
-    assert not loader._current.is_alive()
-    assert len(session._models._cache._models) == before

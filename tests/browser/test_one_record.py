@@ -21,12 +21,11 @@ RECORDED, MEASURED = "Recorded, not measured here: embedded", "Measured on this 
 
 
 @pytest.fixture
-def quick(monkeypatch, tmp_path):
+def quick(monkeypatch, own_cache):
     """A measurement of few tokens may be kept, in a folder of its own."""
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
     monkeypatch.setitem(tab.EFFORTS, tab.QUICKLY, Effort(2, 8, 1, 1e9))
-    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path))
 
 
 def figures_of(page, source: str) -> dict[str, tuple[str, str, str, str]]:

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from places import turn_to
-from served import engine_taken
 
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
@@ -61,54 +60,6 @@ def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open
     assert page.locator(hidden).count() == 0
     footer = page.locator("footer a:visible, footer button:visible").all_inner_texts()
     assert [words.strip() for words in footer] == ["Use via API"]
-
-
-@pytest.mark.slow
-def test_a_model_on_offer_can_be_chosen_and_run(public, open_page, offered):
-    page = open_page(public[0])
-    says(page, "#model-line", "3 Medusa heads")
-    page.get_by_role("button", name="Change model").click()
-    page.get_by_label("Model", exact=True).click()
-    options = page.get_by_role("listbox").get_by_role("option")
-    assert options.count() == 2  # the app's own and the one on the list
-    assert str(offered) not in page.content()  # a visitor need not know where it lies
-    options.nth(1).click()
-    page.locator("#model-load").click()
-    says(page, "#model-line", "second")
-    write(page, "decode")
-    page.locator("#decode-run").click()
-    says(page, "#decode-status", "tokens in")
-
-
-@pytest.mark.slow
-def test_a_third_run_of_one_page_is_refused_in_words(public, empty_page):
-    address, session = public
-    page = empty_page  # not `open_page`: the browser notes the refusal as an error
-    page.goto(address)
-    with engine_taken(session):
-        write(page, "decode")
-        page.locator("#decode-run").click()
-        says(page, "#decode-status", "Waiting for the engine")
-        turn_to(page, "Side by side")
-        write(page, "race")
-        page.locator("#race-run").click()
-        says(page, "#race-status", "Waiting for the engine")
-        turn_to(page, "Trees")
-        page.locator("#trees-run").click()
-        says(page, "#trees-status", "Not run: the notice says why.")
-        says(page, ".toast-body", "You already have 2 runs: wait for one to end, or stop it.")
-    turn_to(page, "Side by side")
-    says(page, "#race-status", "Measured.")
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_is_said_on_the_page(serve, open_page):
-    address, _ = open_to_all(serve, LoadConfig("/no/such/folder"))
-    page = open_page(address)
-    says(page, "#model-line", "not loaded: ")
-    write(page, "decode")
-    page.locator("#decode-run").click()
-    says(page, "#decode-status", "/no/such/folder")
 
 
 @pytest.mark.slow

@@ -87,19 +87,6 @@ def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
         assert slider.locator("input[type=number]").input_value() == str(value), name
 
 
-@pytest.mark.slow
-def test_one_click_runs_the_prompt_of_the_recording_on_screen(warm_page):
-    page = warm_page
-    shown = recordings()[0]
-    show(page, shown)
-    page.click("#decode-run")
-    page.wait_for_function(STATUS_HAS, arg=["#decode-status", "tokens in"], timeout=90_000)
-    assert "5 Medusa heads" in page.locator("#model-line").inner_text()
-    text = page.locator("#decode-view .mdv-strip").inner_text()
-    assert text.startswith(shown.trace["prompt"]["text"])
-    assert page.locator(".mdv-token.from-head").count() > 10
-
-
 def test_train_and_measured_here_open_on_records(shipped_address, open_page):
     page = open_page(shipped_address)
     turn_to(page, "Train")

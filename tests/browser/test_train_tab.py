@@ -140,33 +140,6 @@ def test_a_run_trains_draws_and_its_heads_are_downloaded_and_used(train_tab, ses
     assert not session.busy
 
 
-@pytest.mark.slow
-def test_stop_keeps_what_was_learned(train_tab, session):
-    page = train_tab
-    paste(page, TEXT, 20_000)
-    page.click("#train-run")
-    says(page, "#train-status", "Training heads alone: step")
-    page.locator("#train-stop").dispatch_event("click")
-    says(page, "#train-status", "ready to be used")
-    page.click("#train-use-race")
-    page.wait_for_selector("#race-run", state="visible")
-    page.locator("#race-settings button").first.click()
-    wait_for_heads(page, "race")
-    assert not session.busy
-
-
-@pytest.mark.slow
-def test_a_bad_line_is_said_as_text_and_the_tab_goes_on(train_tab, session):
-    page = train_tab
-    paste(page, f'{{"text": "one"}}\n{{"{MARKUP}": 1}}', 5)
-    page.click("#train-run")
-    says(page, "#train-status", "Line 2 of data/your-text.jsonl")
-    says(page, "#train-status", MARKUP)
-    assert page.locator("#train-status img").count() == 0
-    assert page.locator("#train-use-decode").is_disabled()
-    assert not session.busy
-
-
 def test_the_settings_follow_the_recipe(train_tab):
     page = train_tab
     unfold_settings(page)

@@ -13,7 +13,6 @@ EDITOR = "#trees-drawing .tree-edit"
 SIZE_IS = "size => document.querySelectorAll('#trees-drawing [data-node]').length === size"
 WORDS_HAVE = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 NODES = "document.querySelector('.tree-edit-host').treeEditor.nodes()"
-RUN_TREE = "document.querySelector('#decode-view .mdv-host').decodeView.state.trace.config.tree"
 EARLIER = """() => {
   const { state, receive } = document.querySelector('.tree-edit-host').treeEditor;
   return receive({ ...state, step_ms: state.stepMs, choices: [[0]] });
@@ -42,6 +41,19 @@ def editor(warm_page):
     return warm_page
 
 
+# Of each column: how far its name's middle is from that of the chips below it, and whether the box shows it.
+COLUMNS = """() => {
+  const box = document.querySelector('#trees-drawing .mdv-treebox');
+  const end = box.getBoundingClientRect().left + box.clientWidth;
+  return [...box.querySelectorAll('.mdv-columns text')].map((name, depth) => {
+    const first = box.querySelector(`[role=treeitem][aria-level="${depth + 1}"] .chip`);
+    const chip = first.getBoundingClientRect();
+    const { left, width } = name.getBoundingClientRect();
+    return { off: Math.abs(left + width / 2 - chip.left - chip.width / 2), seen: chip.right <= end };
+  });
+}"""
+
+
 def tree_of(page) -> list[tuple[int, ...]]:
     return [tuple(node) for node in page.evaluate(NODES)]
 
@@ -56,6 +68,21 @@ def says(page, where: str, words: str) -> None:
 
 def last_words(page) -> str:
     return page.locator(".tree-edit-last").inner_text()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080)])
+def test_every_column_is_named_above_its_chips_and_seen(editor, width, height):
+    before = editor.viewport_size
+    editor.set_viewport_size({"width": width, "height": height})
+    field = editor.locator("#trees-nodes input[type=number]")
+    field.fill("16")
+    field.press("Tab")
+    editor.wait_for_function(SIZE_IS, arg=16)
+    columns = editor.evaluate(COLUMNS)
+    editor.set_viewport_size(before)
+    assert len(columns) > 4
+    assert all(column["off"] < 2 for column in columns)
+    assert all(column["seen"] for column in columns)
 
 
 def test_a_click_adds_a_guess_and_another_takes_a_subtree_out(editor):

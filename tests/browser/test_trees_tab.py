@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 
-import gradio as gr
 import pytest
 import tiny
 from places import turn_to, unfold
 
-from medusa_core.drafters.medusa import with_heads
-from medusa_core.evaluation import latency
 from medusa_core.trees.tree import Topology
-from ui.layout import ASSETS
-from ui.records.selection import Selection
-from ui.serving.page import Page
-from ui.tabs import decode
 
 pytestmark = pytest.mark.browser
 
 NODES = "document.querySelectorAll('#trees-drawing [data-node]').length"
-STATUS = "document.querySelector('#trees-status').innerText"
 STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 
 
@@ -137,53 +128,6 @@ def test_measuring_fills_the_charts_and_finds_the_best_size(trees_tab):
     assert record["latency"][0]["nodes"] == 1
 
 
-@pytest.mark.slow
-def test_stop_ends_a_measurement(trees_tab, session, monkeypatch):
-    counted_steps = latency._counted_steps
-
-    def slow(*run):
-        time.sleep(0.3)  # the tiny model's whole measurement could end before the click
-        return counted_steps(*run)
-
-    monkeypatch.setattr(latency, "_counted_steps", slow)
-    trees_tab.click("#trees-run")
-    says(trees_tab, "#trees-status", "run 2 of")
-    trees_tab.click("#trees-stop")
-    trees_tab.wait_for_function(f"/Stopped before|Measured in \\d of /.test({STATUS})")
-    # The words are sent before the run has let go of the engine.
-    ended = time.monotonic() + 5
-    while session.busy and time.monotonic() < ended:
-        time.sleep(0.05)
-    assert not session.busy
-
-
-@pytest.mark.slow
-def test_a_tree_is_used_in_decode_and_side_by_side_by_this_visitor_alone(trees_tab, address, open_page):
-    page = trees_tab
-    set_nodes(page, 5)
-    page.click("#trees-use-decode")
-    page.wait_for_selector("#decode-prompt:visible")
-    page.wait_for_function(
-        "document.querySelector('#decode-settings [role=listbox], #decode-settings input')"
-    )
-    tree = page.locator("#decode-settings").get_by_label("Tree")
-    assert tree.input_value() == "yours, from Trees: 5 nodes with the root"
-    set_tokens(page, 20)
-    page.click("#decode-run")
-    says(page, "#decode-status", "20 tokens in")
-    assert page.locator("#decode-view .mdv-node").count() == 5
-    turn_to(page, "Side by side")
-    page.locator("#race-settings button").first.click()
-    assert page.locator("#race-settings").get_by_label("Tree").input_value().startswith("yours")
-    page.click("#race-run")
-    page.wait_for_selector(".race-player:not(.recorded)", timeout=90_000)
-    other = open_page(address)
-    assert (
-        other.locator("#decode-settings").get_by_label("Tree").input_value()
-        == "auto: fastest on this machine"
-    )
-
-
 def test_use_in_side_by_side_opens_that_part_though_its_place_showed_another(trees_tab):
     turn_to(trees_tab, "Methods")
     turn_to(trees_tab, "Trees")
@@ -212,31 +156,3 @@ def test_a_bad_file_is_named_as_text_and_changes_nothing(trees_tab, tmp_path):
     says(page, "#trees-status", "Not loaded: tree node ['<img src=x onerror=alert(1)>']")
     assert page.locator("#trees-status img, .toast-body img[src=x]").count() == 0
     assert page.evaluate(NODES) == 16
-
-
-@pytest.mark.slow
-def test_own_heads_come_with_a_menu_and_name_themselves(session, model, serve, open_page):
-    """As a training tab does it: an engine on the shelf, its id in the visitor's record."""
-    engine = with_heads(
-        tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices([[0], [1]])
-    )
-    name = session.add_engine("my <b>heads</b>", engine)
-    with Page(session.channel, session.kept_runs) as demo:
-        selection = gr.State(Selection())
-        take = gr.Button("take", elem_id="take")
-        decode.build(session, selection, [])
-        take.click(lambda own: own.with_engine(name, "my <b>heads</b>"), selection, selection)
-        demo.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
-    page = open_page(serve(demo))
-    heads = page.locator("#decode-settings").get_by_label("Heads")
-    assert heads.input_value() == "shipped with the model"
-    page.click("#take")
-    page.wait_for_function(
-        "name => [...document.querySelectorAll('#decode-settings input')].some(i => i.value === name)",
-        arg="yours: my <b>heads</b>",
-    )
-    set_tokens(page, 20)
-    page.click("#decode-run")
-    says(page, "#decode-status", "tokens in")
-    says(page, "#decode-badge", "your heads “my <b>heads</b>”")
-    assert page.locator("#decode-view .mdv-node").count() == 3

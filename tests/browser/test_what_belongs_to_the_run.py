@@ -48,20 +48,11 @@ def test_settings_that_do_not_count_with_the_method_say_so(page):
     if page.locator(f"{fold} .setting-temperature input[type=number]").input_value() == "0":
         page.locator(f"{fold} .setting-temperature input[type=number]").fill("0.7")
         page.locator(f"{fold} .setting-temperature input[type=number]").press("Tab")
-    wait_for_note(page, fold, "epsilon", "this method drafts nothing")
-    wait_for_note(page, fold, "delta", "this method drafts nothing")
+    wait_for_note(page, fold, "epsilon", "this method guesses nothing")
+    wait_for_note(page, fold, "delta", "this method guesses nothing")
     choose(page, fold, "method", "Medusa heads")
     page.wait_for_selector(f"{fold} .setting-tree:not([data-note*='nothing'])")
     assert not any("nothing" in note for note in page.evaluate(NOTES, fold).values())
-
-
-@pytest.mark.slow
-def test_side_by_side_says_it_as_well_once_its_settings_are_unfolded(page):
-    turn_to(page, "Side by side")
-    page.locator("#race-settings button").first.click()
-    wait_for_note(page, "#race-settings", "epsilon", "only the rule “typical” uses it")
-    choose(page, "#race-settings", "method", "N-grams of the text")
-    wait_for_note(page, "#race-settings", "tree", "counts for nothing with this method")
 
 
 @pytest.mark.slow

@@ -264,7 +264,7 @@ def test_the_command_says_what_it_did(tmp_path, model, base, capsys, monkeypatch
     said = capsys.readouterr()
     assert "3 heads of 1 layer in float32" in said.out
     assert "vllm serve" in said.out
-    assert "not run here" in said.out
+    assert "no server was run here" in said.out
     assert "note: vLLM drafts a chain" in said.err
     assert main(["convert", "a/heads", str(tmp_path / "out"), "--to", "tgi", "--force", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)

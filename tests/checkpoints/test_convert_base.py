@@ -21,8 +21,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from medusa_core.checkpoints.adapters import without_deprecations
 from medusa_core.checkpoints.convert import ConversionRequest, convert
-from medusa_core.checkpoints.peft_adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine

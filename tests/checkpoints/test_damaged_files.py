@@ -7,7 +7,6 @@ The damage is a function of a seed, so a red run can be repeated. Four seeds eac
 from __future__ import annotations
 
 import copy
-import gc
 import json
 import random
 import shutil
@@ -24,14 +23,6 @@ from medusa_core.errors import one_line
 
 SEEDS = [pytest.param(seed, marks=() if seed < 4 else pytest.mark.slow) for seed in range(12)]
 ODD = (None, -1, 0, 10**6, 0.5, "x", [], {}, True, ["x"], {"x": 1})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _old_objects_are_not_searched():
-    """As in ``test_bad_input``."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def survives(model, heads=""):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 
 import pytest
 import tiny
 import torch
+from bad_input import Trap
 from head_files import D, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
@@ -36,8 +36,6 @@ def changed(state, **changes):
 
 FAULTS = {
     "missing weight": ({"h1__0__linear__weight": None}, r"lacks 1\.0\.linear\.weight"),
-    "missing bias": ({"h2__0__linear__bias": None}, r"lacks 2\.0\.linear\.bias"),
-    "missing last layer": ({"h1__1__weight": None}, r"lacks 1\.1\.weight"),
     "missing head": (
         {"h1__0__linear__weight": None, "h1__0__linear__bias": None, "h1__1__weight": None},
         r"lacks 1\.0\.linear\.weight",
@@ -47,8 +45,6 @@ FAULTS = {
     "last layer without blocks": ({"h3__1__weight": torch.zeros(V, D)}, r"'3\.1\.weight' does not belong"),
     "stray huge number": ({"h99999999999__0__linear__weight": torch.zeros(D, D)}, "lacks"),
     "another width in one head": ({"h1__0__linear__weight": torch.zeros(D, D + 1)}, "differ in shape"),
-    "another bias in one head": ({"h1__0__linear__bias": torch.zeros(D + 1)}, "differ in shape"),
-    "another vocabulary in one head": ({"h1__1__weight": torch.zeros(V + 1, D)}, "differ in shape"),
     "biases of another width": (
         {f"h{i}__0__linear__bias": torch.zeros(D + 1) for i in range(3)}, "do not fit together"
     ),
@@ -96,16 +92,6 @@ def test_truncated_files_are_refused(tmp_path, model, kind, keep):
     file.write_bytes(content[: keep if isinstance(keep, int) else int(len(content) * keep)])
     with pytest.raises(MedusaError, match=f"cannot read the heads in {folder}"):
         read_heads(folder)
-
-
-class Trap:
-    """A pickle that runs a command when it is loaded carelessly."""
-
-    def __init__(self, mark):
-        self.mark = str(mark)
-
-    def __reduce__(self):
-        return os.mkdir, (self.mark,)
 
 
 @pytest.mark.parametrize("how", ["plain pickle", "torch.save"])
@@ -162,9 +148,7 @@ def test_a_head_of_another_dtype_is_refused(tmp_path, model):
 
 INDEXES = {
     "no JSON": ("{", "is not JSON"),
-    "no object": ("[]", "is not a JSON object"),
     "no map": ("{}", "has no weight_map"),
-    "numbers for files": ('{"weight_map": {"0.0.linear.weight": 3}}', "has no weight_map"),
     "a missing shard": ('{"weight_map": {"0.0.linear.weight": "x.safetensors"}}', "names x.safetensors, w"),
     "a path": ('{"weight_map": {"0.0.linear.weight": "../x.safetensors"}}', "names ../x.safetensors, which"),
 }  # fmt: skip
@@ -185,7 +169,6 @@ def test_a_faulty_index_is_refused(tmp_path, model, fault):
 
 VLLM_FAULTS = {
     "missing block": ({"blocks.1.layers.0.weight": None}, r"lacks blocks\.1\.layers\.0\.weight"),
-    "missing bias": ({"blocks.2.layers.0.bias": None}, r"lacks blocks\.2\.layers\.0\.bias"),
     "missing LM head": ({"lm_heads.1.weight": None}, r"lacks lm_heads\.1\.weight"),
     "LM head too many": ({"lm_heads.7.weight": torch.zeros(V, D)}, r"'lm_heads\.7\.weight' does not belong"),
     "unknown tensor": ({"0.0.linear.weight": torch.zeros(D, D)}, "that belongs to no Medusa head"),
@@ -196,7 +179,6 @@ VLLM_FAULTS = {
     ),
     "more mapped tokens than rows": ({"token_map": torch.arange(V + 1)}, "must name one token, each once"),
     "a token twice": ({"token_map": torch.zeros(V, dtype=torch.long)}, "must name one token, each once"),
-    "a negative token": ({"token_map": torch.arange(V) - 1}, "must name one token, each once"),
     "a map of fractions": ({"token_map": torch.rand(V)}, "must name one token, each once"),
 }
 

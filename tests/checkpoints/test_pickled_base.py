@@ -83,15 +83,9 @@ def index(weight_map):
 
 FAULTS = {
     "cut off": (cut, r"pytorch_model\.bin is damaged or cut off"),
-    "empty": (
-        lambda folder: (folder / WEIGHTS).write_bytes(b""),
-        r"pytorch_model\.bin is damaged or cut off",
-    ),
     "a list": (other([torch.zeros(2)]), r"pytorch_model\.bin is no dictionary of tensors"),
-    "numbers": (other({"lm_head.weight": 7}), r"pytorch_model\.bin is no dictionary of tensors"),
     "another model's": (other({"x": torch.zeros(2)}), "lack lm_head.weight"),
     "an index that names a path": (index({"x": f"../{WEIGHTS}"}), "which is not there"),
-    "an index that names nothing": (index({"x": "pytorch_model-00001-of-00001.bin"}), "which is not there"),
     "another name": (
         lambda folder: (folder / WEIGHTS).rename(folder / "consolidated.00.pth"),
         r"its weights are in consolidated\.00\.pth, and of pickles only pytorch_model\.bin",

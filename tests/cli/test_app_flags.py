@@ -50,6 +50,8 @@ def taken():
     ("flags", "words"),
     [
         (["--allow", "model+"], "error: 'model+' offers no model: write MODEL or MODEL+HEADS"),
+        (["--model", "/nope"], "error: the model is not loaded: there is no folder /nope"),
+        (["--heads", "./nope"], "error: the model is not loaded: there is no folder ./nope"),
         (["--host", "203.0.113.7"], "error: cannot listen on 203.0.113.7"),  # no address of this machine
         (["--host", "no.such.machine.invalid"], "error: cannot listen on no.such.machine.invalid"),
         (["--port", "TAKEN"], "choose another --port"),
@@ -64,8 +66,9 @@ def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, cap
     with pytest.raises(SystemExit) as end:
         app.main()
     assert end.value.code == app.EXIT_BAD_INPUT
-    last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert words in last
+    said = capsys.readouterr()
+    assert words in said.err.strip().splitlines()[-1]
+    assert "Running on" not in said.out
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ through the commands and the page go rows that differ in where they fail, and wi
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 
@@ -18,8 +17,8 @@ from bad_texts import FLAGS, PROMPTS, BadText
 from page_runs import run_chat, run_decode
 
 from medusa_core import Conversation, MedusaError, generate, load
-from medusa_core.chat import Message
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.engine.chat import Message
 from ui.records.conversation import ChatState
 from ui.records.selection import DEFAULT, Selection
 from ui.records.updates import StopFlag
@@ -43,14 +42,6 @@ EVERYWHERE = {
 def _row(name):
     """A row of a table that goes through a further front."""
     return pytest.param(name, marks=() if name in EVERYWHERE else pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _old_objects_are_not_searched():
-    """A load that fails gives its memory back, which takes longest for what the imports have made."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def problem_of(updates):

@@ -5,7 +5,6 @@ As in ``test_bad_input``: the command line, Python and the page.
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections.abc import Callable
@@ -141,14 +140,6 @@ ROWS: dict[str, Row] = {
         adapter_with(rank_pattern={"*q": 2}), r"rank_pattern is no pattern \(", NAMES
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _old_objects_are_not_searched():
-    """As in ``test_bad_input``."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.sample(8)

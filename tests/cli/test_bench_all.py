@@ -9,7 +9,7 @@ from bad_answers import CPU
 from rich.cells import cell_len
 from test_bench_tables import printed, record
 
-from medusa_core.cli.commands.bench import KIND_FIGURES, WIDTH
+from medusa_core.cli.bench import KIND_FIGURES, WIDTH
 from medusa_core.drafters import method, method_names
 from medusa_core.evaluation.bench import ALL_PEERS
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS

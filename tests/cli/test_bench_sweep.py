@@ -7,20 +7,15 @@ import json
 import pytest
 
 from medusa_core.cli.main import main
-from medusa_core.evaluation import random_model, step_limits
+from medusa_core.evaluation import random_model
 from medusa_core.hardware.shapes import ModelShape
-from medusa_core.hardware.this_machine import Machine
 from medusa_core.trees.search import assumed_accuracies
 
-MACHINE = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9),), 1e9, 0.0)
 SHAPE = ModelShape("llama-7b", 32, 48, 4, 2, 8, 2, 64)
 
 
 @pytest.fixture
-def bench(capsys, monkeypatch, engine_folder):
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
-
+def bench(capsys, slow_machine, engine_folder):
     def call(*flags, model=True):
         own = ["--model", str(engine_folder), "--prompts", str(prompts(engine_folder))] if model else []
         common = ["--max-new-tokens", "6", "--runs", "1", "--json"]

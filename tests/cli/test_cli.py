@@ -6,11 +6,15 @@ import json
 
 import pytest
 
+from medusa_core.acceptance import rule_names
 from medusa_core.cli.main import main
 from medusa_core.drafters import methods_in_words
+from medusa_core.errors import short_line
 from medusa_core.evaluation.bench import ALL_PEERS
 from medusa_core.trace.format import read_trace
 from medusa_core.trees.tree import load_tree
+
+KNOWN = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
 
 
 @pytest.fixture
@@ -160,7 +164,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a", "--temperature", "warm"], "invalid float value"),
         (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
         (["generate", "a", "--method", "magic"], f"use one of auto, {methods_in_words()}"),
-        (["generate", "a", "--acceptance", "magic"], "use one of match, nucleus, rejection, typical"),
+        (["generate", "a", "--acceptance", "magic"], f"use one of {', '.join(rule_names())}"),
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
@@ -168,7 +172,7 @@ def test_calibrate_writes_accuracies_that_a_search_takes(run, engine_folder, tmp
         (["generate", "a" * 200], "the context holds 96: shorten the prompt"),
         (
             ["bench", "--methods", "none,magic"],
-            f"use all, or each at most once of {', '.join(ALL_PEERS)}, {methods_in_words()}",
+            short_line(f"--methods is 'none,magic': use all, or each at most once of {KNOWN}"),
         ),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
         (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),

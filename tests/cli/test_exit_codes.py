@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from medusa_core.chat import Reply
 from medusa_core.cli.commands import train
 from medusa_core.cli.signals import Terminated, signals_stop
 from medusa_core.engine import Engine
+from medusa_core.engine.chat import Reply
 
 BOTH = pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 pytestmark = pytest.mark.usefixtures("heard_interrupts")
@@ -46,18 +46,15 @@ def test_chat_that_reads_a_pipe(command, engine_folder, monkeypatch, number, exi
     assert err.count("broken off") == 1
 
 
-def test_train(command, corpus, monkeypatch):
+def test_train(command, shop, monkeypatch):
     recipe = train.train
     monkeypatch.setattr(train, "train", lambda config: signalled(recipe(config), signal.SIGTERM))
-    files = ["--out", corpus / "run", "--recipe", corpus / "recipe.json", "--data-root", corpus]
-    sizes = (
-        "--tokens 5120 --batch-tokens 256 --vocab-size 300 --hidden-size 16 --intermediate-size 32 --layers 1"
-    )
-    sizes += " --attention-heads 2 --kv-heads 1 --context 64 --sequence-length 32"
-    code, _, err = command(["train", "pretrain", *files, *sizes.split()])
+    files = ["--out", shop.out / "run", "--model", shop.engine, "--data", shop.engine / "text.jsonl"]
+    sizes = "--tokens 5120 --batch-tokens 256 --sequence-length 32 --heads 1"
+    code, _, err = command(["train", "medusa1", *files, *sizes.split()])
     assert code == 143, err
     assert "the same command goes on from there" in err
-    assert (corpus / "run" / "checkpoint.pt").is_file()
+    assert (shop.out / "run" / "checkpoint.pt").is_file()
 
 
 def test_a_signal_that_python_drops_in_a_finalizer_comes_again():

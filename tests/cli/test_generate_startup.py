@@ -16,7 +16,7 @@ from medusa_core.loading.collector import collector_paused
 
 NOT_NEEDED = (
     "networkx", "gradio", "plotly", "pandas", "starlette", "fastapi", "peft", "bitsandbytes", "tensorboard",
-    "medusa_core.training.loop", "medusa_core.evaluation.bench", "medusa_core.chat", "ui",
+    "medusa_core.training.loop", "medusa_core.evaluation.bench", "medusa_core.engine.chat", "ui",
     # transformers' models, what they are configured and loaded with, and what these import in their turn
     "transformers.modeling_utils", "transformers.core_model_loading", "transformers.models", "accelerate",
     "scipy", "torch._dynamo", "torch.distributed.tensor",

@@ -123,8 +123,8 @@ def test_fit_says_what_makes_other_weights(command, tmp_path, drafter, words):
 @pytest.mark.parametrize(
     ("kind", "asked", "words"),
     [
-        ("hydra", "eagle3", "method eagle3 needs weights: name them with --heads, or use --method hydra"),
-        ("draft_model", NAME, "method medusa needs weights: name them with --heads, or use --method draft"),
+        ("hydra", "eagle3", "brings none: name them with --heads, or use --method hydra"),
+        ("draft_model", NAME, "train some with the command fit, or use --method draft"),
     ],
 )
 def test_weights_of_another_method_are_refused_in_a_sentence(command, shop, folders, kind, asked, words):

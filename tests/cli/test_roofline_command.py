@@ -1,4 +1,4 @@
-"""``roofline``: the JSON that others read, a table that fits 100 columns, a sentence for bad settings."""
+"""``roofline``: the JSON that others read, a table that fits 80 columns, a sentence for bad settings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def lines(capsys, *words: str) -> list[str]:
 @pytest.mark.parametrize("model", ["llama-33b", ""])
 def test_json_holds_each_operator_and_the_table_fits(capsys, model):
     out = lines(capsys, "--model", model, "--device", "a100", "--tokens", "64", "--json")
-    assert max(map(len, out[:-1])) <= 100
+    assert max(map(len, out[:-1])) <= 80
     assert "…" not in "".join(out[:-1])
+    first_words = [line.split(" ")[0] for line in out[:-1]]
+    assert [word for word in first_words if word in NAMES] == NAMES  # a line each
     record = json.loads(out[-1])
     assert [each["name"] for each in record["operators"]] == NAMES
     device = record["device"]
@@ -70,3 +72,9 @@ def test_this_machine_is_measured_in_the_time_it_is_given():
     small, large = machine.device("float32", 1000), machine.device("float32", 1e12)
     assert small.peak == large.peak == dict(machine.peaks)["float32"]
     assert (small.bandwidth, large.bandwidth) == (machine.bandwidths[0][1], machine.bandwidths[-1][1])
+
+
+def test_a_dtype_without_products_of_its_own_counts_as_floats():
+    peaks = (("float32", 2e11), ("bfloat16", 2e9))
+    machine = this_machine.Machine("a processor", 2, ((1 << 20, 1e10),), peaks, 1e9, 0.1)
+    assert machine.device("bfloat16", 1e6).peak == 2e11

@@ -10,7 +10,6 @@ import pytest
 
 from medusa_core.errors import MedusaError
 from medusa_core.training import data
-from medusa_core.training.config import PretrainConfig
 from medusa_core.training.encoding import TokenArrays
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.recipes import RECIPES
@@ -38,8 +37,8 @@ FLAGS = {
     "minutes of NaN": (["fit", "--minutes", "nan"], "minutes is nan: give a number from 0.1"),
     "steps of NaN": (["train", "medusa1", "--learning-rate", "nan"], "learning_rate is nan"),
     "a rate without end": (["train", "medusa2", "--head-weight", "inf"], "head_weight is inf"),
-    "text instead of tokens": (["train", "pretrain", "--tokens", "many"], "--tokens: invalid int value"),
-    "tokens of 400 digits": (["train", "pretrain", "--tokens", "9" * 400], "tokens is 9+"),
+    "text instead of tokens": (["train", "medusa1", "--tokens", "many"], "--tokens: invalid int value"),
+    "tokens of 400 digits": (["train", "medusa1", "--tokens", "9" * 400], "tokens is 9+"),
     "a seed of 400 digits": (["train", "direct", "--seed", "9" * 400], "seed is 9+"),
     "answers of 400 digits": (["train", "self-distill", "--answers", "9" * 400], "answers is 9+"),
 }  # fmt: skip
@@ -54,30 +53,6 @@ def test_absurd_flags_end_in_one_line(command, tmp_path, monkeypatch, name):
     assert err.count("\n") == 1
     assert re.search(f"^error: .*{cause}", err), err
     assert not list(tmp_path.iterdir())
-
-
-SIZES = {
-    "heads that do not share the width": ({"hidden_size": 50}, "50, no multiple of attention_heads 3"),
-    "heads that do not share keys": ({"kv_heads": 2}, "attention_heads is 3, no multiple of kv_heads 2"),
-    "odd parts": ({"attention_heads": 16, "hidden_size": 16, "kv_heads": 1}, "in odd parts"),
-    "a batch without a window": ({"batch_tokens": 32}, "a step of 32 tokens holds no window of 128"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_that_fit_no_model_are_refused(corpus, command, name):
-    changes, cause = SIZES[name]
-    folders = {"out": corpus / "base", "recipe": corpus / "recipe.json", "data_root": corpus}
-    sizes = {
-        "tokens": 512, "vocab_size": 300, "hidden_size": 48, "intermediate_size": 96, "layers": 1,
-        "attention_heads": 3, "kv_heads": 1, "context": 128, "sequence_length": 64, "batch_tokens": 512,
-    }  # fmt: skip
-    settings = folders | sizes | changes
-    assert {item.name for item in fields(PretrainConfig)} >= settings.keys()
-    flags = [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", value)]
-    code, out, err = command(["train", "pretrain", *flags])
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert cause in err
 
 
 def test_answers_longer_than_the_context_are_refused(shop, command):

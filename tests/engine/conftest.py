@@ -10,6 +10,7 @@ from built_once import run_folder
 from filelock import FileLock
 
 from medusa_core.llama import library as llama
+from medusa_core.loading.remembered import cache_folder
 
 
 @pytest.fixture
@@ -21,12 +22,12 @@ def two_threads():
 
 @pytest.fixture(scope="session")
 def llama_libraries(tmp_path_factory):
-    """The C of ``medusa_core.llama`` by instruction set, compiled once a run when a test first asks."""
-    folder = run_folder(tmp_path_factory) / "llama"
+    """The C of ``medusa_core.llama`` by instruction set, compiled when a test first asks for it."""
+    folder, locks = cache_folder() / "native", run_folder(tmp_path_factory)
 
     @functools.cache
     def compiled(isa):
-        with pytest.MonkeyPatch.context() as patch, FileLock(f"{folder}-{isa}.lock"):
+        with pytest.MonkeyPatch.context() as patch, FileLock(locks / f"llama-{isa}.lock"):
             patch.setenv(llama.ISA, isa)
             try:
                 return llama.library_for_this_machine(folder)

@@ -8,23 +8,17 @@ import pytest
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.evaluation import other_work, step_limits
+from medusa_core.evaluation import other_work
 from medusa_core.evaluation.bench import Bench
 from medusa_core.evaluation.limits import Limit
 from medusa_core.evaluation.sweep import Sweep, cases_of
 from medusa_core.evaluation.turns import Measurement, MethodLog, complete_part, measure_run
-from medusa_core.hardware.this_machine import Machine
 
-MACHINE = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9),), 1e9, 0.0)
+pytestmark = pytest.mark.usefixtures("slow_machine")
+
 PROMPTS = [tiny.random_tokens(5, seed=seed) for seed in range(2)]
 CONFIG = GenerationConfig.of(max_new_tokens=6, tree="cartesian-2x2", ignore_eos=True)
 METHODS = ["none", "medusa"]
-
-
-@pytest.fixture(autouse=True)
-def known_machine(monkeypatch):
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 class Stop:

@@ -12,8 +12,8 @@ import torch
 from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
 from medusa_core import Conversation, MedusaError
-from medusa_core.chat import Message, PromptCache, turn_end
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.engine.chat import Message, PromptCache, turn_end
 from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.stopping import text_before_stop

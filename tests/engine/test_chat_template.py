@@ -10,7 +10,7 @@ import pytest
 import tiny
 from training_text import CHATML, embedded_tokenizer
 
-from medusa_core.chat import Conversation, Message
+from medusa_core.engine.chat import Conversation, Message
 from medusa_core.errors import MedusaError
 from medusa_core.text import chat_template
 from medusa_core.text.chat_template import ChatTemplateError, Renderer, chat_ids, render_chat
@@ -112,7 +112,7 @@ def test_a_template_without_end_is_ended_in_any_thread(hasty, name):
 
     def work():
         try:
-            hasty.render(ENDLESS[name], {})
+            hasty.render(ENDLESS[name], [], {})
         except ChatTemplateError as error:
             caught.append(str(error))
 
@@ -123,14 +123,14 @@ def test_a_template_without_end_is_ended_in_any_thread(hasty, name):
     assert not thread.is_alive()
     assert monotonic() - started < 60
     assert caught[0] in {"it takes longer than 1 seconds", "it takes more than 1 GB of memory"}
-    assert hasty.render("{{ x }}", {"x": "fine"}) == "fine"  # the next one is rendered as ever
+    assert hasty.render("{{ x }}", [], {"x": "fine"}) == "fine"  # the next one is rendered as ever
 
 
 def test_threads_get_their_own_texts(hasty):
     found = {}
 
     def work(number):
-        found[number] = [hasty.render("{{ n }}:{{ i }}", {"n": number, "i": i}) for i in range(50)]
+        found[number] = [hasty.render("{{ n }}:{{ i }}", [], {"n": number, "i": i}) for i in range(50)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -141,7 +141,7 @@ def test_threads_get_their_own_texts(hasty):
 
 
 def test_the_process_ends_with_its_renderer(hasty):
-    hasty.render("", {})
+    hasty.render("", [], {})
     process = hasty._process
     del hasty
     # pytest's fixture holds it still: closing is what its finalizer does.
@@ -151,20 +151,20 @@ def test_the_process_ends_with_its_renderer(hasty):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_renders_with_a_process_of_its_own(hasty):
-    hasty.render("", {})
+    hasty.render("", [], {})
     theirs = hasty._process.pid
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            text = hasty.render("{{ 'child' }}", {})
+            text = hasty.render("{{ 'child' }}", [], {})
             os.write(write, f"{text} {hasty._process.pid != theirs}".encode())
             hasty._end()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 100) == b"child True"
-    assert hasty.render("{{ 'parent' }}", {}) == "parent"
+    assert hasty.render("{{ 'parent' }}", [], {}) == "parent"
     assert hasty._process.pid == theirs
 
 
@@ -178,7 +178,7 @@ def test_a_conversation_with_an_endless_template_is_refused_in_one_line(model, m
 
 
 def test_an_interrupted_request_leaves_no_answer_to_the_next(hasty, monkeypatch):
-    hasty.render("", {})
+    hasty.render("", [], {})
 
     class Interrupted:
         def readline(self):
@@ -190,5 +190,5 @@ def test_an_interrupted_request_leaves_no_answer_to_the_next(hasty, monkeypatch)
 
     monkeypatch.setattr(hasty._process, "stdout", Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        hasty.render("{{ 'old' }}", {})
-    assert hasty.render("{{ 'new' }}", {}) == "new"
+        hasty.render("{{ 'old' }}", [], {})
+    assert hasty.render("{{ 'new' }}", [], {}) == "new"

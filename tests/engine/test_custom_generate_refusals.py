@@ -13,7 +13,7 @@ from training_runs import finish, medusa2_config
 from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, LogitsProcessorList
 
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
-from medusa_core.checkpoints.peft_adapters import without_deprecations
+from medusa_core.checkpoints.adapters import without_deprecations
 from medusa_core.config import LoadConfig
 from medusa_core.loading.load import load_engine
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from chi_square import LEAST_P, p_value
 from one_draw_a_path import PerPathRule
-from scipy.stats import chisquare
 
 from medusa_core.acceptance import NoSettings, match
 from medusa_core.config import GenerationConfig
@@ -31,7 +31,6 @@ NEW = 3
 RUNS = 2000
 TEMPERATURE = 1.2
 PROMPT = [3, 0, 5]
-LEAST_P = 1e-3
 
 # One step's rule is counted in test_exact_rule; here are thousands of whole runs.
 pytestmark = pytest.mark.slow
@@ -114,16 +113,6 @@ def sampled_counts(target, heads, tree, rule_class, runs=RUNS):
     return table
 
 
-def p_value(counts, wanted):
-    """χ² test with cells of fewer than five expected runs put into one."""
-    expected = wanted.numpy().ravel() * counts.sum()
-    rare = expected < 5
-    observed = np.append(counts.ravel()[~rare], counts.ravel()[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    assert len(observed) > 40
-    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
-
-
 @pytest.fixture(scope="module")
 def plain_counts(small_model):
     return sampled_counts(RememberingTarget(small_model), None, "cartesian-1", match.MatchRule)
@@ -132,11 +121,11 @@ def plain_counts(small_model):
 def test_matching_samples_from_the_models_own_distribution(small_model, wanted):
     heads = tiny.random_heads(small_model)
     counts = sampled_counts(RememberingTarget(small_model), heads, "cartesian-4x3x2", match.MatchRule)
-    assert p_value(counts, wanted) > LEAST_P
+    assert p_value(counts, wanted, 40) > LEAST_P
 
 
 def test_plain_sampling_has_the_same_distribution(plain_counts, wanted):
-    assert p_value(plain_counts, wanted) > LEAST_P
+    assert p_value(plain_counts, wanted, 40) > LEAST_P
 
 
 def test_one_draw_a_path_is_biased_and_this_test_sees_it(small_model, wanted):
@@ -147,12 +136,12 @@ def test_one_draw_a_path_is_biased_and_this_test_sees_it(small_model, wanted):
         PerPathRule,
         runs=1200,
     )
-    assert p_value(counts, wanted) < LEAST_P
+    assert p_value(counts, wanted, 40) < LEAST_P
 
 
 def test_the_wrong_temperature_is_seen(plain_counts, wanted):
     other = (wanted + 1e-12) ** 0.8
-    assert p_value(plain_counts, other / other.sum()) < LEAST_P
+    assert p_value(plain_counts, other / other.sum(), 40) < LEAST_P
 
 
 def test_remembered_forwards_change_nothing(small_model):

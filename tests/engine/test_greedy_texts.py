@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import greedy_texts
 import pytest
-from greedy_texts import EMBEDDED, KINDS, Row
-from paths import ROOT
-
-from medusa_core.llama import library as native
+from greedy_texts import EMBEDDED, KINDS
 
 
-def rows_with(isa, prompts, tokens, *kind):
-    """Of another process, since an instruction set is chosen once in each."""
-    environment = os.environ | {native.ISA: isa, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, greedy_texts.__file__, str(prompts), str(tokens), *kind]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [Row(**json.loads(line)) for line in done.stdout.splitlines()]
+@pytest.fixture
+def load_with(monkeypatch):
+    """Call it with a compiled library: models are loaded with it."""
+    return lambda library: monkeypatch.setattr(
+        "medusa_core.loading.native_library._look_for_library", lambda folder: library
+    )
 
 
 def assert_all_are_plain_decoding_s(rows, kinds=tuple(KINDS)):
@@ -33,23 +24,27 @@ def assert_all_are_plain_decoding_s(rows, kinds=tuple(KINDS)):
     assert sum(row.tokens for row in rows) > 1.3 * sum(row.steps for row in rows)  # drafts are kept
 
 
-def test_with_the_largest_instruction_set(library):
+def test_with_the_largest_instruction_set(library, load_with):
+    load_with(library)
     found = list(greedy_texts.rows(1, 24, *KINDS, merged=False))
     assert {row.isa for row in found} == {library.isa}
     assert_all_are_plain_decoding_s(found)
 
 
-def test_with_avx2(llama_libraries):
-    if llama_libraries("avx2").isa != "avx2":
-        pytest.skip("this processor has no AVX2")
-    found = rows_with("avx2", 1, 12, "bfloat16")
+def test_with_avx2(llama_libraries, library, load_with):
+    smaller = llama_libraries("avx2")
+    if smaller.isa != "avx2" or library.isa == "avx2":
+        pytest.skip("this processor has no AVX2, or nothing larger")
+    load_with(smaller)
+    found = list(greedy_texts.rows(1, 12, "bfloat16", merged=False))
     assert {row.isa for row in found} == {"avx2"}
     assert_all_are_plain_decoding_s(found, ["bfloat16"])
 
 
 @pytest.mark.slow
-def test_in_texts_of_25_000_tokens(llama_library):
-    found = rows_with(llama_library.isa, 3, 170)
+def test_in_texts_of_25_000_tokens(llama_library, load_with):
+    load_with(llama_library)
+    found = list(greedy_texts.rows(3, 170, *KINDS))
     assert {row.isa for row in found} == {llama_library.isa}
     assert_all_are_plain_decoding_s(found)
     assert sum(row.tokens for row in found) >= 25_000

@@ -202,7 +202,8 @@ def test_without_the_flag_a_model_is_as_before(engine_folder):
 def test_the_estimate_counts_the_longer_cache(engine_folder, extend):
     config = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=9000, extend=extend)
     engine = load_engine(config)
-    assert estimate_memory(config).cache == engine.target.new_cache(9000 + 64).nbytes
+    estimate, cache = estimate_memory(config), engine.target.new_cache(9000 + 64)
+    assert estimate.cache <= cache.nbytes < estimate.cache + estimate.margin
 
 
 def test_a_context_that_does_not_fit_is_refused_before_loading(engine_folder, monkeypatch):

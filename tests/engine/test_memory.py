@@ -48,7 +48,8 @@ def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
     cache = engine.target.new_cache(engine.target.context + 64)
     with torch.inference_mode():
         engine.target.prefill(tiny.PROMPT, cache)
-    assert estimate.cache == cache.nbytes
+    # The C pads the numbers of a head, of which a tiny model has eight.
+    assert estimate.cache <= cache.nbytes < estimate.cache + estimate.margin
     assert estimate.total > estimate.base + estimate.heads + estimate.cache
     assert estimate_memory(config_of(engine_folder, heads="none")).heads == 0
 

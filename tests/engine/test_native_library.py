@@ -34,9 +34,9 @@ def runs(monkeypatch):
     """Command lines of the compiler, which does run."""
     commands, run = [], compile_c._run
 
-    def counted(command, line):
+    def counted(command, messages):
         commands.append(command)
-        return run(command, line)
+        return run(command, messages)
 
     monkeypatch.setattr(compile_c, "_run", counted)
     return commands
@@ -54,7 +54,7 @@ def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path
 
 def test_late_threads_leave_calls_to_one_for_a_while_and_longer_each_time(library):
     own = native.Library(library.functions, "")
-    torch.set_num_threads(3)
+    own.count = 3
     assert [own.threads for _ in range(30)] == [3] * 30
     own.was_late()  # once is chance
     assert [own.threads for _ in range(5)] == [3] * 5
@@ -147,4 +147,3 @@ def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, larg
     monkeypatch.setenv(native.ISA, largest)
     assert native.instruction_sets()[0].name == found
     assert native.instruction_sets()[-1].name == "sse2"
-    torch.set_num_threads(1)

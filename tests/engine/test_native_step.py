@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -17,8 +18,8 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.forward import LlamaForward
-from medusa_core.llama.greedy import Guessing
-from medusa_core.llama.greedy_run import GreedyRun
+from medusa_core.llama.greedy import GreedySteps
+from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
 from medusa_core.llama.weights import read_weights
 from medusa_core.model.target import Target
@@ -73,14 +74,14 @@ def one_engine(models, library):
 @pytest.fixture
 def made(monkeypatch):
     """The paths of the steps that are made in C."""
-    paths, call = [], GreedyRun.__call__
+    paths, run = [], GreedySteps.run
 
     def counted(*given_ones):
-        tree, done = call(*given_ones)
+        done = run(*given_ones)
         paths.append(done.path)
-        return tree, done
+        return done
 
-    monkeypatch.setattr(GreedyRun, "__call__", counted)
+    monkeypatch.setattr(GreedySteps, "run", counted)
     return paths
 
 
@@ -91,7 +92,7 @@ def steps_of(engine, prompt=tiny.PROMPT, **changes):
 
 def by_phases(monkeypatch, *given_ones, **changes):
     with monkeypatch.context() as patch:
-        patch.setattr(decoding, "greedy_run", lambda *_: None)
+        patch.setattr(decoding, "greedy_steps", lambda *_: None)
         return steps_of(*given_ones, **changes)
 
 
@@ -150,10 +151,8 @@ def test_any_tree_leaves_the_rows_that_a_verdict_and_a_commit_leave(models, libr
         wanted = matched(tree, tokens.tolist(), logits.argmax(-1).tolist())
         one.commit(wanted.path)
 
-        steps = target.forward.greedy_steps(other, tree, Guessing([0] * tree.size))
-        steps.begin(tokens, torch.zeros(tree.size))
-        found = steps.run()
-        assert found.tokens.equal(tokens)
+        found = tiny.greedy_step(target.forward, other, tree)
+        assert found.tree.tokens.equal(tokens)
         assert found.logits.equal(logits)
         assert found.choices == wanted.choices
         other.commit(range(len(wanted.path)))
@@ -218,15 +217,11 @@ def test_a_conversation_that_outgrows_its_buffers_goes_on(one_engine, made, monk
 
 
 def test_threads_may_come_and_go_within_a_run(one_engine, made, monkeypatch):
-    wanted, found = by_phases(monkeypatch, one_engine), []
-    try:
-        for step in one_engine.stream(
-            tiny.PROMPT, GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
-        ):
-            found.append(step)
-            torch.set_num_threads(1 + step.index % 3)
-    finally:
-        torch.set_num_threads(1)
+    wanted, calls = by_phases(monkeypatch, one_engine), itertools.count()
+    monkeypatch.setattr(Library, "most_threads", 3)
+    monkeypatch.setattr(Library, "threads", property(lambda self: 1 + next(calls) % 3))
+    config = GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
+    found = list(one_engine.stream(tiny.PROMPT, config))
     assert_same(found, wanted)
     assert len(made) == len(found)
 
@@ -260,7 +255,5 @@ def test_a_choice_is_torch_s_also_of_numbers_that_are_none(models, library):
         cache = forward.new_cache(64)
         for seed in range(30):
             tree = tiny.token_tree([-1, 0, 0], text(3, seed))
-            steps = forward.greedy_steps(cache, tree, Guessing([0, 0, 0]))
-            steps.begin(tree.tokens, tree.draft_logp)
-            found = steps.run()
+            found = tiny.greedy_step(forward, cache, tree)
             assert found.choices == largest(found.logits).tolist()

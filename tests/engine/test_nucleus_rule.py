@@ -8,13 +8,12 @@ import pytest
 import test_truncation as truncation
 import tiny
 import torch
+from chi_square import LEAST_P, p_value
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from medusa_core.acceptance.nucleus import NucleusRule, Settings
-
-LEAST_P = truncation.LEAST_P
 
 
 class Script(NucleusRule):
@@ -73,8 +72,8 @@ def test_plain_decoding_gets_the_nucleus_and_guesses_bias_it():
     }
     right = truncation.wanted(**truncation.BOTH)
     found = {name: truncation.counted(*path)[0] for name, path in paths.items()}
-    assert truncation.p_value(found["plain"], right) > LEAST_P
-    assert truncation.p_value(found["guessed"], right) < LEAST_P
+    assert p_value(found["plain"], right) > LEAST_P
+    assert p_value(found["guessed"], right) < LEAST_P
     assert all(table[right == 0].sum() == 0 for table in found.values())
 
 

@@ -17,7 +17,6 @@ from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.sampling import largest
 from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.llama.greedy import Guessing
 from medusa_core.model.target import Target
 
 
@@ -60,7 +59,5 @@ def target(library):
 @torch.inference_mode()
 def test_the_step_in_c_accepts_the_same_nodes(target, case):
     tree = tiny.token_tree(case.parents, case.tokens)
-    steps = target.forward.greedy_steps(target.new_cache(64), tree, Guessing([0] * tree.size))
-    steps.begin(tree.tokens, tree.draft_logp)
-    made = steps.run()
+    made = tiny.greedy_step(target.forward, target.new_cache(64), tree)
     assert made.path == case._replace(choices=made.choices).path

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.logits.min_p import without_unlikely
 from medusa_core.logits.penalty import ContextualPenalty
 from medusa_core.logits.processor import processor_of
+from medusa_core.logits.truncation import without_unlikely
 from medusa_core.logits.window import TokenWindow
 
 V = 6  # so few that tokens come back, and leave the window while another copy stays

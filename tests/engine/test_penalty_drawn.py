@@ -11,7 +11,7 @@ import pytest
 import table_models
 import test_rejection_exact as drawn
 import torch
-from scipy.stats import chisquare
+from chi_square import LEAST_P, p_value
 
 from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.config import GenerationConfig
@@ -68,15 +68,5 @@ def test_three_tokens_have_the_processed_distribution(settings):
     right = wanted()
     assert table[right == 0].sum() == 0
     assert accepted > RUNS / 5
-    assert p_value(table, right) > drawn.LEAST_P
-    assert p_value(table, wanted(processed=False)) < drawn.LEAST_P
-
-
-def p_value(counted, p):
-    """χ² test with cells of fewer than five expected runs put into one."""
-    expected = p.ravel() * counted.sum()
-    rare = expected < 5
-    observed = np.append(counted.ravel()[~rare], counted.ravel()[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    assert len(observed) > 15
-    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+    assert p_value(table, right) > LEAST_P
+    assert p_value(table, wanted(processed=False)) < LEAST_P

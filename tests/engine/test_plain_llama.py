@@ -16,7 +16,6 @@ from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
 from medusa_core.checkpoints.base import empty_base, load_tokenizer
 from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.loading import load, model_size
 from medusa_core.loading.load import load_engine
 from medusa_core.model.bare_llama import BareModel
@@ -210,29 +209,6 @@ def test_threads_that_ask_at_once_get_one_model(plain_folder):
         thread.join()
     assert len(found) == 3
     assert len(set(map(id, found))) == 1
-
-
-@pytest.mark.parametrize("layer", ["q_proj", "lm_head"])
-def test_the_heads_adapter_is_merged_also_into_a_tied_lm_head(layer, tmp_path, monkeypatch):
-    folder = saved(tmp_path / "base", tie_word_embeddings=True)
-    base = loaded(folder)
-    heads = tmp_path / "heads"
-    save_heads(tiny.random_heads(base.target.model), heads, "tiny", torch.float32)
-    rows = 24 if layer == "lm_head" else 32
-    names = ["lm_head"] if layer == "lm_head" else [f"model.layers.{n}.self_attn.q_proj" for n in (0, 1)]
-    generator = torch.Generator().manual_seed(3)
-    matrices = {
-        f"base_model.model.{name}.lora_{matrix}.weight": torch.randn(shape, generator=generator)
-        for name in names for matrix, shape in (("A", (4, 32)), ("B", (rows, 4)))
-    }  # fmt: skip
-    save_file(matrices, heads / "adapter_model.safetensors", {"format": "pt"})
-    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": [layer]}
-    (heads / "adapter_config.json").write_text(json.dumps(config))
-    direct = loaded(folder, heads=heads)
-    require_same(direct, loaded(folder, monkeypatch, heads=heads))
-    assert not torch.equal(results(direct)[0], results(base)[0])
-    # transformers' model has the merged weights, too.
-    torch.testing.assert_close(direct.target.read([1, 2, 3, 4, 5])[0][-1], results(direct)[0])
 
 
 @pytest.mark.parametrize("kind", ["TokenizersBackend", "PreTrainedTokenizerFast"])

@@ -18,7 +18,7 @@ import torch
 from head_files import public_state, write
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
-from medusa_core.checkpoints.peft_adapters import without_deprecations
+from medusa_core.checkpoints.adapters import without_deprecations
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import table_models
 import torch
-from scipy.stats import chisquare
+from chi_square import LEAST_P, p_value
 
 from medusa_core.acceptance import NoSettings, rejection, sampling_of
 from medusa_core.config import GenerationConfig
@@ -25,7 +25,6 @@ V = 5
 NEW = 3
 TEMPERATURE = 1.2
 PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
-LEAST_P = 1e-3
 RUNS = 1200
 TREE = {"draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}
 DRAFTS = {
@@ -72,22 +71,12 @@ def counts(method, settings, draws, rule_class=rejection.RejectionRule, runs=RUN
     return table, accepted
 
 
-def p_value(counted):
-    """χ² test with cells of fewer than five expected runs put into one."""
-    expected = wanted().numpy().ravel() * counted.sum()
-    rare = expected < 5
-    observed = np.append(counted.ravel()[~rare], counted.ravel()[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    assert len(observed) > 30
-    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
-
-
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in DRAFTS]
 )
 def test_three_tokens_have_the_models_own_distribution(name):
     counted, accepted = counts(*DRAFTS[name], runs=RUNS if name in FAST else 4 * RUNS)
-    assert p_value(counted) > LEAST_P
+    assert p_value(counted, wanted(), 30) > LEAST_P
     assert accepted > RUNS / 5
 
 
@@ -101,4 +90,4 @@ class WithoutResidual(rejection.RejectionRule):
 
 
 def test_a_missing_residual_is_seen():
-    assert p_value(counts(*DRAFTS["chain"], rule_class=WithoutResidual)[0]) < LEAST_P
+    assert p_value(counts(*DRAFTS["chain"], rule_class=WithoutResidual)[0], wanted(), 30) < LEAST_P

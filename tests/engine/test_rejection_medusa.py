@@ -10,7 +10,8 @@ import pytest
 import table_models
 import torch
 import torch.nn.functional as F
-from test_rejection_exact import LEAST_P, NEW, PROMPT, RUNS, TEMPERATURE, V, WithoutResidual, p_value
+from chi_square import LEAST_P, p_value
+from test_rejection_exact import NEW, PROMPT, RUNS, TEMPERATURE, V, WithoutResidual, wanted
 
 from medusa_core.acceptance import NoSettings, rejection
 from medusa_core.config import GenerationConfig
@@ -66,7 +67,7 @@ def counts(tree, runs, rule_class=rejection.RejectionRule):
 
 def test_three_tokens_have_the_models_own_distribution():
     counted, accepted = counts(TREES[0], RUNS)
-    assert p_value(counted) > LEAST_P
+    assert p_value(counted, wanted(), 30) > LEAST_P
     assert accepted > RUNS / 5
 
 
@@ -74,10 +75,10 @@ def test_three_tokens_have_the_models_own_distribution():
 @pytest.mark.parametrize("tree", TREES)
 def test_three_tokens_have_it_with_every_tree(tree):
     counted, accepted = counts(tree, 4 * RUNS)
-    assert p_value(counted) > LEAST_P
+    assert p_value(counted, wanted(), 30) > LEAST_P
     assert accepted > RUNS / 5
 
 
 @pytest.mark.slow
 def test_a_missing_residual_is_seen():
-    assert p_value(counts(TREES[0], 4 * RUNS, WithoutResidual)[0]) < LEAST_P
+    assert p_value(counts(TREES[0], 4 * RUNS, WithoutResidual)[0], wanted(), 30) < LEAST_P

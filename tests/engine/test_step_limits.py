@@ -12,19 +12,10 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.evaluation import step_limits
 from medusa_core.evaluation.bench import run_bench
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep
-from medusa_core.hardware.this_machine import Machine
 from medusa_core.model.target import Target
 
 MS = {"propose": 1.0, "verify": 2.0, "accept": 0.5, "commit": 0.25, "total": 4.0}
-# 1 GB/s and 1 GFLOP/s, so that a byte and an operation take a nanosecond each.
-MACHINE = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9),), 1e9, 0.0)
 PHASES = ("propose", "verify", "accept", "commit")
-
-
-@pytest.fixture
-def slow_machine(monkeypatch):
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 def limits(engine, nodes=1, positions=10, runs=1, **settings):

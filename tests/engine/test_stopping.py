@@ -178,7 +178,7 @@ def test_empty_text_is_refused(engine):
 
 def test_settings_that_do_not_fit(engine, model):
     bare = tiny.build_engine(model, None)
-    with pytest.raises(MedusaError, match="method medusa needs weights: name them with --heads"):
+    with pytest.raises(MedusaError, match=r"method medusa needs weights, .*: name them with --heads"):
         run(bare)
     with pytest.raises(MedusaError, match=r"no method 'magic': use one of .*medusa, mtp, ngram, none"):
         run(engine, method="magic")

@@ -7,7 +7,6 @@ import pytest
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.loading.load import load_engine
 
-NEW = 256  # so that texts come to repeat themselves
 REPEATING = [
     "One, two, three. One, two, three. One, two,",
     "User: A class has 30 students. Half of them are girls. How many boys are there?\nAssistant:",
@@ -21,8 +20,8 @@ def shipped(request):
     return load_engine(LoadConfig(dtype=request.param, device="cpu"))
 
 
-def written(engine, text, method):
-    config = GenerationConfig(method=method, max_new_tokens=NEW, ignore_eos=True)
+def written(engine, text, method, tokens):
+    config = GenerationConfig(method=method, max_new_tokens=tokens, ignore_eos=True)
     summary = engine.summary(config)
     for step in engine.stream(engine.encode(text), config):
         summary.add(step)
@@ -50,7 +49,7 @@ def test_it_writes_plain_decoding_s_text(shipped):
     if not shipped.target.choice.exact and shipped.info.dtype != "float32":
         pytest.skip("near ties may flip on this forward")
     for text in OTHERS:
-        plain, suffix = (written(shipped, text, method) for method in ("none", "suffix"))
+        plain, suffix = (written(shipped, text, method, 128) for method in ("none", "suffix"))
         assert suffix.token_ids == plain.token_ids
         assert suffix.steps < plain.steps
 
@@ -60,7 +59,7 @@ def test_on_repeating_texts_it_keeps_more_than_prompt_lookup_as_published(shippe
         pytest.skip("the texts of one dtype are enough")
     ours = theirs = 0
     for text in REPEATING:
-        found = written(shipped, text, "suffix")
+        found = written(shipped, text, "suffix", 256)  # so that it comes to repeat itself
         ours += found.steps
         theirs += steps_of_published_lookup(shipped.encode(text), found.token_ids)
     assert theirs > 1.3 * ours

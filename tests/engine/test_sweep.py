@@ -9,26 +9,20 @@ import torch
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation import random_model, step_limits
+from medusa_core.evaluation import random_model
 from medusa_core.evaluation.random_model import random_engine, random_prompts
 from medusa_core.evaluation.sweep import cases_of, check_values, fitting, measure_cases, simulated
 from medusa_core.hardware.shapes import ModelShape
-from medusa_core.hardware.this_machine import Machine
 from medusa_core.llama.library import Library
 from medusa_core.loading.devices import Placement
 from medusa_core.loading.native_library import native_library
 from medusa_core.trees.search import assumed_accuracies, expected_lengths
 
-MACHINE = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9),), 1e9, 0.0)
+pytestmark = pytest.mark.usefixtures("slow_machine")
+
 PROMPTS = [tiny.random_tokens(5, seed=seed) for seed in range(4)]
 SHAPE = ModelShape("tiny", 32, 48, 4, 2, 8, 2, 64)
 CPU = Placement(torch.device("cpu"), torch.float32, "as asked")
-
-
-@pytest.fixture(autouse=True)
-def known_machine(monkeypatch):
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 def swept(engine, sweep, values, methods=("none", "medusa"), prompts=PROMPTS, **settings):

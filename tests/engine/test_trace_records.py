@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 
-from medusa_core.acceptance.verdict import node_statistics
+from medusa_core.acceptance.verdict import statistics_beside
 from medusa_core.config import GenerationConfig
 from medusa_core.trace.builder import TraceBuilder
 
@@ -97,7 +97,7 @@ def test_nodes_are_those_of_the_slow_version(engine, name):
 def test_numbers_of_judged_rows_are_those_of_all_rows(dtype, temperature):
     tree = tiny.token_tree([-1, 0, 0, 1, 1, 3, 2], [3, 10, 499, 0, 7, 7, 250])
     logits = torch.randn(tree.size, 500, generator=torch.Generator().manual_seed(0)).mul(3).to(dtype)
-    found = node_statistics(tree, logits, temperature)
+    found, _ = statistics_beside(tree, logits, temperature)
     p, entropies = slow_numbers(tree, logits, temperature)
     assert [found.p[1:], found.entropy[1:]] == [p[1:], entropies[1:]]
     assert math.isnan(found.p[0])

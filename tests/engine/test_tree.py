@@ -158,12 +158,7 @@ FAULTS = {
     ),
     "boolean": ([[0], [True]], r"\[True\] is not a list of ranks"),
     "negative": ([[0], [-1]], r"\[-1\] is not a list of ranks"),
-    "string": ([[0], "0"], r"'0' is not a list of ranks"),
-    "string inside": ([[0], ["0"]], r"\['0'\] is not a list of ranks"),
-    "float": ([[0], [1.0]], r"\[1\.0\] is not a list of ranks"),
     "number": ([0], r"0 is not a list of ranks"),
-    "null": ([None], r"None is not a list of ranks"),
-    "nested": ([[[0]]], r"\[\[0\]\] is not a list of ranks"),
     "the root": ([[]], r"\[\] is not a list of ranks"),
 }
 
@@ -194,7 +189,6 @@ def test_rank_beyond_the_guesses_and_depth_beyond_the_heads():
 
 BAD_FILES = {
     "not JSON": (b"[[0], [1", "is not JSON"),
-    "no text": (b"\xff\xfe\x00", "is not JSON"),
     "nested without end": (b"[" * 200_000, "is not JSON"),
     "no list": (b'"0"', "holds no list of rank tuples"),
     "other object": (b'{"tree": [[0]]}', "holds no list of rank tuples"),

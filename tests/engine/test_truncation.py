@@ -14,9 +14,9 @@ import pytest
 import table_models
 import tiny
 import torch
+from chi_square import LEAST_P, p_value
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from medusa_core.acceptance import make_rule, sampling_of
@@ -26,13 +26,13 @@ from medusa_core.drafters import SamplingDrafter, make_drafter
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.errors import MedusaError
 from medusa_core.logits.processor import processor_of
-from medusa_core.logits.top import top_k_only, top_p_only
+from medusa_core.logits.truncation import top_k_only, top_p_only
 from medusa_core.options import idle_options
 from medusa_core.text.stopping import Stopper
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
-V, RUNS, NEW, LEAST_P = 5, 500, 3, 1e-3
+V, RUNS, NEW = 5, 500, 3
 PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
 BOTH = {"temperature": 1.2, "top_k": 4, "top_p": 0.85, "min_p": 0.06}
 PATHS = {
@@ -78,16 +78,6 @@ def wanted(**settings):
     for a, b, c in itertools.product(range(V), repeat=NEW):
         found[a, b, c] = p[*PROMPT[-2:]][a] * p[PROMPT[-1], a][b] * p[a, b][c]
     return found
-
-
-def p_value(table, p):
-    """χ² test with cells of fewer than five expected runs put into one."""
-    expected = p.ravel() * table.sum()
-    rare = expected < 5
-    observed = np.append(table.ravel()[~rare], table.ravel()[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    assert len(observed) > 15
-    return chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
 
 
 def counted(method, rule_name, settings, runs=RUNS):

@@ -89,18 +89,11 @@ def test_about_as_fast_takes_more_threads_and_a_busy_machine_takes_torchs(monkey
     assert tuning.fastest_threads(target.forward) == 2
 
 
-@pytest.mark.parametrize(("cores", "left"), [(2, 1), (4, 3)])
-def test_a_small_model_leaves_a_core_that_a_command_takes(monkeypatch, measuring, target, cores, left):
-    torch.set_num_threads(cores)
-    monkeypatch.setattr(tuning, "_fastest", lambda calls: {n: 1.0 / n for n in calls})
-    assert tuning.fastest_threads(target.forward, spare_cores=1) == left
+def test_a_large_model_is_not_timed(monkeypatch, measuring, target):
+    torch.set_num_threads(2)
+    monkeypatch.setattr(tuning, "_TIMED_BYTES", 0)
+    monkeypatch.setattr(tuning, "_fastest", None)
     assert tuning.fastest_threads(target.forward) is None
-    monkeypatch.setattr(tuning, "_fastest", lambda calls: None)  # too busy to measure
-    for file in measuring.iterdir():
-        file.unlink()
-    assert tuning.fastest_threads(target.forward, spare_cores=1) == left
-    monkeypatch.setattr(tuning, "_TIMED_BYTES", 0)  # any model is a large one
-    assert tuning.fastest_threads(target.forward, spare_cores=1) is None
 
 
 def test_real_forwards_are_timed_on_each_number_of_threads(target):
@@ -143,6 +136,24 @@ def test_a_run_has_its_threads_and_gives_them_back(engine):
         assert torch.get_num_threads() == 2
     finally:
         target.threads, target.usual_threads = None, 1
+
+
+def test_torch_keeps_to_one_thread_while_c_has_the_others(library):
+    torch.set_num_threads(2)
+    target = Target(tiny.build_model(tiny.tiny_config()))
+    choose_forward(target, threads_for=lambda forward: None, library=library)
+    with target.running() as again:
+        assert (torch.get_num_threads(), library.count, library.most_threads) == (1, 2, 2)
+        with Target(tiny.build_model(tiny.tiny_config())).running():  # torch computes it
+            assert torch.get_num_threads() == 1
+        library.count = None  # another run has ended
+        torch.set_num_threads(2)
+        again()
+        assert (torch.get_num_threads(), library.count) == (1, 2)
+        second = Target(tiny.build_model(tiny.tiny_config()))
+        choose_forward(second, threads_for=lambda forward: None, library=library)
+        assert second.usual_threads == 2
+    assert (torch.get_num_threads(), library.count) == (2, None)
 
 
 def test_without_a_number_threads_are_left_alone():

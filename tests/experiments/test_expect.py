@@ -8,9 +8,8 @@ import pytest
 from tiny_experiments import build_setup
 
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.experiments.eagle3_table1 import measurement as eagle3
-from medusa_core.experiments.figure4 import Settings as Figure4
-from medusa_core.experiments.figure4 import measurement as figure4
+from medusa_core.experiments import eagle3_table1 as eagle3
+from medusa_core.experiments import figure4
 from medusa_core.experiments.record import Mean, Row, Spread, paper_facts
 from medusa_core.experiments.spec_bench import ALL, STEP, Settings, of_all_kinds, step_times
 from medusa_core.experiments.spec_bench import measurement as spec_bench
@@ -67,7 +66,7 @@ def is_dense(tree):
 def test_figure4_draws_random_dense_trees_between_two_sizes(setup):
     accuracies = medusa_draft(setup.engine).require_accuracies()
     sizes = [2, 8, 32]
-    drawn = figure4.candidate_trees(accuracies, sizes, Figure4(random_trees=3, seed=1))
+    drawn = figure4.candidate_trees(accuracies, sizes, figure4.Settings(random_trees=3, seed=1))
     dense = [one.tree for one in drawn if one.series in (figure4.RANDOM, figure4.CARTESIAN)]
     assert all(map(is_dense, dense))
     random = [one.tree.size for one in drawn if one.series == figure4.RANDOM]

@@ -15,10 +15,10 @@ from tiny_experiments import (
 )
 
 from medusa_core.cli.main import main
+from medusa_core.cli.reproduce import print_table
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment, store
+from medusa_core.experiments import experiment_names, load_experiment, store, table2
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
-from medusa_core.experiments.table2 import measurement as table2
 from ui.figures import experiments as figures
 from ui.tabs.experiments import load_section
 
@@ -99,6 +99,18 @@ def test_a_bad_record_is_refused_with_the_place(records, tmp_path, change, cause
     file.write_text(json.dumps(data | change), encoding="utf-8")
     with pytest.raises(MedusaError, match=cause):
         read_record(file)
+
+
+def test_the_tables_of_every_stored_record_fit_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    for kind in store.kinds():
+        for name in experiment_names():
+            if (record := store.record(name, kind.slug)) is not None:
+                print_table(record)
+    out = capsys.readouterr().out
+    assert "Medusa-2, two stages" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
 
 
 def test_the_command_prints_a_table_and_the_record(engine_folder, prompt_file, capsys):

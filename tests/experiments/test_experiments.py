@@ -13,15 +13,11 @@ from tiny_experiments import build_setup, write_draft_model, write_prompts, writ
 
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import variants
-from medusa_core.experiments.figure3 import measurement as figure3
-from medusa_core.experiments.figure4 import measurement as figure4
+from medusa_core.experiments import figure3, figure4, table2, table3, variants
 from medusa_core.experiments.figure5 import measurement as figure5
 from medusa_core.experiments.figure7 import measurement as figure7
 from medusa_core.experiments.grouped_heads import measurement as grouped_heads
 from medusa_core.experiments.quality import sums_in
-from medusa_core.experiments.table2 import measurement as table2
-from medusa_core.experiments.table3 import measurement as table3
 from medusa_core.experiments.train_variants import variant_config
 from medusa_core.loading.load import load_engine
 from medusa_core.trees.search import expected_lengths

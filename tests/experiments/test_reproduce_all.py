@@ -7,7 +7,7 @@ import json
 import pytest
 from tiny_experiments import headline
 
-from medusa_core.cli.commands import reproduce, reproduce_all
+from medusa_core.cli import reproduce, reproduce_all
 from medusa_core.cli.main import main
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError

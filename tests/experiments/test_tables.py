@@ -189,7 +189,7 @@ def test_a_bad_block_is_refused(text, cause):
 def test_the_command_compares_and_writes(tmp_path, monkeypatch, capsys):
     readme = tmp_path / "README.md"
     readme.write_text("<!-- measured: kinds-of-text -->\n<!-- /measured -->\n", encoding="utf-8")
-    monkeypatch.setattr("medusa_core.cli.commands.reproduce_tables.ROOT", tmp_path)
+    monkeypatch.setattr("medusa_core.cli.reproduce_tables.ROOT", tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "tables", "--check"])
     assert (stop.value.code, "README.md differs" in capsys.readouterr().out) == (1, True)

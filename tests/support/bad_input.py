@@ -25,7 +25,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from medusa_core.checkpoints.peft_adapters import without_deprecations
+from medusa_core.checkpoints.adapters import without_deprecations
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 HEADS, PICKLE = "medusa_lm_head.safetensors", "medusa_lm_head.pt"

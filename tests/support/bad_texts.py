@@ -17,9 +17,7 @@ class BadText:
 PROMPTS: dict[str, BadText] = {
     "empty": BadText("", "is empty", "write"),
     "too long": BadText("abc" * 100, "300 tokens, the context holds 96", "shorten"),
-    "a bell": BadText("ab\x07c", r"has the control character U\+0007 at position 3", "remove it"),
     "an escape sequence": BadText("\x1b[31mab", r"control character U\+001B at position 1", "remove it"),
-    "a null": BadText("ab\0", r"control character U\+0000 at position 3", "remove it"),
     "delete": BadText("a\x7fb", r"control character U\+007F at position 2", "remove it"),
     "a control character of the upper half": BadText(
         "a\x9bb", r"character U\+009B at position 2", "remove it"
@@ -61,9 +59,7 @@ FLAGS: dict[str, BadFlags] = {
     "a negative id": BadFlags(
         [*IDS[:-1], "--prompt-ids=-1"], "from -1 to -1, the vocabulary from 0", "use ids"
     ),
-    "an id of twenty digits": BadFlags([*IDS, "9" * 20], "the vocabulary from 0 to 23", "use ids"),
     "an id that is no number": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write ids with commas"),
-    "no ids": BadFlags([*IDS, ""], "--prompt-ids is ''", "write ids with commas"),
     "more ids than context": BadFlags(
         [*IDS, ",".join("1" * 200)], "200 tokens, the context holds 96", "shorten"
     ),
@@ -71,11 +67,7 @@ FLAGS: dict[str, BadFlags] = {
         _generate("--temperature", "nan"), "temperature is nan", "give a number"
     ),
     "a negative temperature": BadFlags(_generate("--temperature", "-1"), "the smallest is 0.0", "raise it"),
-    "endless heat": BadFlags(
-        _generate("--temperature", "inf"), "temperature is inf, the largest is 2", "lower"
-    ),
     "ε of zero": BadFlags(_generate("--epsilon", "0"), "epsilon is 0.0, the smallest is 0.01", "raise it"),
-    "δ too large": BadFlags(_generate("--delta", "2"), "delta is 2.0, the largest is 1.0", "lower it"),
     "a huge budget": BadFlags(
         _generate("--max-new-tokens", "9999999999"), "max_new_tokens is 9999999999, the largest is 1000000",
         "lower"
@@ -83,7 +75,6 @@ FLAGS: dict[str, BadFlags] = {
     "a seed that is no number": BadFlags(
         _generate("--seed", "x"), "--seed: invalid int value", "see .*--help"
     ),
-    "a huge seed": BadFlags(_generate("--seed", "9" * 20), "seed is 9+, the largest is", "lower it"),
     "an unknown flag": BadFlags(_generate("--odd"), "unrecognized arguments: --odd", "see .*--help"),
     "a tree that is nowhere": BadFlags(
         _generate("--tree", "/nowhere.json"), "cannot read the tree .*No such file", "check the path"
@@ -101,18 +92,11 @@ FLAGS: dict[str, BadFlags] = {
         _search("--accuracies", "/nowhere"), "cannot read accuracies from /nowhere .*No such file",
         "calibrate"
     ),
-    "a folder for accuracies": BadFlags(
-        _search("--accuracies", "{engine}"), "cannot read accuracies from .*Is a directory", "calibrate"
-    ),
     "accuracies of another file": BadFlags(
         _search("--accuracies", "{engine}/config.json"), "holds no list of numbers", "anew with calibrate"
     ),
     "a folder for prompts": BadFlags(
         ["bench", "--prompts", "{engine}", "--model", "{engine}"], "cannot read the prompts .*Is a directory",
-        "name a file",
-    ),
-    "prompts that are nowhere": BadFlags(
-        ["bench", "--prompts", "/nowhere", "--model", "{engine}"], "cannot read the prompts .*No such file",
         "name a file",
     ),
     "all prompts left out": BadFlags(
@@ -128,14 +112,8 @@ FLAGS: dict[str, BadFlags] = {
     "figures in a folder's place": BadFlags(
         [*CALIBRATE, "--out", "{out}"], "--out .* is a folder", "name a file"
     ),
-    "figures below a file": BadFlags(
-        [*CALIBRATE, "--out", "{out}/file/x"], "there is no folder", "or name another"
-    ),
     "heads over a file": BadFlags(
         [*CONVERT[:2], "{out}/file", *CONVERT[2:]], "DST .*file is a file", "name a folder"
-    ),
-    "heads below a file": BadFlags(
-        [*CONVERT[:2], "{out}/file/x", *CONVERT[2:]], "cannot write to .*file", "name another folder"
     ),
     "heads over a model": BadFlags(
         [*CONVERT[:2], "{engine}", *CONVERT[2:], "--force"], "holds a model, which heads must not replace",
@@ -145,9 +123,6 @@ FLAGS: dict[str, BadFlags] = {
         ["heads", "init", "--model", "{engine}", "--out", "{out}/file"], "is a file", "name a folder"
     ),
     "a run over a file": BadFlags([*TRAIN, "--out", "{out}/file"], "since .*file is a file", "name a folder"),
-    "a run below a file": BadFlags(
-        [*TRAIN, "--out", "{out}/file/x"], "since .*file is a file", "name a folder"
-    ),
     "a fit over a file": BadFlags(
         ["fit", "--plan", "--model", "{engine}", "--out", "{out}/file"], "since .*file is a file",
         "name a folder"

@@ -1,7 +1,6 @@
-"""Greedy texts of every drafter beside plain decoding's, for a process with an instruction set of its own.
+"""Greedy texts of every drafter beside plain decoding's.
 
-``python greedy_texts.py PROMPTS TOKENS [KIND]`` prints a JSON line for each method and kind of weights, of
-one kind without merged methods.
+``python greedy_texts.py PROMPTS TOKENS`` prints a JSON line for each method and kind of weights.
 """
 
 from __future__ import annotations
@@ -66,6 +65,5 @@ def _written(engine: Engine, prompt: list[int], tokens: int, method: str) -> tup
 
 
 if __name__ == "__main__":
-    one = sys.argv[3:]
-    for row in rows(int(sys.argv[1]), int(sys.argv[2]), *(one or KINDS), merged=not one):
+    for row in rows(int(sys.argv[1]), int(sys.argv[2]), *KINDS):
         print(json.dumps(row._asdict()), flush=True)

@@ -17,15 +17,15 @@ SHIPPED = [[0], [1], [0, 0]]  # of conftest's engine_folder
 
 
 def run_decode(session, prompt, settings, flag):
-    return session.run(DecodeRequest(prompt, RunSettings.of(settings)), flag)
+    return session.run(DecodeRequest(prompt, RunSettings.of(**settings)), flag)
 
 
 def run_chat(session, text, state, settings, flag):
-    return session.run(ChatRequest(text, state, RunSettings.of(settings)), flag)
+    return session.run(ChatRequest(text, state, RunSettings.of(**settings)), flag)
 
 
 def run_compare(session, prompt, settings, repetitions, flag):
-    return session.run(CompareRequest(prompt, RunSettings.of(settings), repetitions), flag)
+    return session.run(CompareRequest(prompt, RunSettings.of(**settings), repetitions), flag)
 
 
 def trace_of(updates):

@@ -1,12 +1,12 @@
 """Prints how fast the page answers.
 
 Scrubbing and pointing with trees of 64 nodes and 400 steps, the lag of mask and reason behind the tree of a
-run that goes on, the first picture after the page's load, the size of such a trace, and the speed of a run
-that is streamed into a drawing page.
+run that goes on, the first picture after the page's load, the frames while the stage plays, the size of such
+a trace, and the speed of a run that is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
-For all but the first picture the view stands alone in its page, so what is measured is its own work and the
-browser's painting of it. The first picture is that of the app as it is shipped, served by this process.
+For all but the first picture and the frames the view stands alone in its page, so what is measured is its
+own work and the browser's painting of it. The other two are those of the app as it is shipped, served here.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ MOST = 50.0  # milliseconds at the 95th percentile
 MOST_LAG = 100.0
 MOST_FIRST = 1500.0  # from the address to the first tree on the screen
 MOST_MEGABYTES = 2.0
+MOST_FRAME = 20.0  # at the 95th percentile: 60 frames a second
+OPENING_SECONDS, PHASES_SECONDS = 15, 20
 LOADS = 5
 RUN_TOKENS = 512
 AT_REST_MS = 6000
@@ -113,6 +115,23 @@ FIRST_PICTURE = """() => {
 }"""
 
 
+# Times between frames, either all or those in which something moves by itself.
+FRAMES = """([seconds, moving]) => new Promise((done) => {
+  const times = [];
+  const start = performance.now();
+  let last = null;
+  const next = () => {
+    const now = performance.now();
+    const counts = !moving || document.getAnimations().some((one) => one.playState === "running");
+    if (last !== null && counts) times.push(now - last);
+    last = counts ? now : null;
+    if (now - start < 1000 * seconds) requestAnimationFrame(next);
+    else done(times);
+  };
+  requestAnimationFrame(next);
+})"""
+
+
 def long_trace() -> dict:
     """A run of the embedded model with a tree of 64 nodes, its steps repeated."""
     engine, config = load(), GenerationConfig.of(tree="mc_sim_7b_63", max_new_tokens=64)
@@ -168,6 +187,27 @@ def first_pictures(browser: Any, address: str) -> int:
     return sum(time > MOST_FIRST for time in (times[0], percentile(times[1:], 0.5)))
 
 
+def frames(browser: Any, address: str) -> int:
+    """Print the times between frames while the opening and then the phases of steps play."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(address)
+    slow = 0
+    page.wait_for_selector(".mdv-opening[open][data-time]")
+    found = {"opening": page.evaluate(FRAMES, [OPENING_SECONDS, False])}
+    page.keyboard.press("Escape")
+    page.keyboard.press(".")
+    page.wait_for_selector("#decode-view .mdv[data-phase=propose]")
+    page.locator("#decode-view [data-act=play]").click()
+    found["phases"] = page.evaluate(FRAMES, [PHASES_SECONDS, True])
+    page.close()
+    for name, between in found.items():
+        median, late = percentile(between, 0.5), percentile(between, 0.95)
+        slow += late > MOST_FRAME
+        times = f"median {median:5.1f} ms   95 % within {late:5.1f} ms, {len(between)} frames"
+        print(f"frames of the {name:8} {times}")
+    return slow
+
+
 def streamed_runs(browser: Any, address: str) -> None:
     """Print tokens per second of runs that the page draws meanwhile, from their first step to their last."""
     runs: list[list[tuple[float, int]]] = []
@@ -220,7 +260,7 @@ def main() -> int:
         session.load()  # as soon as the server is up the app loads it, which is not what is measured
         demo = build_page(session)
         address = launch(demo, theme=gradio_theme(), css=page_css(), head=page_head())
-        beyond += first_pictures(browser, address) + (size > MOST_MEGABYTES)
+        beyond += first_pictures(browser, address) + frames(browser, address) + (size > MOST_MEGABYTES)
         streamed_runs(browser, address)
         browser.close()
         demo.close(verbose=False)

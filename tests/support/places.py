@@ -1,14 +1,28 @@
-"""Turns the page to one of its parts, through the place that it stands in."""
+"""Turns the page to one of its parts, through the place that `ui/layout.py` puts it in."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import Any
 
-PLACE_OF = {
-    "Side by side": "Compare", "Methods": "Compare",
-    "Speed": "Measure", "Hardware": "Measure",
-    "Trees": "Lab", "Train": "Lab", "Experiments": "Lab",
-}  # fmt: skip
+from paths import ROOT
+
+
+def _tabs(node: ast.AST, place: str | None = None) -> Iterator[tuple[str, str | None]]:
+    """(tab, the tab it stands in) of each ``with gr.Tab(…)``, in their order."""
+    for child in ast.iter_child_nodes(node):
+        name = place
+        for item in child.items if isinstance(child, ast.With) else ():
+            call = item.context_expr
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "gr.Tab":
+                name = ast.literal_eval(call.args[0])
+                yield name, place
+        yield from _tabs(child, name)
+
+
+PLACE_OF = dict(_tabs(ast.parse((ROOT / "ui" / "layout.py").read_text(encoding="utf-8"))))
+PARTS = [name for name in PLACE_OF if name not in PLACE_OF.values()]  # tabs without tabs of their own
 
 
 def turn_to(page: Any, part: str) -> None:

@@ -5,14 +5,54 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
+from dataclasses import fields
 from pathlib import Path
+
+from medusa_core.acceptance import rule_info, rule_names
+from medusa_core.config import GenerationConfig
+from medusa_core.drafters import Method, drafter_names, drafters_of, method, method_names
+from medusa_core.options import option_kinds
+from ui.components.controls import label_of
 
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 CALL = re.compile(r"\b(?:say|phrase)\(\s*(\"(?:[^\"\\]|\\.)*\")")
 PLURAL = re.compile(r"\b(plural|noun)\([^;`]*?,\s*\"([^\"]+)\"(?:,\s*\"([^\"]+)\")?\)")
 LISTED = re.compile(r"\[((?:\s*\"[^\"]*\",?)+)\s*\]\.map\(phrase\)")
 STRING = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
+
+
+def of_method(found: Method) -> set[str]:
+    """What a drafter, or two of them, say of themselves."""
+    drafting = found.drafting
+    shared = {*drafting.reads, *drafting.levels, drafting.feeds} if drafting else set()
+    return (own_texts(found) | shared) - {""}
+
+
+def own_texts(found: Method) -> set[str]:
+    """Sentences that no other drafter has."""
+    words = {found.drafting.who, *found.drafting.words} if found.drafting else set()
+    return ({found.title, found.help, found.design} | words) - {""}
+
+
+def of_additions(translated: Collection[str]) -> set[str]:
+    """Texts of drafters, rules and settings of which not one is translated: English stands there.
+
+    They are listed in a warning. What has one translated text is to be translated whole.
+    """
+    new = {name for name in drafter_names() if own_texts(method(name)).isdisjoint(translated)}
+    things = [of_method(method(name)) for name in method_names() if not new.isdisjoint(drafters_of(name))]
+    rules = {name: {rule_info(name).title, rule_info(name).help} for name in rule_names()}
+    things += [texts | {name} for name, texts in rules.items() if texts.isdisjoint(translated)]
+    for item in (item for kind in (GenerationConfig, *option_kinds()) for item in fields(kind)):
+        has_control = isinstance(item.default, int | float)
+        texts = {item.metadata["help"], label_of(item.name)} if has_control else set()
+        things += [texts] if texts.isdisjoint(translated) else []
+    found = set().union(*things).difference(translated)
+    if found:
+        warnings.warn(f"without a translation: {sorted(found)}", stacklevel=2)
+    return found
 
 
 def of_script(source: str) -> set[str]:

@@ -27,6 +27,7 @@ from medusa_core.decoding import Step
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
+from medusa_core.llama.greedy import GreedySteps, Guessing, Made
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -176,6 +177,14 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
     while parents[path[0]] >= 0:
         path.insert(0, parents[path[0]])
     return path
+
+
+def greedy_step(forward, cache, tree) -> Made:
+    """The step in C of this very tree."""
+    filled = tree.tokens, torch.zeros(tree.size)
+    steps = GreedySteps(forward, tree, Guessing([0] * tree.size), lambda *_: filled)
+    steps.follow(torch.empty(1, 0))
+    return steps.run(cache, int(tree.tokens[0]))
 
 
 def emitted(steps) -> list[int]:

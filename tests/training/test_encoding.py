@@ -14,7 +14,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.corpus import END_OF_TEXT
 from medusa_core.training.encoding import Encoder, _pieces
 from medusa_core.training.examples import read_examples
-from medusa_core.training.tokenizer import build_tokenizer
+from tools.make_model.tokenizer import build_tokenizer
 
 # Trims, has no generation prompt of its own, closes turns with end-of-text and begins with its own token.
 INST = (

@@ -17,7 +17,7 @@ from medusa_core.training.fit.report import _part
 from medusa_core.training.fit.run import DONE, _once, _result
 from medusa_core.training.fit.settings import FitConfig
 
-BROKEN = {"cut": b'{"a": 1', "empty": b"", "a list": b"[1]", "bytes": b"\xff\xfe", "brackets": b"[" * 100_000}
+BROKEN = {"cut": b'{"a": 1', "a list": b"[1]", "brackets": b"[" * 100_000}
 
 
 def refused(call, *words):

@@ -13,13 +13,7 @@ from training_runs import settings_for
 
 from medusa_core.errors import MedusaError
 from medusa_core.training import folder_lock
-from medusa_core.training.config import (
-    DirectConfig,
-    Medusa1Config,
-    Medusa2Config,
-    PretrainConfig,
-    SelfDistillConfig,
-)
+from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.recipes import train
@@ -60,31 +54,18 @@ def test_a_killed_process_gives_the_folder_back(holder, tmp_path):
 RECIPES = [Medusa1Config, Medusa2Config, DirectConfig, SelfDistillConfig]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_no_recipe_runs_where_another_process_does(holder, trained_base, tmp_path, recipe):
-    config = recipe(**settings_for(trained_base, tmp_path / "run"))
-    with pytest.raises(MedusaError, match=in_use(tmp_path / "run", holder)):
-        next(train(config))
-    assert [file.name for file in (tmp_path / "run").iterdir()] == [LOCK_NAME]
-
-
-def test_neither_does_pretraining(holder, tmp_path):
-    with pytest.raises(MedusaError, match=in_use(tmp_path / "run", holder)):
-        next(train(PretrainConfig(out=str(tmp_path / "run"))))
-
-
-def test_neither_does_a_fit(holder, trained_base, tmp_path, command):
+def test_no_recipe_and_no_fit_runs_where_another_process_does(holder, trained_base, tmp_path, command):
+    run = tmp_path / "run"
+    configs = [recipe(**settings_for(trained_base, run)) for recipe in RECIPES]
+    for config in configs:
+        with pytest.raises(MedusaError, match=in_use(run, holder)):
+            next(train(config))
     assert FitConfig().out
-    code, out, err = command(["fit", "--model", trained_base, "--out", tmp_path / "run"])
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"another process ({holder.pid}) works in {tmp_path / 'run'}" in err
-    assert [file.name for file in (tmp_path / "run").iterdir()] == [LOCK_NAME]
-
-
-def test_the_command_ends_in_one_line(holder, trained_base, tmp_path, command):
-    code, out, err = command(["train", "medusa1", "--model", trained_base, "--out", tmp_path / "run"])
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"error: another process ({holder.pid})" in err
+    for words in (["fit"], ["train", "medusa1"]):
+        code, out, err = command([*words, "--model", trained_base, "--out", run])
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"error: another process ({holder.pid}) works in {run}" in err
+    assert [file.name for file in run.iterdir()] == [LOCK_NAME]
 
 
 def test_a_run_keeps_its_folder_until_it_is_closed(trained_base, tmp_path):

@@ -9,7 +9,7 @@ from test_training import pretrain_config
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from medusa_core.training.loop import Schedule
-from medusa_core.training.pretrain import pretrain
+from tools.make_model.pretrain import pretrain
 
 STEPS, WARMUP = 40, 4
 

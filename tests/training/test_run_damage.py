@@ -94,11 +94,8 @@ def other_optimizer(state):
 
 CHECKPOINTS = {
     "cut": (lambda folder: cut(folder / NEWEST, 0.6), "is cut off, damaged or no checkpoint"),
-    "empty": (lambda folder: (folder / NEWEST).write_bytes(b""), "is cut off, damaged or no checkpoint"),
     "a bit flipped": (lambda folder: flip_a_bit(folder / NEWEST), "is damaged, the checksum of"),
     "foreign": (lambda folder: torch.save({"weight": torch.ones(3)}, folder / NEWEST), "is no checkpoint"),
-    "a list": (lambda folder: torch.save([1, 2], folder / NEWEST), "is no checkpoint of a run"),
-    "text": (lambda folder: (folder / NEWEST).write_text("step 25"), "is cut off, damaged or no checkpoint"),
     "with code": (with_code, r"holds code \(\S+\), which was not run"),
     "a folder": (
         lambda folder: ((folder / NEWEST).unlink(), (folder / NEWEST).mkdir()), "cannot be read .*directory"
@@ -109,14 +106,11 @@ CHECKPOINTS = {
         r"belongs to another model or recipe \(odd\)",
     ),
     "NaN": (first_weight(lambda t: t * torch.nan), "has no finite numbers in"),
-    "whole numbers": (first_weight(lambda t: t.to(torch.int32)), "has no finite numbers in"),
     "no step": (drop("step"), "is no checkpoint of a run"),
     "a step of another type": (lambda f: changed(f, lambda s: s.update(step="25")), "has the step '25'"),
-    "a negative step": (lambda f: changed(f, lambda s: s.update(step=-1)), "has the step -1"),
     "another course": (
         lambda f: changed(f, lambda s: s.update(course={"first": "x"})), "has no course of the loss"
     ),
-    "no optimizer": (drop("optimizers"), "is no checkpoint of a run"),
     "one optimizer too many": (
         lambda f: changed(f, lambda s: s["optimizers"].append(s["optimizers"][0])), "has 2 optimizers"
     ),
@@ -220,9 +214,7 @@ def test_the_command_ends_with_exit_code_2(run, command):
 
 FILES = {
     "a cut config": ("config.json", b'{"tokens": 1', r"config\.json is not JSON", "put back"),
-    "an empty config": ("config.json", b"", r"config\.json is not JSON", "put back"),
     "a config that is a list": ("config.json", b"[1, 2]", r"config\.json is not a JSON object", "put back"),
-    "a config of bytes": ("config.json", b"\xff\xfe", r"config\.json is not JSON.*no UTF-8 text", "put back"),
     "a config of brackets": ("config.json", b"[" * 100_000, "nested too deeply", "put back"),
     "another config": ("config.json", b'{"a": 1}', "holds no settings of a run", "put back its own"),
     "spliced metrics": (
@@ -236,8 +228,6 @@ FILES = {
     "metrics without a step": (
         "metrics.jsonl", b'{"loss": 1.0}\n', "line 1 of .* has no number under 'step'", "take the line out"
     ),
-    "metrics of lists": ("metrics.jsonl", b"[1]\n", "line 1 of .* has no number", "take the line out"),
-    "metrics with a step of text": ("metrics.jsonl", b'{"step": "10"}\n', "has no number", "take the line"),
 }  # fmt: skip
 
 
@@ -256,7 +246,7 @@ def test_a_missing_config_ends_in_one_line(run):
     refused(config, r"cannot read .*config\.json \(No such file", "put back")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"step": "x", "tokens": 1}'])
+@pytest.mark.parametrize("content", [b"{", b'{"step": "x", "tokens": 1}'])
 def test_a_damaged_result_of_a_finished_run_is_measured_anew(run, content):
     folder, config = run
     list(train(config))

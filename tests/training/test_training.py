@@ -8,10 +8,10 @@ import pytest
 from training_corpus import SENTENCES, losses_of
 
 from medusa_core.errors import MedusaError
-from medusa_core.training.config import PretrainConfig
 from medusa_core.training.loop import Schedule
-from medusa_core.training.pretrain import pretrain
-from medusa_core.training.tokenizer import build_tokenizer
+from tools.make_model.pretrain import pretrain
+from tools.make_model.settings import PretrainConfig
+from tools.make_model.tokenizer import build_tokenizer
 
 
 def pretrain_config(corpus, **changes):

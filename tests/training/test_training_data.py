@@ -22,7 +22,7 @@ from medusa_core.training.data import (
     load_data,
 )
 from medusa_core.training.encoding import Encoder, TokenArrays
-from medusa_core.training.tokenizer import build_tokenizer
+from tools.make_model.tokenizer import build_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,6 @@ from ui.tabs.train.plan import PASTE, Plan, save_text
 PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n" + b"BT (abcdefgh) Tj ET\n" * 200  # plain ASCII
 KINDS = {
     "x.pdf": (PDF, "x.pdf is a PDF", "save it as text in UTF-8"),
-    "binary.pdf": (PDF[:9] + b"%\xe2\xe3\xcf\xd3\n" + PDF, "binary.pdf is a PDF", "save it as text"),
-    "pdf.jsonl": (PDF, "pdf.jsonl is a PDF", "save it as text"),
     "letter.docx": (b"PK\x03\x04 words", "is a zip archive, as .docx", "save it as text"),
     "letter.txt": (b"{\\rtf1\\ansi words}", "is an RTF document", "save it as text"),
     "story.txt.gz": (b"\x1f\x8b\x08\0", "is compressed by gzip", "save it as text"),

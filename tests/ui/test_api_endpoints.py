@@ -59,7 +59,7 @@ def test_settings_reach_the_engine(call):
 
 
 def test_two_methods_are_compared(call):
-    found = call("compare", repetitions=2)
+    found = call("compare", method="auto", repetitions=2)
     assert list(found["runs"]) == ["Medusa", "Plain decoding"]
     assert found["outputs"]["equal"] is True
     assert all(len(run["tokens_per_second_of_runs"]) == 2 for run in found["runs"].values())
@@ -77,6 +77,8 @@ REFUSED = [
     ("decode", {"temperature": "hot"}, "not a number"),
     ("decode", {"tree": "/etc/passwd"}, "no tree is called"),
     ("trace", {"method": "nobody"}, "method is 'nobody'"),
+    ("trace", {"method": "mtp"}, "method mtp needs weights, and the model brings none"),
+    ("compare", {"against": "mtp+lookup"}, "or use --method medusa"),
     ("compare", {"repetitions": 4}, "choose 1 to 3"),
     ("compare", {"against": "medusa"}, "Both lanes are the same run"),
     ("compare", {"against": "/etc"}, "method is '/etc'"),
@@ -97,6 +99,15 @@ def test_a_file_of_the_server_is_no_prompt(site):
     answer = site.join("reader", number, [file_at("/etc/passwd"), *values[1:]])
     assert answer.status_code == 400
     assert "not uploaded" in answer.text
+
+
+def test_a_setting_without_a_value_is_refused_by_its_name(site):
+    number = site.event("decode", "Api")
+    inputs = site.page.fns[number].inputs
+    values = ["abc", *(None if block.label == "temperature" else block.value for block in inputs[1:])]
+    answer = site.join("reader", number, values)
+    assert answer.status_code == 400
+    assert "“temperature” needs a value" in answer.text
 
 
 def test_a_program_waits_for_its_turn_as_a_page_does(site, client):

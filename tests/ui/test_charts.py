@@ -9,6 +9,7 @@ import pytest
 from trace_factory import make_trace
 
 from ui.figures import charts
+from ui.figures.run_counts import RunCounts
 
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
 
@@ -51,7 +52,7 @@ def test_missing_phases_count_as_nothing():
 
 
 def test_depth_counts_against_a_slow_count(trace):
-    for count in charts.depth_counts(trace):
+    for count in RunCounts.of(trace).depths:
         offered = [s for s in trace["steps"] if any(n["depth"] == count.depth for n in s["nodes"])]
         assert count.offered == len(offered)
         assert count.reached == sum(
@@ -60,7 +61,7 @@ def test_depth_counts_against_a_slow_count(trace):
 
 
 def test_rank_counts_against_a_slow_count(trace):
-    for count in charts.rank_counts(trace):
+    for count in RunCounts.of(trace).ranks:
         nodes = [
             (node, step)
             for step in trace["steps"]

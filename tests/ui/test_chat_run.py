@@ -14,10 +14,10 @@ import pytest
 import tiny
 from page_runs import run_chat
 
-from medusa_core.chat import Conversation, Message
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.engine import Engine
+from medusa_core.engine.chat import Conversation, Message
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target

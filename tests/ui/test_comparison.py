@@ -67,14 +67,14 @@ def test_sampled_runs_are_not_comparable():
 
 
 def test_settings_become_a_config():
-    config = make_config(RunSettings.of(SETTINGS))
+    config = make_config(RunSettings.of(**SETTINGS))
     assert (config.method, config.acceptance, config.seed) == ("medusa", "typical", 0)
     assert config.options["tree"] == "default"
-    assert make_config(RunSettings.of(SETTINGS | {"tree": BY_BUDGET})).options["tree"] == "default"
+    assert make_config(RunSettings.of(**SETTINGS | {"tree": BY_BUDGET})).options["tree"] == "default"
     with pytest.raises(MedusaError, match="lower"):
-        make_config(RunSettings.of(SETTINGS | {"max_new_tokens": MOST_TOKENS + 1}))
+        make_config(RunSettings.of(**SETTINGS | {"max_new_tokens": MOST_TOKENS + 1}))
     with pytest.raises(MedusaError, match="temperature"):
-        make_config(RunSettings.of(SETTINGS | {"temperature": 9}))
+        make_config(RunSettings.of(**SETTINGS | {"temperature": 9}))
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", None, "x" * (MAX_PROMPT_CHARACTERS + 1)])

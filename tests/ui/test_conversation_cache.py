@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from medusa_core.chat import Conversation
 from medusa_core.config import GenerationConfig
+from medusa_core.engine.chat import Conversation
 from medusa_core.model.target import Target
-from ui.serving.conversation_cache import ConversationCache
+from ui.serving.engines import ConversationCache
 
 
 def test_the_cache_keeps_the_last_used_of_each_model(model):

@@ -10,7 +10,7 @@ import pytest
 
 from ui.records.updates import Update
 from ui.serving.engine_thread import EngineThread
-from ui.serving.update_stream import Receipts, UpdateStream
+from ui.serving.update_stream import Acks, UpdateStream
 
 
 def thread_names(closed):
@@ -99,7 +99,7 @@ def test_a_run_ahead_of_its_page_leaves_the_thread_to_calls_between_two_items():
         while not over.wait(0.001):
             yield Update(status="more")
 
-    stream = UpdateStream(Receipts())
+    stream = UpdateStream(Acks())
     engine.feed(items(), stream)
     assert engine.call(lambda: 7) == 7
     stream.close()

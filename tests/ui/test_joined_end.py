@@ -12,7 +12,7 @@ from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
 from ui.serving.policy import Policy
-from ui.serving.update_stream import Receipts
+from ui.serving.update_stream import Acks
 from ui.session import Session
 
 
@@ -30,8 +30,8 @@ class UntilStopped(DecodeRequest):
 
 def test_a_run_that_its_time_limit_ended_keeps_its_trace(engine_folder):
     session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
-    request = UntilStopped("abc", RunSettings.of(SETTINGS))
-    updates = list(session.run(request, StopFlag(), Receipts()))
+    request = UntilStopped("abc", RunSettings.of(**SETTINGS))
+    updates = list(session.run(request, StopFlag(), Acks()))
     assert [update.trace for update in updates if update.trace is not None] == [{"steps": [1]}]
     assert "broken" not in "".join(update.message or "" for update in updates)
     assert updates[-1].status == "stopped. Ended after 0.05 s, the longest that a run may take here."

@@ -13,9 +13,8 @@ from ui.session import Session
 
 
 @pytest.mark.parametrize("public", [False, True], ids=["own", "public"])
-def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, monkeypatch, tmp_path):
+def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, monkeypatch, own_cache):
     monkeypatch.setenv("MEDUSA_MEASURE", "1")
-    monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path))
 
     def opened():
         """The app after a start, and a page that opens."""
@@ -27,7 +26,7 @@ def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, mo
     measured = replace(page.stored, at="2026-01-02T03:04")
     page = figures.adopt(page, measured)
     assert page.shown is measured
-    assert public == (not list(tmp_path.iterdir()))
+    assert public == (not own_cache.exists())
     for later in (figures.choose(figures.begin(), Selection()), opened()[1]):
         assert public == (later.own is None)
         assert later.shown.at == ("" if public else measured.at)

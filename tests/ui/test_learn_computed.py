@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from medusa_core.experiments.spec_bench import STEP
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.operators import Work, attention, operators, score_bytes
 from medusa_core.hardware.roofline import step_seconds
@@ -14,7 +15,7 @@ from medusa_core.hardware.units import seconds_words
 from ui.figures.method_speeds import MethodSpeed
 from ui.records.figures import stored_page
 from ui.tabs.hardware.choice import CONTEXT
-from ui.tabs.learn_computed import DEVICE, MODEL, answered, card_facts, expectation
+from ui.tabs.learn_computed import DEVICE, MODEL, WEIGHTS, answered, card_facts, expectation
 from ui.tabs.methods_computed import compute
 
 SHOWN = stored_page().shown
@@ -43,18 +44,47 @@ def test_an_expectation_is_what_the_methods_tab_computes():
     assert not [name for name in rows if "+" in name]
     medusa = next(row for row in SHOWN.record.rows if row.series == "medusa" and row.label == "all kinds")
     speed = MethodSpeed("medusa", medusa.tokens_per_step.mean, medusa.step_ms, medusa.tree_nodes)
-    own = compute([speed], None, find_shape("3B"), find_device("900 GB/s, 120 TFLOP/s"))[0].speed
+    own = compute([speed], SHOWN, find_shape("3B"), find_device("900 GB/s, 120 TFLOP/s"))[0].speed
     assert rows["medusa"]["rate"] == own.tokens_per_second
+    assert rows["medusa"]["draft"] > rows["hydra"]["draft"] > rows["suffix"]["draft"] == 0
     assert rows["none"]["overhead"] == rows["none"]["speedup"] == 1
     assert rows["medusa"]["speedup"] == pytest.approx(rows["medusa"]["tokens"] / rows["medusa"]["overhead"])
     assert found["before"]["english"].startswith("Computed by formulas, not measured: 3B")
 
 
+def test_the_heads_get_the_measured_tree_that_pays_most_on_the_device():
+    """Medusa's own row is of the tree that is fastest on the machine of the record, a CPU."""
+    recorded = next(row for row in SHOWN.record.rows if row.series == "medusa" and row.label == "all kinds")
+    sizes = {row.tree_nodes for row in SHOWN.record.rows if row.series == STEP}
+
+    def heads(model: str, device: str, bits: int) -> dict[str, float]:
+        return next(row for row in expectation(model, device, SHOWN, bits)["rows"] if row["name"] == "medusa")
+
+    large, small = heads("llama-7b", "a100", 16), heads("3B", "rtx4090", 4)
+    assert large["nodes"] in sizes
+    assert large["nodes"] > recorded.tree_nodes >= small["nodes"]  # heads of 16 bits weigh more beside 4
+    assert small["draft"] > 2 * large["draft"]
+
+
+def test_weights_of_fewer_bits_make_a_step_shorter_but_not_a_draft():
+    by_bits = [expectation("llama-7b", "a100", SHOWN, bits) for bits in WEIGHTS]
+    plain, eagle = (
+        [next(row for row in found["rows"] if row["name"] == name) for found in by_bits]
+        for name in ("none", "eagle3")
+    )
+    assert [row["rate"] for row in plain] == sorted(row["rate"] for row in plain)
+    seconds = [row["draft"] / beside["rate"] for row, beside in zip(eagle, plain, strict=True)]
+    assert seconds == pytest.approx([seconds[0]] * len(WEIGHTS))
+    assert "in 4 bits" in by_bits[-1]["before"]["english"]
+    assert "choose 16, 8 or 4" in expectation("llama-7b", "a100", SHOWN, 3)["error"]
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ('{"model": "large", "device": "a100"}', "give a size such as 3B"),
-        ('{"model": "3B", "device": "fast"}', "give its limits as in"),
+        ('{"model": "large", "device": "a100", "bits": 16}', "give a size such as 3B"),
+        ('{"model": "3B", "device": "fast", "bits": 16}', "give its limits as in"),
+        ('{"model": "3B", "device": "a100", "bits": "many"}', "no shape is called ''"),
         ("no JSON", "no shape is called ''"),
         ("[1]", "no shape is called ''"),
     ],

@@ -191,11 +191,12 @@ def test_stop_is_answered_while_another_run_has_the_engine(session):
     assert not session.busy
 
 
-def test_stop_before_the_first_turn_ends_at_once(session):
+@pytest.mark.parametrize("share", [None, TimeShare()], ids=["a run", "one that gives way"])
+def test_stop_before_the_first_turn_ends_at_once(session, share):
     flag, begun = StopFlag(), []
     with engine_taken(session), ThreadPoolExecutor(1) as pool:
         updates = pool.submit(
-            list, session.on_engine(lambda engine: iter([begun.append(1)]), flag=flag, share=TimeShare())
+            list, session.on_engine(lambda engine: iter([begun.append(1)]), flag=flag, share=share)
         )
         wait_until(lambda: waiting(session))
         flag.stopped = True

@@ -49,11 +49,11 @@ def test_a_trace_that_does_not_say_has_the_method_s_own(method):
 
 def test_the_second_lane_s_method_keeps_its_own_where_none_was_chosen():
     held = option_defaults("eagle3") | SETTINGS
-    first = RunSettings.of(held | {"method": "eagle3"})
+    first = RunSettings.of(**held | {"method": "eagle3"})
     assert nodes_of(first) == 59
     assert nodes_of(SecondLane(method="ngram").settings(first)) == 15
     assert nodes_of(SecondLane(method=None).settings(first)) == 59
-    chosen = RunSettings.of(held | {"method": "eagle3", "draft_nodes": 30})
+    chosen = RunSettings.of(**held | {"method": "eagle3", "draft_nodes": 30})
     assert nodes_of(SecondLane(method="ngram").settings(chosen)) == 30
-    hidden = RunSettings.of(held | {"method": "medusa", "draft_nodes": 30})  # of another method
+    hidden = RunSettings.of(**held | {"method": "medusa", "draft_nodes": 30})  # of another method
     assert nodes_of(SecondLane(method="ngram").settings(hidden)) == 15

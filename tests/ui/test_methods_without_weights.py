@@ -19,7 +19,7 @@ def session(load):
 
 
 def compared(session, method, second):
-    settings = RunSettings.of(SETTINGS | {"max_new_tokens": 8, "method": method})
+    settings = RunSettings.of(**SETTINGS | {"max_new_tokens": 8, "method": method})
     return list(session.run(CompareRequest("abcabc", settings, 1, SecondLane(method=second)), StopFlag()))
 
 

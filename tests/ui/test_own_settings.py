@@ -14,7 +14,7 @@ from page_runs import SETTINGS
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.eagle3_table1.measurement import read_temperatures
+from medusa_core.experiments.eagle3_table1 import read_temperatures
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.identity import settings_of
 from medusa_core.options import usual_settings
@@ -87,7 +87,7 @@ def test_the_page_knows_them_and_the_second_lane_does_not_take_them_for_chosen(f
     engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
     shown = json.loads(usual_in_menu(engine.drafts))
     assert {name: shown["eagle3"][name] for name in BROUGHT} == BROUGHT
-    first = RunSettings.of(SETTINGS | shown["eagle3"] | {"method": "eagle3"})
+    first = RunSettings.of(**SETTINGS | shown["eagle3"] | {"method": "eagle3"})
     second = SecondLane(method="ngram").settings(first, engine.drafts)
     assert drafter_settings(make_config(second)).draft_nodes == 15
     chosen = replace(first, options={**first.options, "draft_nodes": 20})

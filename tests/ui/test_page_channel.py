@@ -8,12 +8,12 @@ import json
 
 import pytest
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from ui.records.updates import StopFlag
-from ui.serving.page_channel import DRAWN, STOP, PageChannel, PageChannelRoutes
-from ui.serving.small_posts import MOST_BYTES
+from ui.serving.kept_runs import KeptRuns
+from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import DRAWN, MOST_BYTES, STEPS, STOP, TRACE, page_routes
 from ui.serving.update_stream import MOST_UNDRAWN
 
 KEY = "0123456789abcdef-decode"
@@ -26,7 +26,7 @@ def channel():
 
 @pytest.fixture
 def browser(channel):
-    return TestClient(Starlette(middleware=[Middleware(PageChannelRoutes, channel=channel)]))
+    return TestClient(Starlette(routes=page_routes(channel, KeptRuns())))
 
 
 def test_stop_raises_the_flag_of_its_key_and_no_other(channel, browser):
@@ -44,9 +44,9 @@ def test_a_flag_has_one_key_and_goes_with_its_page(channel):
     flag = copy.deepcopy(StopFlag())  # as gradio makes one a page
     for number in range(100):
         channel.listen(f"{KEY}-{number}", flag)
-    channel.hear(STOP, json.dumps({"key": f"{KEY}-98"}).encode())
+    channel.stop(f"{KEY}-98")
     assert not flag.stopped
-    channel.hear(STOP, json.dumps({"key": f"{KEY}-99"}).encode())
+    channel.stop(f"{KEY}-99")
     assert flag.stopped
     assert len(channel._flags) == 1
     del flag
@@ -73,13 +73,13 @@ def test_a_key_that_could_be_guessed_or_is_none_is_not_taken(channel, key):
 
 
 def test_drawn_messages_are_confirmed_while_the_run_lasts(channel, browser):
-    with channel.receipts() as receipts:
+    with channel.acks() as acks:
         for _ in range(MOST_UNDRAWN):
-            receipts.labelled("{}")
-        assert receipts.wait_seconds() > 1
-        said = {"key": receipts.key, "number": 2}
+            acks.labelled("{}")
+        assert acks.wait_seconds() > 1
+        said = {"key": acks.key, "number": 2}
         assert browser.post(DRAWN, content=json.dumps(said)).status_code == 204
-        assert receipts.wait_seconds() < 1
+        assert acks.wait_seconds() < 1
     assert browser.post(DRAWN, content=json.dumps(said)).status_code == 204
     assert len(channel._runs) == 0
 
@@ -95,12 +95,13 @@ def test_drawn_messages_are_confirmed_while_the_run_lasts(channel, browser):
 def test_odd_bodies_are_answered_and_do_nothing(channel, browser, body):
     flag = StopFlag()
     channel.listen(KEY, flag)
-    for path in (STOP, DRAWN):
-        assert browser.post(path, content=body).status_code in (204, 400)
+    for path in (STOP, DRAWN, STEPS, TRACE):
+        assert browser.post(path, content=body).status_code == 400
     assert not flag.stopped
 
 
 def test_long_bodies_and_other_methods_are_refused(browser):
-    assert browser.post(STOP, content=b" " * (MOST_BYTES + 1)).status_code == 413
-    assert browser.get(STOP).status_code == 405
+    for path in (STOP, DRAWN, STEPS, TRACE):
+        assert browser.post(path, content=b" " * (MOST_BYTES + 1)).status_code == 413
+        assert browser.get(path).status_code == 405
     assert browser.post("/medusa/else").status_code == 404

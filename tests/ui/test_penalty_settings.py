@@ -52,7 +52,7 @@ def test_a_recording_brings_them_along_where_the_sliders_hold_them():
 
 
 def test_two_lanes_that_differ_in_the_penalty_alone_are_compared(session):
-    first = RunSettings.of(SETTINGS | PENALTY | {"max_new_tokens": 12})
+    first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
     request = CompareRequest("abcabc", first, 1, SecondLane(method=None, penalty=1.0))
     last = list(session.run(request, StopFlag()))[-1]
     assert not last.problem, last.status
@@ -67,7 +67,7 @@ def test_two_lanes_that_differ_in_the_penalty_alone_are_compared(session):
 
 
 def test_lanes_with_one_penalty_must_have_one_text(session):
-    first = RunSettings.of(SETTINGS | PENALTY | {"max_new_tokens": 12})
+    first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
     verdict = json.loads(list(session.run(CompareRequest("abcabc", first, 1), StopFlag()))[-1].message)[
         "verdict"
     ]

@@ -23,7 +23,7 @@ from ui.tabs.run_bar import STARTING, WAITING, _arm
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
 def test_the_settings_of_a_recording_make_its_run(recording):
-    config = make_config(RunSettings.of(recording.settings | {"budget": 16}))
+    config = make_config(RunSettings.of(**recording.settings | {"budget": 16}))
     recorded = recording.trace["config"]
     for name in ("temperature", "max_new_tokens", "seed"):
         assert getattr(config, name) == recorded[name]

@@ -21,7 +21,7 @@ NGRAM, TYPICAL = SecondLane(method="ngram"), SecondLane(method=None, acceptance=
 
 
 def settings(**changes):
-    return RunSettings.of(SETTINGS | {"max_new_tokens": 12} | changes)
+    return RunSettings.of(**SETTINGS | {"max_new_tokens": 12} | changes)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from medusa_core.config import LoadConfig
+from medusa_core.api import load
+from medusa_core.config import GenerationConfig, LoadConfig
 from ui.records.examples import ASSETS, recordings
 
 
@@ -48,6 +49,24 @@ BREAKS = {
 def test_all_shipped_recordings_are_shown(caplog):
     assert len(recordings()) == len(list((ASSETS / "traces").glob("*.json"))) > 1
     assert not caplog.records
+
+
+def test_a_greedy_recording_has_the_text_of_plain_decoding_token_for_token():
+    """The page says so of it, and that the forward that made it gives a guess what its token gets alone."""
+    engine, compared = load(), 0
+    for trace in (recording.trace for recording in recordings()):
+        run = {
+            name: trace["config"].get(name)
+            for name in ("temperature", "max_new_tokens", "penalty", "penalty_window", "ignore_eos")
+        }
+        if run["temperature"] > 0:
+            continue
+        given = {name: value for name, value in run.items() if value is not None}
+        config = GenerationConfig.of(method="none", acceptance="match", **given)
+        steps = engine.stream(trace["prompt"]["token_ids"], config)
+        assert [token for step in steps for token in step.emitted] == trace["output"]["token_ids"]
+        compared += 1
+    assert compared > 1
 
 
 @pytest.mark.parametrize("name", BREAKS)

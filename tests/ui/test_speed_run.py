@@ -7,8 +7,6 @@ import json
 import pytest
 
 from medusa_core.config import LoadConfig
-from medusa_core.evaluation import step_limits
-from medusa_core.hardware.this_machine import Machine
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate
@@ -16,16 +14,10 @@ from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.speed.results import Results
 
-MACHINE = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9), ("bfloat16", 1e9)), 1e9, 0.0)
+pytestmark = pytest.mark.usefixtures("slow_machine")
+
 TEXTS = ("abca", "fad")
 SHORT = Effort(2, 8, 2, 1e9)
-
-
-@pytest.fixture(autouse=True)
-def known_machine(monkeypatch):
-    monkeypatch.setenv("MEDUSA_MEASURE", "0")
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from served import PATIENCE, words_of
 
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
-from ui.serving.page_channel import STOP
+from ui.serving.page_routes import STOP
 
 PAGE, KEY = "impatient", "0123456789abcdef-decode"
 

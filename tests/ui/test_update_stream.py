@@ -12,7 +12,7 @@ from medusa_core.text.streamed_text import TextSpan
 from ui.components.transcript import message_grow
 from ui.records.updates import Update, several
 from ui.runs.chat import ChatUpdate
-from ui.serving.update_stream import MOST_UNDRAWN, Receipts, UpdateStream, pull
+from ui.serving.update_stream import MOST_UNDRAWN, Acks, UpdateStream, pull
 
 STEPS = 200
 PATIENCE = 30
@@ -28,8 +28,8 @@ def run(steps=STEPS, done=None):
     yield Update(json.dumps({"kind": "end"}), "done", trace={"steps": []})
 
 
-def paced(updates, receipts):
-    stream = UpdateStream(receipts)
+def paced(updates, acks):
+    stream = UpdateStream(acks)
     pull(updates, stream)
     return stream
 
@@ -42,23 +42,23 @@ def opened(update):
     return inner["messages"] if inner["kind"] == "several" else [inner], outer["number"]
 
 
-def drawing(receipts, updates):
+def drawing(acks, updates):
     """All updates of a page that draws each message at once."""
     for update in updates:
         yield update
         if update.message is not None:
-            receipts.drawn(opened(update)[1])
+            acks.drawn(opened(update)[1])
 
 
 def test_steps_that_come_faster_than_they_are_drawn_are_sent_together_in_their_order():
-    receipts = Receipts()
+    acks = Acks()
 
     def slow_enough():
         for update in run(60):
             time.sleep(0.004)
             yield update
 
-    seen = list(drawing(receipts, paced(slow_enough(), receipts)))
+    seen = list(drawing(acks, paced(slow_enough(), acks)))
     messages = [message for update in seen for message in opened(update)[0]]
     steps = [message["step"] for message in messages if message["kind"] == "step"]
     assert messages[0]["kind"] == "begin"
@@ -70,8 +70,8 @@ def test_steps_that_come_faster_than_they_are_drawn_are_sent_together_in_their_o
 
 
 def test_a_page_that_confirms_nothing_is_sent_a_few_messages_and_the_end():
-    receipts, done = Receipts(), threading.Event()
-    sent = paced(run(STEPS, done), receipts)
+    acks, done = Acks(), threading.Event()
+    sent = paced(run(STEPS, done), acks)
     first = next(sent)
     assert done.wait(PATIENCE)  # the run went on although nobody took its steps
     seen = [first, *sent]
@@ -81,20 +81,20 @@ def test_a_page_that_confirms_nothing_is_sent_a_few_messages_and_the_end():
 
 
 def test_no_more_than_a_few_messages_are_under_way_until_one_is_drawn():
-    receipts, over = Receipts(), threading.Event()
+    acks, over = Acks(), threading.Event()
 
     def endless():
         while not over.wait(0.002):
             yield Update(json.dumps({"kind": "step", "step": 0}), "Step")
 
-    sent = paced(endless(), receipts)
+    sent = paced(endless(), acks)
     for _ in range(MOST_UNDRAWN):
         last = next(sent)
     waited = threading.Thread(target=next, args=(sent,))
     waited.start()
     waited.join(0.4)
     assert waited.is_alive()
-    receipts.drawn(opened(last)[1])
+    acks.drawn(opened(last)[1])
     waited.join(PATIENCE)
     assert not waited.is_alive()
     over.set()
@@ -102,14 +102,14 @@ def test_no_more_than_a_few_messages_are_under_way_until_one_is_drawn():
 
 
 def test_numbers_that_were_never_sent_confirm_nothing():
-    receipts = Receipts()
+    acks = Acks()
     for _ in range(MOST_UNDRAWN):
-        receipts.labelled("{}")
-    receipts.drawn(10**9)
-    receipts.drawn(-1)
-    assert receipts.wait_seconds() > 1
-    receipts.drawn(1)
-    assert receipts.wait_seconds() < 1
+        acks.labelled("{}")
+    acks.drawn(10**9)
+    acks.drawn(-1)
+    assert acks.wait_seconds() > 1
+    acks.drawn(1)
+    assert acks.wait_seconds() < 1
 
 
 def test_a_page_that_leaves_closes_the_run():
@@ -123,7 +123,7 @@ def test_a_page_that_leaves_closes_the_run():
         finally:
             closed.set()
 
-    sent = paced(endless(), Receipts())
+    sent = paced(endless(), Acks())
     next(sent)
     sent.close()
     assert closed.wait(PATIENCE)
@@ -137,7 +137,7 @@ def test_problems_are_shown_by_themselves_and_errors_are_raised():
         yield Update(status="three")
         raise ValueError("broken")
 
-    sent, seen = paced(fails(), Receipts()), []
+    sent, seen = paced(fails(), Acks()), []
     with pytest.raises(ValueError, match="broken"):
         seen.extend(iter(lambda: next(sent), None))
     words = [(update.status, update.problem) for update in seen]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from medusa_core.config import TRUNCATING, GenerationConfig
+from medusa_core.acceptance import rule_info, rule_names
+from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
@@ -52,47 +53,21 @@ FIELDS = {field.name: field for kind in (GenerationConfig, *option_kinds()) for 
 
 @dataclass(frozen=True)
 class Controls:
-    """The controls of one tab, in the order in which `read` takes their values."""
+    """The controls of one tab."""
 
-    temperature: gr.Slider
-    epsilon: gr.Slider
-    delta: gr.Slider
-    max_new_tokens: gr.Slider
-    acceptance: gr.Radio
-    tree: gr.Dropdown
-    budget: gr.Slider
-    seed: gr.Number
-    heads: gr.Dropdown
-    method: gr.Dropdown
-    copies: gr.Checkbox
-    penalty: gr.Slider
-    penalty_window: gr.Slider
-    top_k: gr.Slider
-    top_p: gr.Slider
-    min_p: gr.Slider
-    ignore_eos: gr.Checkbox
+    named: Mapping[str, Any]  # what a visitor sets, by name
     selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
     usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
-    options: Mapping[str, gr.Slider]  # the drafters' own settings beside the tree, by name
 
     def inputs(self) -> list[Any]:
         """The components, as inputs of an event."""
-        return list(self._parts().values())
-
-    def by_name(self) -> dict[str, Any]:
-        """The components that a visitor sets, by name."""
-        return {name: part for name, part in self._parts().items() if name != "selection"}
+        return [*self.named.values(), self.selection]
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
         """What the event was given for them."""
-        given = dict(zip(self._parts(), values, strict=True))
+        given = dict(zip((*self.named, "selection"), values, strict=True))
         whole = whole_method(given["method"], given.pop("copies"))
-        return RunSettings.of(given | {"method": whole})
-
-    def _parts(self) -> dict[str, Any]:
-        others = ("options", "usual")
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in others}
-        return {**named, **self.options}
+        return RunSettings.of(**given | {"method": whole})
 
 
 def build_controls(
@@ -105,23 +80,19 @@ def build_controls(
     """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
 
     `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
-    those of one run.
+    those of one run. What a run or a rule has and nothing here places stands in the accordion.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
     known |= option_defaults(start.get("method", GenerationConfig.method))
     begin = {name: start.get(name, default) for name, default in known.items()}
+    named: dict[str, Any] = {}
     with gr.Column(elem_classes="settings-column"):
-        temperature, epsilon, delta, max_new_tokens = (
-            slider(name, begin[name], most_tokens, elem_classes=mark(name))
-            for name in ("temperature", "epsilon", "delta", "max_new_tokens")
-        )
-        ignore_eos = gr.Checkbox(
-            begin["ignore_eos"], label=LABELS["ignore_eos"], info="until the tokens are used up",
-            elem_classes=mark("ignore_eos"),
-        )  # fmt: skip
+        for name in ("temperature", "epsilon", "delta", "max_new_tokens"):
+            named[name] = slider(name, begin[name], most_tokens, elem_classes=mark(name))
+        named["ignore_eos"] = _switch("ignore_eos", begin, "until the tokens are used up")
     with gr.Column(elem_classes="settings-column"):
-        acceptance = gr.Radio(
+        named["acceptance"] = gr.Radio(
             list(rules),
             value=begin["acceptance"],
             elem_classes=mark("acceptance"),
@@ -129,38 +100,39 @@ def build_controls(
             info=FIELDS["acceptance"].metadata["help"],
         )
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
-        heads = gr.Dropdown(
+        named["heads"] = heads = gr.Dropdown(
             Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
             elem_classes=mark("heads"), filterable=False,
         )  # fmt: skip
-        method_menu = gr.Dropdown(
+        named["method"] = method_menu = gr.Dropdown(
             menu_entries(), value=begin["method"],
             label="Method", info="who makes the guesses; where the model has no weights for it, nobody does",
             elem_classes=mark("method"), filterable=False,
         )  # fmt: skip
-        copies = gr.Checkbox(
+        named["copies"] = copies = gr.Checkbox(
             bool(start.get("copies")), label=COPIES_LABEL, info=COPIES_HELP, elem_classes=mark("copies")
         )
-        tree = gr.Dropdown(
+        named["tree"] = tree = gr.Dropdown(
             list(trees), value=start.get("tree", trees[0][1]), label="Tree",
             info="which guesses are combined", elem_classes=mark("tree"),
             filterable=False,
         )  # fmt: skip
-        budget = gr.Slider(
+        named["budget"] = budget = gr.Slider(
             2, MOST_NODES, value=16, step=1,
             label="Node budget", info="nodes of the tree “by node budget”", visible=False,
             elem_classes=mark("budget"),
         )  # fmt: skip
-        seed = gr.Number(
+        named["seed"] = gr.Number(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     options = _option_sliders(begin, bool(start.get("copies")))
     with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
-        penalty, window, top_k, top_p, min_p = (
-            slider(name, begin[name], elem_classes=mark(name))
-            for name in ("penalty", "penalty_window", *TRUNCATING)
-        )
+        for name in [name for name in (*RUN_SETTINGS, *_numbers_of_rules()) if name not in named]:
+            if isinstance(FIELDS[name].default, bool):
+                named[name] = _switch(name, begin, FIELDS[name].metadata["help"])
+            else:
+                named[name] = slider(name, begin[name], elem_classes=mark(name))
     gr.on(
         [method_menu.change, copies.change],
         lambda name, copied: [_option_update(option, whole_method(name, copied)) for option in options],
@@ -182,10 +154,7 @@ def build_controls(
         lambda new: _offer(trees, new), selection, [tree, budget, heads],
         queue=False, **QUIET,
     )  # fmt: skip
-    return Controls(
-        temperature, epsilon, delta, max_new_tokens, acceptance, tree, budget, seed, heads, method_menu,
-        copies, penalty, window, top_k, top_p, min_p, ignore_eos, selection, usual, options,
-    )  # fmt: skip
+    return Controls(named | options, selection, usual)
 
 
 def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
@@ -211,6 +180,12 @@ def _option_names() -> list[str]:
     """Names of the numbers that drafters bring."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
+
+
+def _numbers_of_rules() -> list[str]:
+    """Names of the numbers and switches that acceptance rules bring."""
+    items = (item for name in rule_names() for item in fields(rule_info(name).settings))
+    return [item.name for item in items if isinstance(item.default, int | float)]
 
 
 def _option_update(option: str, name: str) -> gr.Slider:
@@ -244,6 +219,15 @@ def mark(name: str) -> str:
     return f"setting-{name}"
 
 
+def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:
+    return gr.Checkbox(begin[name], label=label_of(name), info=info, elem_classes=mark(name))
+
+
+def label_of(name: str) -> str:
+    """The label of a setting's control."""
+    return LABELS.get(name, name.replace("_", " ").capitalize())
+
+
 def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: Any) -> gr.Slider:
     """A slider for one numeric field of the configuration."""
     field = FIELDS[name]
@@ -253,7 +237,7 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
         most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
         value=value,
         step=field.metadata["step"],
-        label=LABELS.get(name, name.replace("_", " ").capitalize()),
+        label=label_of(name),
         info=field.metadata["help"],
         **kwargs,
     )

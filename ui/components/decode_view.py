@@ -3,13 +3,13 @@
 The component's value is one message, a JSON string; the page keeps the trace and draws everything from it, so
 neither scrubbing nor hovering nor moving ε / δ comes back to the server.
 
-Messages, told apart by "kind" ("seq" only makes equal messages differ):
+Messages by their "kind" ("seq" only makes equal messages differ):
   trace  a whole run, shown from step "at" {"run", "trace", "layouts", "note", "settings", "at"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …, "layouts"}
   end    the run is over; its steps have all been sent     {"run", "output", "beside"}
   broken the live run came to no end: why                  {"words"}
-  rest   nothing new: the run has been told
+  rest   nothing new: the run is complete
   refused  a file that was opened is no trace: why         {"words"}
 Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
 holds a message of which the server wants to hear that it was drawn (`ui/paced.py`).

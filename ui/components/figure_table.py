@@ -25,7 +25,7 @@ STYLE = """
   border-bottom: 1px solid var(--border-color-primary); }
 .figure-table td:last-child { white-space: normal; min-width: 8em; }
 .figure-table th:first-child { text-align: left; }
-.figure-table thead th { font-weight: 600; }
+.figure-table thead th { font-weight: 600; white-space: normal; vertical-align: bottom; }
 .figure-table tbody th { font-weight: 450; }
 """
 

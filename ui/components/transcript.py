@@ -3,7 +3,7 @@
 The component's value is one message, a JSON string; the page keeps what it has drawn. Knows turns and
 pieces, nothing of the engine.
 
-Messages, told apart by "kind":
+Messages by their "kind":
   show  the whole conversation; with "live" a reply follows  {"run", "live", "turns": [{"role", "pieces", …}]}
   grow  what a step adds to the reply of "run"               {"run", "step", "pieces": [{"text", "drafted"}]}
 """

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
 from medusa_core.text.plural import counted
 from ui.figures.palette import plotly_template
-from ui.figures.run_counts import MAX_RANKS, DepthCount, RankCount, RunCounts, means, phase_columns
+from ui.figures.run_counts import MAX_RANKS, RankCount, RunCounts, means, phase_columns
 
 Run = dict[str, Any] | RunCounts  # a RunTrace, or what was counted of it already
 
@@ -155,16 +155,6 @@ def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ..
         acceptance_by_depth(counts, dark),
         acceptance_by_rank(counts, dark),
     )
-
-
-def depth_counts(run: Run) -> list[DepthCount]:
-    """Per depth: steps that drafted it and steps whose accepted path reached it."""
-    return RunCounts.of(run).depths
-
-
-def rank_counts(run: Run) -> list[RankCount]:
-    """Per depth and rank: how many nodes were judged under an accepted parent, and how many accepted."""
-    return RunCounts.of(run).ranks
 
 
 def _without_drafts(counts: RunCounts, dark: bool) -> go.Figure:

@@ -18,7 +18,7 @@ def by_gamma(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]
     shades = (colours.accepted, colours.rejected, colours.root, colours.selected)
     rows = [row for row in record.rows if row.x is not None]
     models = list(dict.fromkeys(row.series.removesuffix(FORMULA) for row in rows))
-    charts = []
+    charts: list[tuple[str, go.Figure]] = []
     for title in ("Tokens per step", "Speedup"):
         figure = _figure(dark)
         for series in dict.fromkeys(row.series for row in rows):

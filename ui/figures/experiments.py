@@ -12,17 +12,17 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from medusa_core.drafters import PLUS, title_of
+from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.replay.colours import Palette, palette
 from ui.figures.experiment_lines import by_gamma, changes_of_loss
 from ui.figures.long_texts import long_texts_of_record
-from ui.figures.method_speeds import MethodSpeed, tokens_against_time
+from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_time
 from ui.figures.palette import plotly_template
 from ui.figures.simulation import gain_of_record, speedups_of_record
 
-HEIGHT = 360
+HEIGHT, HEAT_ROW = 360, 26  # of a chart, and at least of a row of a heat map whose number is to be read
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
 SERIES = {  # of figure 4: colour of the palette, marker, line
     "optimised": ("accepted", "circle", "solid"),
@@ -183,15 +183,15 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     kinds = list(dict.fromkeys(row.label for row in rows))
     speedups = {(row.series, row.label): row.speedup.median for row in rows if row.speedup}
     table = [[speedups.get((name, kind)) for kind in kinds] for name in methods]
-    by_kind = _figure(dark)
+    by_kind = _figure(dark, height=max(HEIGHT, HEAT_ROW * len(methods) + 90))
     by_kind.add_heatmap(
-        z=table, x=kinds, y=[title_of(name) for name in methods], zmid=1.0, xgap=2, ygap=2, showscale=False,
+        z=table, x=kinds, y=list(map(series_title, methods)), zmid=1.0, xgap=2, ygap=2, showscale=False,
         text=[["" if value is None else f"{value:.2f}" for value in row] for row in table],
-        texttemplate="%{text}", colorscale=palette(dark).scale,
+        texttemplate="%{text}", textfont={"size": 13}, colorscale=palette(dark).scale,
         hovertemplate="%{y}, %{x}: %{z:.2f} times plain decoding's tokens/s<extra></extra>",
     )  # fmt: skip
     by_kind.update_xaxes(type="category", showgrid=False)
-    by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
+    by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont_size=13)
     speeds = [
         MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
         for row in rows
@@ -332,4 +332,4 @@ def _ends(rows: Sequence[Row]) -> list[float]:
 
 
 def _figure(dark: bool, **layout: Any) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})
+    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT} | layout)

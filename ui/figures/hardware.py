@@ -12,8 +12,11 @@ from medusa_core.replay.colours import palette
 from ui.figures.palette import plotly_template
 
 HEIGHT = 360
-PHASE_MARKS = {"prefill": ("square", "root"), "decode": ("circle", "proposed"),
-               "parallel decode": ("diamond", "accepted")}  # fmt: skip
+PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
+    "prefill": ("square", "root", "reading a prompt (prefill)"),
+    "decode": ("circle", "proposed", "plain step (decode)"),
+    "parallel decode": ("diamond", "accepted", "step over a tree (parallel decode)"),
+}
 INTENSITIES = (0.25, 8192.0)
 
 
@@ -33,12 +36,19 @@ def roofline_chart(
         line={"color": colours.text, "width": 2.5}, hoverinfo="skip",
     )  # fmt: skip
     for name, products in steps.items():
-        symbol, colour = PHASE_MARKS[name]
+        symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
+        # One mark of each kind carries a word, and one mark both where they lie on one another.
+        weights, attention = filled.index(True), filled.index(False)
+        named = {weights: "weights", attention: "attention"}
+        if 0.8 < products[weights].intensity / products[attention].intensity < 1.25:
+            named = {weights: "weights, attention"}
         figure.add_scatter(
             x=[each.intensity for each in products],
             y=[device.attainable(each.intensity) / TERA for each in products],
-            mode="markers", name=name, customdata=[each.name for each in products],
+            mode="markers+text", name=words, customdata=[each.name for each in products],
+            text=[named.get(place, "") for place in range(len(products))], textposition="top left",
+            textfont={"size": 11, "color": colours.muted},
             marker={"symbol": [symbol if full else f"{symbol}-open" for full in filled], "size": 11,
                     "color": getattr(colours, colour), "line": {"width": 2}},
             hovertemplate=f"{name}, %{{customdata}}: %{{x:.2f}} FLOP a byte, "

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN
 from medusa_core.replay.colours import palette
+from ui.figures.method_speeds import series_title
 from ui.figures.palette import plotly_template
 
 HEIGHT = 360
@@ -25,7 +26,7 @@ def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str
         rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x or 0.0)
         drafts = not series.startswith(PLAIN)
         style = {
-            "name": series,
+            "name": series_title(series),
             "mode": "lines+markers",
             "line": {
                 "color": colours.accepted if drafts else colours.root,

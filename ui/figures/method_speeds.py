@@ -22,6 +22,11 @@ PLAIN = "none"
 COMPUTED = "Computed by formulas, not measured"
 MEASURED_AXIS = "milliseconds per step: right is slower"
 COMPUTED_AXIS = "computed milliseconds per step: right is slower"
+PEERS = {  # what transformers does by itself, measured beside the methods
+    "hf": "transformers' generate",
+    "hf-lookup": "transformers' prompt lookup",
+    "hf-static": "transformers' generate, compiled",
+}
 LINES = 5  # of equal speed, about
 STEPS = (1, 2, 2.5, 5, 10)  # between two lines, times a power of ten
 ROOM = 1.16  # of an axis over its largest value
@@ -46,12 +51,17 @@ class MethodSpeed:
     @property
     def title(self) -> str:
         """Its name for people."""
-        return title_of(self.name)
+        return series_title(self.name)
 
     @property
     def tokens_per_second(self) -> float:
         """The slope of its line."""
         return 1000 * self.tokens_per_step / self.step_ms
+
+
+def series_title(name: str) -> str:
+    """The title of a method, or of one of transformers' ways; an unknown name stays as it is."""
+    return PEERS.get(name) or title_of(name)
 
 
 def tokens_against_time(

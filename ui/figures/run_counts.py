@@ -47,7 +47,7 @@ class RunCounts:
 
     @classmethod
     def of(cls, run: dict[str, Any] | RunCounts) -> RunCounts:
-        """Those of a RunTrace; counts that are made already come back as they are."""
+        """The counts of a RunTrace; counts that are made already come back as they are."""
         if isinstance(run, RunCounts):
             return run
         counts = cls(run.get("config", {}).get("drafter", {}).get("name", ""))

@@ -137,7 +137,7 @@ def _mixed(colour: str, ground: str) -> str:
 
 
 def _colours(count: int, colours: Palette) -> list[str]:
-    """As many colours as there are lines, the first those that differ most."""
+    """A colour for each line; those that differ most come first."""
     names = (colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed)
     more = (colours.phases[2], colours.text, colours.focus)
     return [(names + more)[place % 8] for place in range(count)]

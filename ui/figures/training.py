@@ -51,7 +51,7 @@ class Curves:
 
 
 def rounded(curves: Curves) -> Curves:
-    """As many points as are drawn, with as many digits as are seen: small enough for a record."""
+    """Curves cut to the points that are drawn and the digits that are seen: small enough for a record."""
 
     def short(values: Sequence[float]) -> tuple[float, ...]:
         return tuple(round(value, 4) for value in values)

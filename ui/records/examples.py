@@ -49,7 +49,7 @@ def example_texts(assets: Path = ASSETS) -> list[str]:
 
 
 def recordings(assets: Path = ASSETS) -> list[Recording]:
-    """The recorded runs in the order of their file names, called by them; a line tells of a broken one."""
+    """The recorded runs by the order of their file names; a broken one is left out and logged."""
     found = []
     for file in sorted((assets / "traces").glob("*.json")):
         try:
@@ -62,7 +62,7 @@ def recordings(assets: Path = ASSETS) -> list[Recording]:
 def recorded_race(assets: Path = ASSETS) -> dict[str, Any] | None:
     """The race shown before anything has run, as `python -m ui.record_race` wrote it, if there is one.
 
-    A line tells of a broken one.
+    A broken one is logged and left out.
     """
     file = assets / RACE_FILE
     if not file.exists():

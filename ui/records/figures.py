@@ -57,7 +57,7 @@ class Figures:
 
     @classmethod
     def from_data(cls, kept: Any, key: Key) -> Figures | None:
-        """The same again; None for what is no measurement."""
+        """The figures of a kept measurement; None for what is none."""
         try:
             record = ExperimentRecord.model_validate(kept["record"])
             return cls(record, str(kept["at"]), dict(kept["bench"]), key=key)
@@ -100,12 +100,12 @@ class PageFigures:
         return replace(self, measured={**self.measured, figures.key: figures})
 
     def without_own(self) -> PageFigures:
-        """As before anything was measured with the chosen model."""
+        """A copy without what was measured with the chosen model."""
         return replace(self, measured={key: one for key, one in self.measured.items() if key != self.key})
 
 
 def stored_figures(assets: Path) -> Figures | None:
-    """The record that the project ships; a line tells of a broken one."""
+    """The record that the project ships; a broken one is logged and left out."""
     try:
         record = store.record(store.HEADLINE, folder=assets / store.FOLDER)
     except MedusaError as error:

@@ -85,6 +85,7 @@ def _methods(figures: Figures) -> list[dict[str, Any]]:
     return [
         {
             "name": row.series,
+            "nodes": row.tree_nodes,
             "tokens": row.tokens_per_step.mean,
             "overhead": row.overhead,
             "speedup": row.speedup.median,

@@ -34,7 +34,7 @@ def page_methods() -> list[str]:
 
 
 def of_choice(names: Collection[str], copies: bool) -> list[str]:
-    """Those of ``names`` that the tick leaves: one a drafter, itself where its pair is missing."""
+    """The methods that the tick leaves of ``names``: one a drafter, itself where its pair is missing."""
     wanted = {name: whole_method(name, copies) for name in drafter_names()}
     chosen = {whole if whole in names else name for name, whole in wanted.items()}
     return [name for name in names if name in chosen]

@@ -13,17 +13,17 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import GenerationConfig
-from medusa_core.drafters import method_names
+from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
+from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.drafters.medusa import AUTO
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, name_fix
 from medusa_core.options import differing_defaults, option_defaults
 from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, OF_A_RUN, RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
-_PLAIN = ("method", "acceptance", *OF_A_RUN)
+_PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -52,18 +52,21 @@ def settings_from_outside(
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
         if name not in defaults:
-            raise MedusaError(f"no setting is called {name!r}: use {', '.join(defaults)}")
+            raise MedusaError(f"no setting is called {name!r:.40}: {name_fix(name, defaults)}")
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
-    for name, known in (("method", method_names()), ("acceptance", rule_names())):
+    for name, known, words in (
+        ("method", (AUTO_METHOD, *method_names()), f"{AUTO_METHOD}, {methods_in_words()}"),
+        ("acceptance", rule_names(), ""),
+    ):
         if given[name] not in known:
-            raise MedusaError(f"{name} is {given[name]!r}: use one of {', '.join(known)}")
+            raise MedusaError(f"{name} is {given[name]!r:.60}: {name_fix(given[name], known, words)}")
     if given["tree"] == YOURS:
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
         raise MedusaError(f"budget is {given['budget']}: choose 2 to {MOST_NODES} nodes")
-    settings = RunSettings.of({**given, "selection": selection or Selection()})
+    settings = RunSettings.of(**given, selection=selection or Selection())
     make_config(settings, most_tokens)
     return settings
 
@@ -82,8 +85,8 @@ def settings_of_link(text: str) -> dict[str, Any]:
     if prompt is not None:
         require_prompt(prompt)
     settings_from_outside({name: value for name, value in values.items() if name != "prompt"})
-    if "method" not in values:
-        return values
+    if values.get("method", AUTO_METHOD) == AUTO_METHOD:  # the page's menu stays as it is
+        return {name: value for name, value in values.items() if name != "method"}
     # The controls still hold what was chosen for another method.
     own = option_defaults(values["method"])
     given = {name: value for name, value in values.items() if value is not None}

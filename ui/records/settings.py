@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import TRUNCATING, GenerationConfig
+from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
@@ -23,39 +22,21 @@ MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
-OF_A_RUN = ("temperature", "max_new_tokens", "seed", "penalty", "penalty_window", *TRUNCATING, "ignore_eos")
-WITHOUT_CONTROL = ("root", "ties")  # settings of acceptance rules that the page leaves at their defaults
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # limit of a tree by budget, the root included
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """What the controls hold for one run, each value as gradio hands it over."""
+class RunSettings(GenerationConfig):
+    """What the controls hold for one run, each value as gradio hands it over: `make_config` checks them."""
 
-    acceptance: str
-    temperature: float
-    max_new_tokens: float
     tree: str = AUTO
     budget: float = 16  # nodes of the tree `BY_BUDGET`, the root included
-    seed: float | None = 0
     heads: str = DEFAULT
-    method: str = GenerationConfig.method
     selection: Selection = field(default_factory=Selection)
-    penalty: float = GenerationConfig.penalty
-    penalty_window: float = GenerationConfig.penalty_window
-    top_k: float = GenerationConfig.top_k
-    top_p: float = GenerationConfig.top_p
-    min_p: float = GenerationConfig.min_p
-    ignore_eos: bool = GenerationConfig.ignore_eos
-    options: Mapping[str, Any] = field(default_factory=dict)  # settings of the rule and the drafter, by name
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> RunSettings:
-        """From the values of the controls by name."""
-        own = {item.name for item in fields(cls)} - {"options"}
-        options = {name: value for name, value in values.items() if name not in own}
-        return cls(**{name: value for name, value in values.items() if name in own}, options=options)
+    def __post_init__(self) -> None:
+        """A slider hands a whole number over as a float, which the engine's settings would refuse."""
 
 
 def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
@@ -67,9 +48,9 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
     if not made_here and settings.tree not in (AUTO, DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
         raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
-    tokens = int(settings.max_new_tokens)
-    check_tokens(tokens, most)
-    # A slider hands a whole number over as a float.
+    check_tokens(int(settings.max_new_tokens), most)
+    # A slider hands a whole number over as a float, and an empty field None.
+    numbers = {name: type(default)(getattr(settings, name) or 0) for name, default in RUN_SETTINGS.items()}
     options = {
         name: type(default)(settings.options[name])
         for name, default in option_defaults().items()
@@ -78,16 +59,7 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
     config = GenerationConfig.of(
         method=settings.method,
         acceptance=settings.acceptance,
-        temperature=float(settings.temperature),
-        max_new_tokens=tokens,
-        seed=int(settings.seed or 0),
-        penalty=float(settings.penalty),
-        penalty_window=int(settings.penalty_window),
-        top_k=int(settings.top_k),
-        top_p=float(settings.top_p),
-        min_p=float(settings.min_p),
-        ignore_eos=settings.ignore_eos,
-        **options | {"tree": DEFAULT if made_here else settings.tree},
+        **numbers | options | {"tree": DEFAULT if made_here else settings.tree},
     )
     check_options(config)
     return config
@@ -115,10 +87,10 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     name = drafter["name"] if drafter["name"] in method_names() else GenerationConfig.method
     kinds = (*option_kinds(), method(name).settings, GenerationConfig)
     items = {item.name: item for kind in kinds for item in fields(kind)}
-    names = [*OF_A_RUN, *(name for name in option_defaults() if name not in WITHOUT_CONTROL)]
+    numbers = [name for name, default in option_defaults().items() if isinstance(default, int | float)]
     return {
         "prompt": trace["prompt"]["text"],
-        **{one: _held(items[one], given.get(one, items[one].default)) for one in names},
+        **{one: _held(items[one], given.get(one, items[one].default)) for one in (*RUN_SETTINGS, *numbers)},
         **parted_method(name),
         "acceptance": rule["name"] if rule["name"] in rule_names() else GenerationConfig.acceptance,
         "tree": next(named, AUTO),

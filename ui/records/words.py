@@ -32,7 +32,7 @@ class Words(str):
 
 
 def amount(number: int, noun: str, many: str = "") -> Words:
-    """As `medusa_core.text.plural.counted`; translations know the plural alone."""
+    """The number with its noun, or ``many`` of it; translations know the plural alone."""
     words = Words(f"{{0}} {many or noun + 's'}", number)
     return words if number != 1 else _English(f"1 {noun}", words)
 
@@ -50,7 +50,7 @@ class _English(Words):
 
 
 def joined(separator: str, parts: Sequence[str]) -> Words:
-    """As `separator.join(parts)`. A translation takes each part by itself."""
+    """The parts with the separator between them. A translation takes each part by itself."""
     return Words(separator.join(f"{{{place}}}" for place in range(len(parts))), *parts)
 
 

@@ -17,8 +17,8 @@ from ui.records.words import as_data
 def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] | None:
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
-    "sized" is the step that was measured nearest to the run's own trees, as the tour takes it. None where its
-    method was not measured.
+    Also that its forward was exact, as a live run says it of its own. "sized" is the step that was measured
+    nearest to the run's own trees, as the tour takes it. None where its method was not measured.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):
@@ -29,6 +29,7 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
                 "timed_ms": [plain.step_ms, own.step_ms],
                 "speedup": own.speedup.median,
                 "sized": _sized(trace, figures.record.rows, own),
+                "exact": True,  # the C made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),
             }
     return None

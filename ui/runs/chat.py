@@ -23,9 +23,9 @@ from ui.runs.ready import ready
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
-    from medusa_core.chat import Reply
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
+    from medusa_core.engine.chat import Reply
 
 EMBEDDED = (
     "The embedded model is tiny: it has learned booking dialogues and the form of school sums, "
@@ -51,7 +51,7 @@ class ChatUpdate(Update):
     state: ChatState | None = None
 
     def after(self, earlier: Sequence[Update]) -> ChatUpdate:
-        """As of any update; what the transcript is told comes in its order as well."""
+        """Join earlier updates to this one; messages of the transcript keep their order."""
         before = [update for update in earlier if isinstance(update, ChatUpdate)]
         words = [update.transcript for update in [*before, self]]
         state = newest([update.state for update in [*before, self]])
@@ -73,7 +73,7 @@ class ChatRequest(ViewRequest):
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """The reply; the last update has its trace and the new conversation."""
-        from medusa_core.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
+        from medusa_core.engine.chat import Conversation, Message  # noqa: PLC0415 - pulls in transformers
 
         engine, config = yield from ready(engines, self.settings)
         if flag.stopped:  # while the message waited for the engine
@@ -104,7 +104,7 @@ class ChatRequest(ViewRequest):
 
 def chat_notice(engine: Engine) -> str:
     """What a visitor should know before the first message to this model; empty when there is nothing."""
-    from medusa_core.chat import Conversation  # noqa: PLC0415 - pulls in transformers
+    from medusa_core.engine.chat import Conversation  # noqa: PLC0415 - pulls in transformers
 
     try:
         return Conversation(engine).notice or (EMBEDDED if engine.info.base == "embedded" else "")

@@ -78,7 +78,7 @@ def shown_steps(
 
     run, number, sent = uuid.uuid4().hex, 0, 0
     tokens, computed, shown = 0, 0.0, 0.0
-    started = told = perf_counter()
+    started = sent_at = perf_counter()
     builder = TraceBuilder(engine, config, ids)
     yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…", run_record=builder.record)
     with closing(steps):
@@ -90,11 +90,11 @@ def shown_steps(
             number += 1
             tokens, computed = tokens + len(step.emitted), computed + step.ms.total / 1000
             last = flag.stopped or step.finish_reason is not None
-            if number == 1 or last or arrived - told > TOGETHER_SECONDS:
+            if number == 1 or last or arrived - sent_at > TOGETHER_SECONDS:
                 message = message_steps(number, run, sent, builder.news())
                 words = Words("{0}; {1}", step_words(step), rates(step.ms.total, tokens, computed))
                 yield Update(message, words)
-                sent, told = number, perf_counter()
+                sent, sent_at = number, perf_counter()
             shown += perf_counter() - arrived
             if flag.stopped:
                 break

@@ -105,12 +105,12 @@ class MethodsRequest(Request):
         return RunSettings(
             acceptance=GenerationConfig.acceptance,
             temperature=0.0,
-            max_new_tokens=self.max_new_tokens,
+            max_new_tokens=int(self.max_new_tokens),
             heads=YOURS if self.visitor.engine else DEFAULT,
             method=name,
             selection=self.visitor,
             penalty=self.penalty,
-            penalty_window=self.penalty_window,
+            penalty_window=int(self.penalty_window),
         )
 
 

@@ -130,7 +130,7 @@ def _greedy_expectation(dtype: str, *, exact: bool) -> Expectation:
 
 
 def _draws(config: dict[str, Any]) -> bool:
-    """Whether tokens are drawn at random: typical acceptance takes roots by argmax unless told otherwise."""
+    """Whether tokens are drawn at random: by default typical acceptance takes roots by argmax."""
     rule = config["acceptance"]
     return config["temperature"] > 0 and (
         rule["name"] != "typical" or rule["settings"].get("root", "argmax") == "sample"

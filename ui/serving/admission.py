@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 T = TypeVar("T")
 # Concurrency ids of what takes long: runs, trainings (which give way to them), and models being loaded.
 LONG = ("engine", "training", "models")
-WAITING_RUNS = 20  # a visitor who would be the 21st is told so rather than left to wait for an hour
+WAITING_RUNS = 20  # a visitor who would be the 21st is refused rather than left to wait for an hour
 RUNS_OF_A_PAGE = 2  # one going on and one behind it
 # A class behind one router is one address. It may take half of the places, so that who comes from elsewhere
 # still finds one; a smaller share would send pupils away from a page that has room.

@@ -47,6 +47,6 @@ class TimeLimit:
             return False
         self._flag.stopped = True
         closes = late > GRACE_SECONDS
-        last = "" if closes else self._last  # it tells of a run that goes on
+        last = "" if closes else self._last  # it describes a run that goes on
         self.words = f"{last} Ended after {self._seconds:g} s, the longest that a run may take here.".strip()
         return closes

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from medusa_core.errors import MedusaError
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import Update
 from ui.records.words import Words
-from ui.serving.conversation_cache import ConversationCache
 from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.models import Models, badge_of
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
+    from medusa_core.engine.chat import PromptCache
+    from medusa_core.model.target import Target
+
+MOST_CONVERSATIONS = 8
+MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much
 
 
 class Engines:
@@ -48,3 +54,31 @@ class Engines:
         engine = yield from self.models.ready(selection)
         yield Update(badge="")
         return engine
+
+
+class ConversationCache:
+    """What models have read of a few conversations each, by ids that cannot be guessed, to reply sooner.
+
+    Filed under the model they belong to and gone with it. A conversation whose entry is lost is read again
+    from its messages. Used on the engine's thread alone.
+    """
+
+    def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._models: WeakKeyDictionary[Target, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
+
+    def get(self, target: Target, name: str) -> PromptCache:
+        """What ``target`` has read under this id, or nothing read yet; others may be dropped for it."""
+        from medusa_core.engine.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
+
+        kept = self._models.setdefault(target, OrderedDict())
+        if name not in kept:
+            kept[name] = PromptCache.nothing(target)
+        kept.move_to_end(name)
+        while len(kept) > self._most or (len(kept) > 1 and self._bytes(kept) > self._most_bytes):
+            kept.popitem(last=False)
+        return kept[name]
+
+    def _bytes(self, kept: OrderedDict[str, PromptCache]) -> int:
+        return sum(read.state.nbytes for read in kept.values())

@@ -57,8 +57,6 @@ class EventCheck:
         content = read_json(body)
         if not isinstance(content, dict):
             _refuse("The request is no event of this page")
-        self._require_within_limits(content)  # first, as a number may be too large for any field
-        content = _checked(content, MOST_DEPTH)
         page = content.get("session_hash")
         if not isinstance(page, str) or not _PAGE.fullmatch(page):
             _refuse("The request names no open page")
@@ -68,7 +66,7 @@ class EventCheck:
             _refuse("The request names a control that this page does not have")
         event = {
             "data": self._values(function, page, content.get("data")),
-            "event_data": content.get("event_data"),
+            "event_data": _checked(content.get("event_data"), MOST_DEPTH),
             "fn_index": function._id,
             "trigger_id": trigger,
             "session_hash": page,
@@ -90,36 +88,37 @@ class EventCheck:
         """The values of an event's components."""
         if not isinstance(data, list) or len(data) != len(function.inputs):
             _refuse(f"This event takes {len(function.inputs)} values")
-        values: list[Any] = []
-        for block, value in zip(function.inputs, data, strict=True):
-            if block.stateful:
-                values.append(None)  # gradio keeps the value itself, whatever the page sends
-                continue
-            if value is None and _needs_value(block):
-                _refuse(f"“{_label(block)}” needs a value")
-            if not _can_be(self._block_of(page, block), value):
-                _refuse(f"“{_label(block)}” cannot have the value that was sent")
-            values.append(value)
-        return values
+        return [self._value(page, block, value) for block, value in zip(function.inputs, data, strict=True)]
 
-    def _require_within_limits(self, content: dict[str, Any]) -> None:
-        """A number that its field does not take is refused with those limits; nothing else is judged."""
-        number, page, data = content.get("fn_index"), content.get("session_hash"), content.get("data")
-        function = self._page.fns.get(number) if type(number) is int else None
-        if function is None or not isinstance(data, list) or not isinstance(page, str):
-            return
-        for field, value in zip(function.inputs, data, strict=False):
-            block = self._block_of(page, field)
-            if isinstance(block, gr.Number | gr.Slider) and type(value) in (int, float):
-                low, high = block.minimum, block.maximum
-                if (low is not None and value < low) or (high is not None and value > high):
-                    words = f"“{_label(block)}” is {_short(value)}: choose a number {_limits(low, high)}."
-                    raise RequestRefusedError(400, words)
+    def _value(self, page: str, block: Any, value: Any) -> Any:
+        own = block if block.stateful else self._block_of(page, block)
+        _require_within_limits(own, value)  # first, as a number may be too large for any field
+        value = _checked(value, MOST_DEPTH)
+        if block.stateful:
+            return None  # gradio keeps the value itself, whatever the page sends
+        if value is None and _needs_value(block):
+            _refuse(f"“{_label(block)}” needs a value")
+        if not _can_be(own, value):
+            _refuse(f"“{_label(block)}” cannot have the value that was sent")
+        return value
 
     def _block_of(self, page: str, block: Any) -> Any:
         """The component as this open page has it: a menu may have got other choices."""
         holder = self._page.state_holder
         return holder[page].get(block._id, block) if page in holder else block
+
+
+def _require_within_limits(block: Any, value: Any) -> None:
+    """A number that its field does not take is refused with those limits."""
+    if not isinstance(block, gr.Number | gr.Slider) or type(value) not in (int, float):
+        return
+    low, high = block.minimum, block.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        digits = str(value) if len(str(value)) <= MOST_DIGITS else f"{str(value)[:MOST_DIGITS]}…"
+        limits = f"of at least {low}" if high is None else f"of at most {high}"
+        if low is not None and high is not None:
+            limits = f"from {low} to {high}"
+        raise RequestRefusedError(400, f"“{_label(block)}” is {digits}: choose a number {limits}.")
 
 
 def _checked(value: Any, depth: int) -> Any:
@@ -188,17 +187,6 @@ def _needs_value(block: Any) -> bool:
     """Whether the page always sends a value: a button that uploads starts no event without its file."""
     cleared = isinstance(block, gr.Number)  # a field of numbers can be emptied
     return isinstance(block, gr.UploadButton) or (block.value is not None and not cleared)
-
-
-def _short(value: float) -> str:
-    digits = str(value)
-    return digits if len(digits) <= MOST_DIGITS else f"{digits[:MOST_DIGITS]}…"
-
-
-def _limits(low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"from {low} to {high}"
-    return f"of at least {low}" if high is None else f"of at most {high}"
 
 
 def _label(block: Any) -> str:

@@ -38,12 +38,12 @@ from ui.serving.request_body import (
     GoneError,
     RequestRefusedError,
     RequestStream,
+    check_upload,
     drain,
     replayed,
     require_json,
 )
 from ui.serving.routes import DATA, JOIN, MCP, UNQUEUED, UPLOAD, Names, check_route
-from ui.serving.uploads import check_upload
 
 # An open page has two streams, and a browser six connections at most; a class sits behind one address.
 OPEN_OF_AN_ADDRESS = 300

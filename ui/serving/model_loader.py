@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from medusa_core.loading.load import LoadProgress
     from medusa_core.loading.memory import MemoryEstimate
 
-SPARE_CORES = 1  # for the page's server, and the browser that draws the steps of a run meanwhile
 POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
 WAITING = "Waiting: another model is being loaded…"
 STARTING = "Starting…"
@@ -96,7 +95,7 @@ class ModelLoader:
             return engine
         say("Looking for room…")
         self._make_room(source)
-        engine = load_engine(source, lambda stage: say(words_of(stage)), spare_cores=SPARE_CORES)
+        engine = load_engine(source, lambda stage: say(words_of(stage)))
         say("Loaded.")  # given up in the last moment, it must not push another model out of the cache
         self._cache.add(source, engine)
         return engine

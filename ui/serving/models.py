@@ -21,7 +21,7 @@ from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.serving.engine_cache import ModelCache
-from ui.serving.model_loader import SPARE_CORES, Loading, ModelLoader
+from ui.serving.model_loader import Loading, ModelLoader
 from ui.serving.policy import AllowedModel, Policy
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Models:
                 # Imported here: transformers takes seconds, and the page should be up before it.
                 from medusa_core.loading.load import load_engine  # noqa: PLC0415
 
-                self._engine = load_engine(self._load, spare_cores=SPARE_CORES)
+                self._engine = load_engine(self._load)
         return self._engine
 
     def measure(self) -> bool:
@@ -119,7 +119,7 @@ class Models:
         from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
         source = replace(self.config_of(selection), dtype=dtype)
-        return _with_step_times(load_engine(source, spare_cores=SPARE_CORES))
+        return _with_step_times(load_engine(source))
 
     def choose(self, wish: LoadConfig, selection: Selection, flag: StopFlag) -> Generator[Update, None, None]:
         """Load what a visitor wishes for. An error, or the flag, leaves their selection in place."""
@@ -176,7 +176,7 @@ class Models:
 
 
 def _with_step_times(engine: Engine) -> Engine:
-    """The same engine, with what the tree "auto" needs where it can be had."""
+    """A copy of the engine with the step times that the tree "auto" needs, where they can be had."""
     # Imported here, since it imports torch.
     from medusa_core.evaluation.step_times import with_step_times  # noqa: PLC0415
 

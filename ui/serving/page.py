@@ -14,10 +14,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import PageChannel, PageChannelRoutes
+from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import page_routes
 from ui.serving.page_states import Heartbeats, PageStates
-from ui.serving.replay_shell import ReplayShellRoute
-from ui.serving.run_routes import RunRoutes
 
 SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is
 MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
@@ -36,7 +35,7 @@ class Page(gr.Blocks):
         self._runs = runs
 
     def queue(self, *args: Any, **kwargs: Any) -> Page:
-        """As gradio's own, with fewer of the events that are over kept in its records, and calmer."""
+        """Set up gradio's queue to keep fewer finished events and to look for new ones less often."""
         super().queue(*args, **kwargs)
         self._queue.ANALYTICS_MAX_EVENTS = MOST_EVENTS_NOTED
         self._queue.sleep_when_free = LOOK_SECONDS
@@ -44,23 +43,19 @@ class Page(gr.Blocks):
         return self
 
     def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        """As gradio's own; the channel stands behind the middleware that is asked for.
+        """Launch with the page's own routes, behind the middleware that is asked for.
 
-        gradio else asks its own server for the page and gives it up after three seconds, in which a busy or
-        slow machine has not made its first one.
+        `_frontend=False`: gradio else asks its own server for the page and gives up after three seconds, in
+        which a busy or slow machine has not made its first one.
         """
         asked = app_kwargs or {}
-        own = (
-            Middleware(Heartbeats, states=self.states, left=self._channel.page_left),
-            Middleware(PageChannelRoutes, channel=self._channel),
-            Middleware(RunRoutes, runs=self._runs),
-            Middleware(ReplayShellRoute),
-        )
-        layers = [*asked.get("middleware", ()), *own]
+        heartbeats = Middleware(Heartbeats, states=self.states, left=self._channel.page_left)
+        layers = [*asked.get("middleware", ()), heartbeats]
+        routes = page_routes(self._channel, self._runs)
         return super().launch(
             *args,
             _frontend=False,
-            app_kwargs={**asked, "middleware": layers, "lifespan": self._serving},
+            app_kwargs={**asked, "middleware": layers, "routes": routes, "lifespan": self._serving},
             **kwargs,
         )
 
@@ -71,23 +66,23 @@ class Page(gr.Blocks):
         yield
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """As gradio's own, which makes a component anew for each one that an event changes or skips.
+        """Hand gradio only the outputs that an event changes.
 
-        Making it takes milliseconds of every message of a stream, so gradio is not told of what is skipped.
+        It makes a component anew for each, also for a skipped one, which takes milliseconds of every message.
         A changed one it files under a new number, and with the next value under that one as well, with its
         script and its value, for as long as the visitor's page is open.
         """
         several = isinstance(predictions, (list, tuple)) and len(predictions) == len(block_fn.outputs) > 1
-        told = [place for place, value in enumerate(predictions) if value != SKIP] if several else []
-        if not several or len(told) == len(predictions):
+        changed = [place for place, value in enumerate(predictions) if value != SKIP] if several else []
+        if not several or len(changed) == len(predictions):
             return await self._postprocess(block_fn, predictions, state)
         values: list[Any] = [None if block.stateful else dict(SKIP) for block in block_fn.outputs]
-        if told:
+        if changed:
             fewer = copy(block_fn)
-            fewer.outputs = [block_fn.outputs[place] for place in told]
-            given = [predictions[place] for place in told]
-            found = await self._postprocess(fewer, given if len(told) > 1 else given[0], state)
-            for place, value in zip(told, found, strict=True):
+            fewer.outputs = [block_fn.outputs[place] for place in changed]
+            given = [predictions[place] for place in changed]
+            found = await self._postprocess(fewer, given if len(changed) > 1 else given[0], state)
+            for place, value in zip(changed, found, strict=True):
                 values[place] = value
         return values
 

@@ -1,27 +1,19 @@
 """The browser's direct line to its runs: Stop, and which messages it has drawn.
 
-Requests of a few bytes that are answered on the server's event loop before gradio sees them: they wait
-neither in its queue nor for one of its threads, and in the browser for nothing that a run has sent. Knows
-flags and receipts by keys that cannot be guessed; no session, no component and no engine.
+Knows flags and acks by keys that cannot be guessed; no session, no component and no engine.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from starlette.responses import Response
-from starlette.types import ASGIApp
-
 from ui.records.updates import StopFlag
-from ui.serving.small_posts import SmallPosts
-from ui.serving.update_stream import Receipts
+from ui.serving.update_stream import Acks
 
-STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
 KEY = re.compile(r"[0-9A-Za-z_-]{16,64}")
 
 
@@ -31,7 +23,7 @@ class PageChannel:
     def __init__(self) -> None:
         self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
         self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
-        self._runs: WeakValueDictionary[str, Receipts] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[str, Acks] = WeakValueDictionary()
         self._pages: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
         self._noting = threading.Lock()  # pages come and go on several threads
 
@@ -58,38 +50,21 @@ class PageChannel:
         self._flags[key] = flag
 
     @contextmanager
-    def receipts(self) -> Iterator[Receipts]:
+    def acks(self) -> Iterator[Acks]:
         """For one run: what its page confirms."""
-        receipts = Receipts()
-        self._runs[receipts.key] = receipts
+        acks = Acks()
+        self._runs[acks.key] = acks
         try:
-            yield receipts
+            yield acks
         finally:
-            del self._runs[receipts.key]
+            del self._runs[acks.key]
 
-    def hear(self, path: str, body: bytes) -> int:
-        """Do what a request asks for; returns the status of its answer."""
-        try:
-            said = json.loads(body)
-            key, number = str(said["key"]), int(said.get("number", 0))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            return 400
-        if path == STOP and (flag := self._flags.get(key)) is not None:
+    def stop(self, key: str) -> None:
+        """Raise the flag of this key, if there is one."""
+        if (flag := self._flags.get(key)) is not None:
             flag.stopped = True
-        elif path == DRAWN and (receipts := self._runs.get(key)) is not None:
-            receipts.drawn(number)
-        return 204  # also for a run that has just ended
 
-
-class PageChannelRoutes(SmallPosts):
-    """The channel's requests."""
-
-    paths = (STOP, DRAWN)
-
-    def __init__(self, app: ASGIApp, channel: PageChannel) -> None:
-        super().__init__(app)
-        self._channel = channel
-
-    def answer(self, path: str, body: bytes) -> Response:
-        """The status that the channel gives."""
-        return Response(status_code=self._channel.hear(path, body))
+    def drawn(self, key: str, number: int) -> None:
+        """A run's page has drawn everything up to this message."""
+        if (acks := self._runs.get(key)) is not None:
+            acks.drawn(number)

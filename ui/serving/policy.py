@@ -39,7 +39,7 @@ class AllowedModel:
 
     @property
     def label(self) -> str:
-        """As it was written."""
+        """MODEL or MODEL+HEADS."""
         return f"{self.model}+{self.heads}" if self.heads else self.model
 
 

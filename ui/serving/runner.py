@@ -23,12 +23,12 @@ from ui.serving.deadline import TimeLimit
 from ui.serving.engine_thread import EngineThread
 from ui.serving.engines import Engines
 from ui.serving.turns import Place, TimeShare, Turns
-from ui.serving.update_stream import Receipts, UpdateStream, pull
+from ui.serving.update_stream import Acks, UpdateStream, pull
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-POLL_SECONDS = 0.2  # between two looks at Stop while a run that gives way waits for its turn
+POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
 
 
 class Request(ABC):
@@ -105,17 +105,15 @@ class Runner:
         return self._thread.call(function, *arguments)
 
     def call_between(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The same between two runs, or within the run that calls this."""
+        """The function's result, computed between two runs, or within the run that calls this."""
         if self._thread.is_current:
             return function(*arguments)
         with self._turns.place() as place:
             place.wait()
             return self._thread.call(function, *arguments)
 
-    def run(
-        self, request: Request, flag: StopFlag, receipts: Receipts | None = None
-    ) -> Generator[Any, None, None]:
-        """What the request yields, its errors as updates; ``receipts`` set the pace where there are any."""
+    def run(self, request: Request, flag: StopFlag, acks: Acks | None = None) -> Generator[Any, None, None]:
+        """What the request yields, its errors as updates; ``acks`` set the pace where there are any."""
         shown = _Shown(request)
         try:
             check_tokens(request.longest_run(), self._most_tokens)
@@ -129,7 +127,7 @@ class Runner:
                     yield Update(status=Words("Stopped before it began."))
                     return
                 seconds = seconds_for(tokens, loaded=loaded)
-                with closing(self._updates(request, flag, receipts, seconds)) as updates:
+                with closing(self._updates(request, flag, acks, seconds)) as updates:
                     for update in updates:
                         if update is not None:
                             yield shown.passing(update)
@@ -140,16 +138,16 @@ class Runner:
         if (last := shown.unfinished()) is not None:
             yield last
 
-    def _updates(self, request: Request, flag: StopFlag, receipts: Receipts | None, seconds: int) -> Any:
+    def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: int) -> Any:
         """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
         if self._borrowed is None:
-            stream = UpdateStream(receipts)
+            stream = UpdateStream(acks)
             self._thread.feed(self._compute(request, flag, self._most_seconds), stream)
             return stream
         borrowed = self._borrowed.run(request, flag, seconds)
-        if receipts is None:
+        if acks is None:
             return borrowed
-        stream = UpdateStream(receipts)
+        stream = UpdateStream(acks)
         pull(borrowed, stream)
         return stream
 
@@ -170,13 +168,12 @@ class Runner:
 
 
 def _begins(place: Place, share: TimeShare | None, flag: StopFlag) -> bool:
-    """Wait for the first turn. A run that gives way leaves the line when Stop is pressed."""
-    if share is None:
-        return place.wait()
+    """Wait for the first turn. Stop takes a run out of the line."""
     while not place.wait(POLL_SECONDS):
         if flag.stopped:
             return False
-    share.begin()
+    if share is not None:
+        share.begin()
     return True
 
 
@@ -210,7 +207,7 @@ def as_sentence(words: str) -> str:
 
 
 class _Shown:
-    """Whether the page shows a run that has not ended, so that it can be told of an end of another kind."""
+    """Whether the page shows a run that has not ended, so that it can be sent an end of another kind."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -229,5 +226,5 @@ class _Shown:
         return update
 
     def unfinished(self) -> Update | None:
-        """What the page is told last where the run has said nothing of its end."""
+        """The last update for the page where the run has said nothing of its end."""
         return self._request.broken_off(Update(status=self._words)) if self._live else None

@@ -22,7 +22,7 @@ MOST_UNDRAWN = 3  # messages under way: one is drawn while the next ones travel
 SILENT_SECONDS = 2.0  # a page that confirms nothing for so long, as one in the background, is sent one more
 
 
-class Receipts:
+class Acks:
     """Which of a run's messages its page has drawn. ``key`` names the run to the browser alone."""
 
     def __init__(self) -> None:
@@ -56,10 +56,10 @@ class Receipts:
 class UpdateStream(Iterator[Any]):
     """Updates from one thread to another. One thread puts, one other takes."""
 
-    def __init__(self, receipts: Receipts | None = None) -> None:
-        """With ``receipts`` the updates are joined and paced; without, they are handed on one by one."""
-        self._receipts = receipts
-        self._changed = threading.Condition() if receipts is None else receipts.changed
+    def __init__(self, acks: Acks | None = None) -> None:
+        """With ``acks`` the updates are joined and paced; without, they are handed on one by one."""
+        self._acks = acks
+        self._changed = threading.Condition() if acks is None else acks.changed
         self._updates: list[Any] = []
         self._compute_next: Callable[[], Any] | None = None
         self._asked = False  # for the next item, before it could be computed
@@ -92,7 +92,7 @@ class UpdateStream(Iterator[Any]):
     def when_wanted(self, compute_next: Callable[[], Any]) -> None:
         """Call this once the next item may be computed: at once for a stream that is computed ahead."""
         with self._changed:
-            if self._receipts is None and not self._left and not self._asked:
+            if self._acks is None and not self._left and not self._asked:
                 self._compute_next = compute_next
                 return
             self._asked = False
@@ -110,11 +110,11 @@ class UpdateStream(Iterator[Any]):
                 if self._error is not None:
                     raise self._error
                 raise StopIteration
-            if self._receipts is None:
+            if self._acks is None:
                 return self._updates.pop(0)
             update = self._joined()
             if update.message is not None:
-                update = replace(update, message=self._receipts.labelled(update.message))
+                update = replace(update, message=self._acks.labelled(update.message))
             return update
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class UpdateStream(Iterator[Any]):
             compute_next()
 
     def _wait_seconds(self) -> float:
-        return 0.0 if self._receipts is None else self._receipts.wait_seconds()
+        return 0.0 if self._acks is None else self._acks.wait_seconds()
 
     def _joined(self) -> Any:
         count = 1

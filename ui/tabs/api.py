@@ -9,10 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.context import get_blocks_context
 
+from medusa_core.config import AUTO_METHOD
+from medusa_core.drafters import auto_method, require_weights
 from medusa_core.errors import MedusaError
 from ui.records.lanes import SecondLane
 from ui.records.outside import outside_defaults, outside_kinds, require_prompt, settings_from_outside
@@ -44,8 +48,8 @@ def build(session: Session) -> None:
     def compare(prompt: Any, settings: RunSettings, page: str, against: Any, repetitions: Any) -> Answer:
         if type(repetitions) is not int or not 1 <= repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"repetitions is {repetitions!r:.40}: choose 1 to {MOST_REPETITIONS}")
-        settings_from_outside({"method": against})
-        request = CompareRequest(prompt, settings, repetitions, SecondLane(method=against, copies=False))
+        other = _with_weights(session, settings_from_outside({"method": against}))
+        request = CompareRequest(prompt, settings, repetitions, SecondLane(method=other.method, copies=False))
         measured = _finished(session, request, page, MeasuredUpdate)
         runs = {name: _figures(run) for name, run in measured.medians.items()}
         for name, speeds in measured.speeds.items():
@@ -82,7 +86,7 @@ def _endpoint(
             require_prompt(prompt)
             named = dict(zip(defaults, settings, strict=True))
             own = settings_from_outside(named, most_tokens=session.policy.most_tokens)
-            return act(prompt, own, request.session_hash or "", *rest)
+            return act(prompt, _with_weights(session, own), request.session_hash or "", *rest)
         except MedusaError as error:
             raise gr.Error(str(error), print_exception=False) from error
 
@@ -99,7 +103,24 @@ def _endpoint(
     call.__doc__ = description
     call.__annotations__ = {"prompt": str, **kinds, "request": gr.Request, "return": Answer}
     call.__signature__ = inspect.Signature(parameters, return_annotation=Answer)  # type: ignore[attr-defined]
-    gr.api(call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1)
+    made = gr.api(
+        call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1
+    )
+    if (page := get_blocks_context()) is not None:
+        for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
+            page.blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
+
+
+def _with_weights(session: Session, settings: RunSettings) -> RunSettings:
+    """The settings with the drafter that "auto" means on the page's model.
+
+    Raises MedusaError where a method's weights are missing: a program reads no badge that says so.
+    """
+    session.load_own()
+    there = session.drafts_at_hand(settings.selection)
+    name = auto_method(there) if settings.method == AUTO_METHOD else settings.method
+    require_weights(name, there)
+    return replace(settings, method=name)
 
 
 def _finished(session: Session, request: Request, page: str, kind: type[Ended]) -> Ended:

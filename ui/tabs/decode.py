@@ -77,7 +77,7 @@ def build(
             charts = ChartPanel.build()
 
     for one in (bar, chat.bar):
-        one.connect_examples(controls.penalty, controls.penalty_window)
+        one.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
 
     def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield from show(flag, slot, DecodeRequest(text, controls.settings(values)))
@@ -104,19 +104,19 @@ def build(
     chat.connect_notice(session, mode, selection)
     for event in (run, toured, reply):
         event.then(draw, [slot, charts.dark], list(charts.plots), **QUIET)
-    settings = {"prompt": bar.prompt, **controls.by_name()}
+    settings = {"prompt": bar.prompt, **controls.named}
     told = {**settings, "mode": mode}
     tell_view(VIEW, "settings", [part.change for part in told.values()], told)
     tell_view(VIEW, "asked", bar.triggers(), told)
     tell_view(VIEW, "asked", tour.triggers(), told, {**TOUR, "copies": False})
-    tell_view(VIEW, "asked", chat.bar.triggers(), {**controls.by_name(), "mode": mode})
+    tell_view(VIEW, "asked", chat.bar.triggers(), {**controls.named, "mode": mode})
     tell_view(VIEW, "anew", [chat.anew.click], {})
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
     share.connect(view, charts, picker, settings, bar.status, figures, recorded)
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
     selection.change(
-        _say_tree, [selection, controls.method], [bar.status, chat.bar.status], queue=False, **QUIET
+        _say_tree, [selection, controls.named["method"]], [bar.status, chat.bar.status], queue=False, **QUIET
     )
     # The charts come after the first paint, in the theme the browser shows.
     painted = page_under_way().load(None, None, charts.dark, js=DARK_THEME)

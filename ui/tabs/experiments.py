@@ -14,7 +14,6 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.drafters import title_of
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
@@ -30,6 +29,7 @@ from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
 from ui.figures.experiments import charts
+from ui.figures.method_speeds import series_title
 
 COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
@@ -204,7 +204,7 @@ def _table(record: ExperimentRecord) -> str:
 def _cells(record: ExperimentRecord) -> list[dict[str, str]]:
     """The rows of the table, named by titles instead of keys."""
     rows = [row_cells(row) for row in record.rows]
-    return [row | {"setting": ", ".join(map(title_of, row["setting"].split(", ")))} for row in rows]
+    return [row | {"setting": ", ".join(map(series_title, row["setting"].split(", ")))} for row in rows]
 
 
 def _folded(title: str, table: str, rows: int) -> str:
@@ -268,7 +268,9 @@ def _note(sentence: str) -> str:
 def _named(piece: str) -> str:
     """A part of a list: a method's key, alone or with its figure behind it, or words."""
     first, space, rest = piece.partition(" ")
-    return spans([title_of(first), rest] if space and title_of(first) != first else [title_of(piece)])
+    return spans(
+        [series_title(first), rest] if space and series_title(first) != first else [series_title(piece)]
+    )
 
 
 def _code(text: str) -> str:

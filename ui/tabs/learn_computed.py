@@ -10,8 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from medusa_core.drafters import method
+from medusa_core.drafters import draft_products, method
+from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.computed_step import computed_step
+from medusa_core.experiments.record import paper_facts
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import Device, find_device, known_devices
 from medusa_core.hardware.memory import kv_cache_bytes
@@ -19,16 +22,18 @@ from medusa_core.hardware.operators import ATTENTION, Work, operators, score_byt
 from medusa_core.hardware.roofline import step_seconds
 from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes
 from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
+from medusa_core.trees.tree import load_tree
 from ui.figures.method_speeds import PLAIN, MethodSpeed
 from ui.records.figures import Figures, PageFigures
-from ui.records.words import as_data, sentences
+from ui.records.words import Words, as_data, sentences
 from ui.tabs.hardware.choice import CONTEXT, NUMBER_BYTES
-from ui.tabs.methods_computed import compute, words_after, words_before
+from ui.tabs.methods_computed import BITS, compute, words_after, words_before
 
 MODEL, DEVICE = "llama-7b", "a100"  # the paper's
-TREE = 64  # nodes, as in the paper
+TREE, PAPER_TREE = 64, "vicuna_7b_stage2"  # nodes, as in the paper, and its tree of as many
 LONG = 8192  # tokens of the text whose attention scores are counted
 PAGE = 16  # tokens, the usual size of a page (Kwon et al., 2023)
+WEIGHTS = (16, 8, 4)  # bits that the card's form offers
 TEXTS = (1500, 300, 700)  # tokens that three texts have come to
 RESERVED = 2048  # tokens that each may have in the end
 
@@ -51,6 +56,7 @@ def card_facts() -> dict[str, Any]:
             "ridge": device.ridge,
             "points": [_point(shape, device, tokens) for tokens in (1, TREE, CONTEXT)],
         },
+        "weights": WEIGHTS,
         "models": list(known_shapes()),
         "devices": [[name, one.title] for name, one in known_devices().items()],
     }
@@ -75,6 +81,18 @@ def _step_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
         "hw_tree_step": seconds_words(seconds[tree]),
         "hw_tree_times": f"{seconds[tree] / seconds[plain]:.2f}",
         "hw_ridge": f"{device.ridge:.0f}",
+        **_paper_facts(shape, device),
+    }
+
+
+def _paper_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
+    """Medusa's overhead by these limits with the tree of the paper's 7B, and as the paper measured it."""
+    heads = computed_step(HEADS, {"tree": load_tree(PAPER_TREE)}, TREE, shape, device, CONTEXT)
+    plain = step_seconds(shape, Work(1, 1, CONTEXT, NUMBER_BYTES), device)
+    measured = next(row.overhead for row in paper_facts("figure3").rows if row.overhead)
+    return {
+        "hw_paper_computed": f"{heads.seconds / plain:.2f}" if heads else "",
+        "hw_paper_overhead": f"{measured:.2f}",
     }
 
 
@@ -118,36 +136,55 @@ def _page_facts(shape: ModelShape) -> dict[str, Any]:
     }
 
 
-def expectation(model: str, device: str, figures: Figures | None) -> dict[str, Any]:
+def expectation(model: str, device: str, figures: Figures | None, bits: int = BITS) -> dict[str, Any]:
     """What each method would bring with that model on that device: rows, and words around them.
 
     ``error`` holds the words where a name or a size cannot be used.
     """
+    asked = {"model": model, "device": device, "bits": bits}
     try:
+        if bits not in WEIGHTS:
+            raise MedusaError(f"weights of {bits} bits are not computed: choose 16, 8 or 4")
         shape, on = find_shape(model), find_device(device)
-        found = compute(_speeds(figures), figures.options if figures else None, shape, on)
+        found = compute(_speeds(figures), figures, shape, on, bits)
     except MedusaError as error:
-        return {"model": model, "device": device, "error": str(error)}
+        return asked | {"error": str(error)}
     plain = next(one.speed for one in found if one.speed.name == PLAIN)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": one.speed.name,
             "title": method(one.speed.name).title,
+            "design": method(one.speed.name).design,
+            "nodes": one.speed.nodes,
             "tokens": one.speed.tokens_per_step,
+            "draft": 1000 * one.step.draft / plain.step_ms,
             "overhead": one.speed.step_ms / plain.step_ms,
             "rate": one.speed.tokens_per_second,
             "speedup": one.speed.tokens_per_second / plain.tokens_per_second,
         }
         for one in found
     ]
-    before, after = words_before(shape, on), words_after((), ())
-    return {
+    before, after = words_before(shape, on, bits), words_after((), found)
+    return asked | {
         "model": shape.name,
         "device": on.title,
         "before": as_data(before),
-        "after": as_data(sentences(after)),
+        "after": as_data(sentences(after, _heads_words(shape, bits))),
         "rows": sorted(rows, key=lambda row: -row["rate"]),
     }
+
+
+def _heads_words(shape: ModelShape, bits: int) -> Words:
+    """Why a draft of Medusa's heads may cost more than others: what one head reads beside the model."""
+    plain = Work(1, 1, CONTEXT, NUMBER_BYTES, bits / 8)
+    head, model = draft_products(HEADS, {"tree": "cartesian-1"}, shape, plain), operators(shape, plain)
+    return Words(
+        "Each Medusa head reads {0} for a draft, beside the {1} of a plain step, since it has an output "
+        "layer of its own for {2} tokens: the more tokens a model knows for its size, the less many heads "
+        "pay.",
+        *(bytes_words(sum(one.calls * one.moved for one in products or ())) for products in (head, model)),
+        f"{shape.vocabulary:,}",
+    )  # fmt: skip
 
 
 def computed_records(page: PageFigures) -> dict[str, Any]:
@@ -156,13 +193,13 @@ def computed_records(page: PageFigures) -> dict[str, Any]:
 
 
 def answered(asked: str, figures: Figures | None) -> str:
-    """The answer to the card's form as the page sends it, ``{"model", "device"}``, both as JSON."""
+    """The answer to the card's form as the page sends it, ``{"model", "device", "bits"}``, both as JSON."""
     try:
         given = json.loads(asked)
-        model, device = str(given["model"])[:200], str(given["device"])[:200]
-    except (ValueError, KeyError, TypeError):
-        model, device = "", ""
-    return json.dumps(expectation(model, device, figures))
+        model, device, bits = str(given["model"])[:200], str(given["device"])[:200], int(given["bits"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        model, device, bits = "", "", BITS
+    return json.dumps(expectation(model, device, figures, bits))
 
 
 def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:

@@ -148,7 +148,7 @@ def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: 
         return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
     try:
         shape, on = find_shape(model), find_device(device)
-        methods = compute(found.speeds, found.figures.options if found.figures else None, shape, on)
+        methods = compute(found.speeds, found.figures, shape, on)
     except MedusaError as error:
         return str(error), gr.skip(), gr.skip(), menus
     speeds = [one.speed for one in methods]

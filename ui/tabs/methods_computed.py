@@ -7,25 +7,27 @@ model and device is computed (``evaluation.computed_step``). Words, picture and 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from medusa_core.drafters import drafters_of, method
-from medusa_core.evaluation.computed_step import ComputedStep, computed_step, embedded_options
+from medusa_core.drafters.medusa import NAME as HEADS
+from medusa_core.evaluation.computed_step import ComputedStep, computed_step, embedded_options, embedded_tree
+from medusa_core.experiments.spec_bench import STEP, of_all_kinds
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.shapes import ModelShape
 from ui.components.figure_table import grid, wrap
 from ui.figures.method_speeds import PLAIN, MethodSpeed
+from ui.records.figures import Figures
 from ui.records.words import Words, sentences
 from ui.tabs.hardware.choice import CONTEXT, NUMBER_BYTES
 
-Options = Mapping[str, Mapping[str, Any]]  # settings and tree of each method's drafters, by method
 CAPTION = (
     "Computed by formulas, not measured, but for the tokens per step. Overhead and speedup are over plain "
     "decoding; what a step takes beyond its draft is the verification."
 )
 COUNTED = "How a draft is counted"
+BITS = 8 * NUMBER_BYTES  # of a weight, where no others are asked for
 
 
 @dataclass(frozen=True)
@@ -37,31 +39,60 @@ class ComputedMethod:
 
 
 def compute(
-    speeds: Sequence[MethodSpeed], options: Options | None, shape: ModelShape, device: Device
+    speeds: Sequence[MethodSpeed],
+    figures: Figures | None,
+    shape: ModelShape,
+    device: Device,
+    bits: int = BITS,
 ) -> list[ComputedMethod]:
-    """The methods whose drafters say what they cost.
+    """The methods whose drafters say what they cost; of the heads' trees the one that pays most there.
 
-    Without ``options`` the embedded model's own drafters count. Raises MedusaError for a damaged file.
+    ``figures`` are what the speeds were taken from; without settings in them the embedded model's own
+    drafters count. Raises MedusaError for a damaged file.
     """
+    options = figures.options if figures else None
     known = embedded_options() if options is None else options
-    found = []
-    for speed in speeds:
-        own = known.get(speed.name) or known.get(drafters_of(speed.name)[0], {})
-        step = computed_step(speed.name, own, speed.nodes, shape, device, CONTEXT)
-        if step is not None:
-            found.append(ComputedMethod(replace(speed, step_ms=1000 * step.seconds), step))
-    return found
+    rows = of_all_kinds(figures.record.rows) if figures else []
+    chosen = next((row.tree_nodes for row in rows if row.series == HEADS and row.tree_nodes), 0)
+    by_size = _by_size(figures) if figures and any(speed.name == HEADS for speed in speeds) else []
+    found: dict[str, ComputedMethod] = {}
+    for speed in [*speeds, *by_size]:
+        first = drafters_of(speed.name)[0]
+        own = dict(known.get(speed.name) or known.get(first, {}))
+        tree = None
+        if first == HEADS and options is None:
+            tree = embedded_tree(speed.nodes if speed.name == HEADS else chosen)
+        own |= {"tree": tree} if tree else {}
+        step = computed_step(speed.name, own, speed.nodes, shape, device, CONTEXT, bits / 8)
+        if step is None:
+            continue
+        one = ComputedMethod(replace(speed, step_ms=1000 * step.seconds), step)
+        if speed.name not in found or one.speed.tokens_per_second > found[speed.name].speed.tokens_per_second:
+            found[speed.name] = one
+    return list(found.values())
 
 
-def words_before(shape: ModelShape, device: Device) -> str:
+def _by_size(figures: Figures) -> list[MethodSpeed]:
+    """What Medusa keeps with its best tree of each measured size."""
+    return [
+        MethodSpeed(HEADS, row.tokens_per_step.mean, row.step_ms, row.tree_nodes)
+        for row in figures.record.rows
+        if row.series == STEP and row.tree_nodes and row.tree_nodes > 1
+    ]
+
+
+def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     """What was computed, and for what."""
-    too_large = NUMBER_BYTES * shape.parameters > device.memory > 0
+    in_layers = shape.layers * shape.linear_parameters
+    size = in_layers * bits / 8 + NUMBER_BYTES * (shape.parameters - in_layers)
     return sentences(
         Words(
-            "Computed by formulas, not measured: {0} in 16 bits on {1}, behind a text of {2} tokens, each "
-            "product in the least time that the device allows.", shape.name, device.title, f"{CONTEXT:,}",
+            "Computed by formulas, not measured: {0} in {1} bits on {2}, behind a text of {3} tokens, each "
+            "product in the least time that the device allows.",
+            shape.name, bits, device.title, f"{CONTEXT:,}",
         ),
-        Words("The weights alone do not fit into its memory.") if too_large else "",
+        Words("The weights alone do not fit into its memory.") if size > device.memory > 0 else "",
+        Words("Output layer and drafters stay in 16 bits.") if bits < BITS else "",
     )  # fmt: skip
 
 
@@ -69,10 +100,14 @@ def words_after(speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod]) 
     """What the figures do not say."""
     known = {one.speed.name for one in found}
     left_out = [speed.title for speed in speeds if speed.name not in known]
+    heads = next((one.speed.nodes for one in found if one.speed.name == HEADS), 0)
     return sentences(
         Words(
             "The tokens per step are the measured ones: drafters trained for this model would keep others."
         ),
+        Words("Of the measured trees of the heads the one that pays most here has {0} nodes.", heads)
+        if heads
+        else "",
         Words("Left out, since it is not known what they cost: {0}.", ", ".join(left_out))
         if left_out
         else "",

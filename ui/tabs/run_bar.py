@@ -8,7 +8,6 @@ the page closes the generator.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -135,13 +134,14 @@ def connect_run(
 
     armed = gr.on(
         bar.triggers(), arm, [bar.flag, bar.key], bar.status,
-        js=f"(flag) => [flag, window.medusaChannel.key({bar.name!r})]", queue=False, **QUIET,
+        js=f"(flag) => [flag, window.medusaChannel.begin({bar.name!r})]", queue=False, **QUIET,
     )  # fmt: skip
     run = armed.then(
         with_flag_of_run(work), [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id=queue, concurrency_limit=1, **QUIET,
     )  # fmt: skip
     run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
+    run.then(None, None, None, js=f"() => window.medusaChannel.over({bar.name!r})")
     selection.change(lambda: "", None, bar.badge, queue=False, **QUIET)
     return run
 
@@ -156,12 +156,12 @@ def drawn_run(
     """
     runs = session.kept_runs
     runs.drop(slot)
-    with session.channel.receipts() as receipts, closing(session.run(request, flag, receipts)) as updates:
+    with session.channel.acks() as acks, closing(session.run(request, flag, acks)) as updates:
 
         def kept() -> Iterator[Update]:
             for update in updates:
                 if update.run_record is not None:
-                    runs.keep(slot, update.run_record, receipts.key)
+                    runs.keep(slot, update.run_record, acks.key)
                 else:
                     runs.grown(slot)
                 yield update
@@ -179,9 +179,7 @@ def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
 
 
 def shown(update: Update) -> tuple[Any, Any]:
-    """Status and badge of an update; a problem is also shown as a notice, as text."""
-    if update.problem:
-        gr.Warning(html.escape(update.status or ""), title="")
+    """Status and badge of an update."""
     return _or_skip(update.status), _or_skip(update.badge)
 
 

@@ -55,7 +55,7 @@ def build(
                 controls = build_controls(trees, rules, selection)
             with gr.Accordion("Second lane", open=False, elem_id="race-second"):
                 lane = LaneControls.build(trees, rules, selection)
-        bar.connect_examples(controls.penalty, controls.penalty_window)
+        bar.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
         with gr.Column(elem_classes="stage"):
             race = recorded_race(session.assets)
             view = RaceView(recorded_message(race) if race else None, elem_id=VIEW)
@@ -77,7 +77,7 @@ def build(
 
     figures.change(headline_words, figures, headline, **QUIET)
     view.take(None, None, bar.prompt, js=SHOWN_PROMPT)
-    settings = {"prompt": bar.prompt, **controls.by_name(), **lane.by_name()}
+    settings = {"prompt": bar.prompt, **controls.named, **lane.by_name()}
     loaded = page_under_way().load  # the controls' first values count as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     # A box in a place that is not open yet says nothing of its new value.

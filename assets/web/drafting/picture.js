@@ -2,6 +2,7 @@
 // One picture for the phase Propose and for the cards of Learn. The words are the drafters' own (METHODS).
 
 const MOST_GUESSES = 4; // guesses of a column
+const [MOST_COPIES, MOST_AGREEING] = [3, 6]; // copies under one another, and tokens shown to agree before each
 
 // `step`, `steps`: those of the run up to this one, `trace`: the run. A node for each drafter that proposed.
 function draftingPicture({ step, steps, trace }) {
@@ -11,12 +12,11 @@ function draftingPicture({ step, steps, trace }) {
     const guessed = own.filter((node) => !isKnown(node.origin.back));
     const levels = new Set(guessed.map((node) => node.depth)).size;
     const columns = columnsOf(step, guessed, by);
-    const copied = own.find((node) => isKnown(node.origin.back));
     return [
       html("div", { class: "mdv-headspic", "data-drafter": by, tabindex: "0", role: "group", "aria-label": say`How the guesses were drafted, scrolls sideways` },
         ...sourceBoxes(by, levels), ...columns),
       seenRows(step),
-      copied ? copyPicture({ step, steps, trace, first: copied }) : null,
+      ...copyStarts(own).slice(0, MOST_COPIES).map((first) => copyPicture({ step, steps, trace, first })),
       labelWords(own),
     ];
   });
@@ -96,6 +96,12 @@ function seenRows(step) {
     html("figcaption", {}, say`The text’s rows in the cache, the first one at the left: the draft sees ${seen} of ${step.cache_length}, drawn filled; the verification sees all.`));
 }
 
+// The first guess of each copy: where a draft branches, another one begins.
+function copyStarts(own) {
+  const copied = own.filter((node) => isKnown(node.origin.back));
+  return copied.filter((node) => !copied.some((each) => each.id === node.parent) || copied.some((each) => each.parent === node.parent && each.id < node.id));
+}
+
 // Copied guesses under the place that they were copied from: what agrees, and what is guessed behind it.
 function copyPicture({ step, steps, trace, first }) {
   const chain = [first];
@@ -108,7 +114,7 @@ function copyPicture({ step, steps, trace, first }) {
   const textAt = textReader({ step, steps, trace, chain });
   const base = step.cache_length + first.depth - 1; // the place of the token behind which is guessed
   const { back } = first.origin;
-  const agreeing = agreement(textAt, base, back, settingsOf(trace.config).lookup_ngram ?? 1);
+  const agreeing = agreement(textAt, base, back, settingsOf(trace.config).lookup_ngram ?? MOST_AGREEING);
   const context = 2;
   const cell = (place, kind, id = null) => html("td", { class: kind, "data-node": id }, visible(textAt(place) ?? "…"));
   const before = Array.from({ length: context + agreeing }, (_, i) => base - agreeing - context + 1 + i);

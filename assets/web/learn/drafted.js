@@ -27,6 +27,19 @@ function factsOfCopied(step) {
   return { copied: copied.length, copied_kept: kept.length, copied_back: first.origin.back, copied_text: lineText(step, kept.map((node) => node.id)) };
 }
 
+// A place behind which the text had gone on in two ways: both are in the draft, and one of them was kept.
+function factsOfFork(step) {
+  const copied = step.nodes.filter((node) => isKnown(node.origin.back));
+  for (const a of copied) {
+    const b = copied.find((node) => node.parent === a.parent && node.id > a.id && node.accepted !== a.accepted);
+    if (!b) continue;
+    const kept = copied.filter((node) => node.accepted);
+    return { fork: named(step.nodes[a.parent]), fork_a: named(a), fork_b: named(b), fork_kept: named(a.accepted ? a : b), fork_count: copied.length,
+      fork_keeps: kept.length, fork_text: lineText(step, kept.map((node) => node.id)), fork_id: a.parent };
+  }
+  return null;
+}
+
 function factsOfPart(step) {
   const seen = step.drafter_rows ? countSeen(step) : step.cache_length;
   return seen < step.cache_length ? { seen_rows: seen } : null;

@@ -21,6 +21,7 @@ const NEEDS = {
   drafted: ({ steps }, index) => factsOfDraft(steps[index]),
   copied: ({ steps }, index) => factsOfCopied(steps[index]),
   exact: (trace, index) => factsOfExact(trace, trace.steps[index]),
+  fork: ({ steps }, index) => factsOfFork(steps[index]),
   part: ({ steps }, index) => factsOfPart(steps[index]),
   next: ({ steps }, index) => (steps[index].bonus && index + 1 < steps.length ? { bonus: named(steps[index].bonus), end_id: steps[index].path[steps[index].path.length - 1] } : null),
 };

@@ -114,6 +114,7 @@ function speedPicture({ facts, records, say }) {
   };
   const size = (kind) => ({ row: rowOf(facts[kind + "_nodes"]), mean: rowOf(facts[kind + "_nodes"]).tokens_per_step, hidden: true,
     told: { mean: facts[kind + "_mean"], overhead: facts[kind + "_overhead"], speedup: facts[kind + "_speedup"] } });
+  const quoted = records.methods.find(({ name }) => name === "medusa");
   const sizes = facts.best_nodes === facts.big_nodes ? [] : ["best", "big"]; // both are one size where the record has no curve over sizes
   return [
     html("p", { class: "learn-caption" }, say("blocks")),
@@ -122,6 +123,7 @@ function speedPicture({ facts, records, say }) {
     sizes.length > 1 && html("h4", { class: "learn-secret" }, say("sizes")),
     ...sizes.map((kind) => line(say("tree", { nodes: facts[kind + "_nodes"] }), size(kind))),
     bit("learn-key", ...PHASES_OF_STEP.map((phase) => html("span", {}, html("i", { class: "phase-" + phase }), phase))),
+    quoted && html("p", { class: "learn-caption learn-secret", "data-role": "quoted" }, say("quoted", { nodes: quoted.nodes, speedup: decimal(quoted.speedup) })),
     records.source && html("p", { class: "learn-caption", "data-role": "source" }, LANGUAGE.tell(records.source)),
   ];
 }

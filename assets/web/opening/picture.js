@@ -63,12 +63,16 @@ function laneOf(plan, lane, box, show, name) {
   const part = svg("g", {}, svg("rect", { class: "mdv-filmwell", x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
     svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, ...passes.map((pass) => pass.part));
 
+  let counted = -1;
+
   function paint(time) {
     const { done, tokens, now, share } = laneAt(lane, time);
-    counter.textContent = say`${plural(done, "pass", "passes")} · ${plural(tokens, "token")}`;
     fill.setAttribute("transform", `scale(${now ? Math.max(0.001, eased((share - MOVED_IN * 0.6) / (JUDGED_AT - MOVED_IN * 0.6))) : 1},1)`);
-    marks.forEach((mark, i) => mark.setAttribute("opacity", i < done ? 1 : 0));
     passes.forEach((pass, i) => pass.paint(i < done ? 1 : i === done ? share : null));
+    if (done === counted) return;
+    counted = done;
+    counter.textContent = say`${plural(done, "pass", "passes")} · ${plural(tokens, "token")}`;
+    marks.forEach((mark, i) => mark.setAttribute("opacity", i < done ? 1 : 0));
   }
 
   return { part, paint };
@@ -99,8 +103,12 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, bottom }) 
   const lines = svg("g", { class: "mdv-showedges" }, ...edges);
   const part = svg("g", { opacity: 0 }, lines, ...parts.map(({ group }) => group));
 
+  let painted;
+
   // `share` of the pass that is done, null before it.
   function paint(share) {
+    if (share === painted) return; // most passes are over, or still to come
+    painted = share;
     part.setAttribute("opacity", share === null ? 0 : 1);
     if (share === null) return;
     for (const each of parts) paintNode(each, share, scale);

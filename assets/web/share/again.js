@@ -27,8 +27,7 @@ function shellText(text) {
 function recipeOf(trace, typed) {
   const { model, config, prompt } = trace;
   const settings = { method: config.drafter.name, acceptance: config.acceptance.name };
-  for (const name of ["temperature", "max_new_tokens", "seed"]) settings[name] = config[name];
-  for (const name of ["penalty", "penalty_window", "top_k", "top_p", "min_p", "ignore_eos"]) if (name in config) settings[name] = config[name];
+  for (const name of Object.keys(RUN_SETTINGS)) if (name in config) settings[name] = config[name];
   for (const own of [config.drafter.settings, config.acceptance.settings]) {
     for (const [name, value] of Object.entries(own)) if (NAME.test(name)) settings[name] = value;
   }

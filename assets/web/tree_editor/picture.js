@@ -4,7 +4,7 @@ const CROSS = 24; // pixels at the right end of a chip that remove it
 
 // `act` has choose(item), add(parent) and remove(node).
 function makeEditorPicture(uid, act) {
-  const header = svg("svg", { class: "mdv-columns", "aria-hidden": "true", height: 24 });
+  const header = svg("svg", { class: "mdv-columns", "aria-hidden": "true", height: 24, preserveAspectRatio: "xMinYMin" });
   const picture = svg("svg", { class: "mdv-treepic", role: "tree", tabindex: "0", "aria-label": say`Candidate tree, to be edited`, "aria-describedby": uid + "-keys" });
   const box = html("div", { class: "mdv-treebox tree-edit-box" }, header, picture);
   let plan = null;

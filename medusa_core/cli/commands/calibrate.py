@@ -1,4 +1,7 @@
-"""What ``calibrate`` does. Its flags are in ``flags``."""
+"""``calibrate``: how often each guess of each head is right, and how long a step takes by tree size.
+
+Written as one JSON file, which ``tree search`` and the page read.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,54 @@ import json
 import sys
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from tqdm import tqdm
-
-from medusa_core.cli.flags import check_output_file, read_settings
-from medusa_core.cli.progress import load_with_line
-from medusa_core.config import LoadConfig
-from medusa_core.engine import Engine
+from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_file, read_settings
+from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.head_accuracy import heads_of
-from medusa_core.evaluation.latency import check_request
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
-from medusa_core.evaluation.measure_heads import HeadMeasurement, measure_heads
-from medusa_core.evaluation.prompts import chosen_prompts
-from medusa_core.trees.budget import LatencyPoint, unsteady
+from medusa_core.loading.collector import importing
+
+if TYPE_CHECKING:
+    from medusa_core.engine import Engine
+    from medusa_core.evaluation.measure_heads import HeadMeasurement
+    from medusa_core.trees.budget import LatencyPoint
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser(
+        "calibrate", help="measure the heads' accuracies and the time of a step", description=__doc__
+    )
+    add_settings(parser, LoadConfig)
+    add_prompt_flags(parser)
+    parser.add_argument("--max-new-tokens", type=int, default=128, help="tokens a prompt (default: 128)")
+    parser.add_argument(
+        "--latency", action=argparse.BooleanOptionalAction, default=True,
+        help="measure milliseconds of a step against nodes on this machine (default: yes)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, TIMED_SIZES)), metavar="N,N,…",
+        help="tree sizes to time, the root included; 1 is plain decoding (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=int, default=TIMED_ROUNDS, help="timed runs of each size (default: %(default)s)"
+    )
+    parser.add_argument("--out", default="accuracies.json", help="file to write (default: accuracies.json)")
+    parser.set_defaults(run=f"{__name__}:run")
+
 
 _BARS = {COUNTING: ("accuracies", "prompt"), TIMING: ("latency", "run")}
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure and write. Raises MedusaError for bad input."""
+    with importing():
+        from medusa_core.cli.progress import load_with_line
+        from medusa_core.evaluation.head_accuracy import heads_of
+        from medusa_core.evaluation.latency import check_request
+        from medusa_core.evaluation.prompts import chosen_prompts
+
     sizes = read_sizes(args.sizes)
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
@@ -57,6 +85,11 @@ def read_sizes(text: str) -> list[int]:
 
 def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) -> HeadMeasurement:
     """All that is known in the end, with a bar for each part."""
+    from tqdm import tqdm
+
+    from medusa_core.evaluation.measure_heads import measure_heads
+    from medusa_core.trees.budget import unsteady
+
     for part, records in groupby(measure_heads(engine, prompts, effort), key=lambda found: found.part):
         name, unit = _BARS[part]
         with tqdm(unit=unit, desc=name, file=sys.stderr, delay=1) as bar:
@@ -73,6 +106,10 @@ def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) 
 
 
 def _print_table(points: Sequence[LatencyPoint]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
     names = ("nodes", "ms/step", "rounds", "propose", "verify", "accept", "commit", "tokens/step")
     table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for point in points:

@@ -1,4 +1,8 @@
-"""What ``chat`` does. Its flags are in ``flags``."""
+"""``chat``: talk with a model; replies stream with accepted drafts marked, figures follow each.
+
+Commands: /reset forgets the conversation, /system TEXT sets the system prompt, /stats sums it up, /quit ends.
+Lines come from the keyboard or from a pipe; Ctrl-C breaks a reply off.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,42 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from medusa_core.chat import Conversation, Reply
-from medusa_core.cli.commands.generate import TextPrinter, generation_config
-from medusa_core.cli.headline import headline
-from medusa_core.cli.run_setup import load_for_run
+from medusa_core.cli.commands.generate import add_marks_flag
+from medusa_core.cli.flags import add_run_settings, add_settings
 from medusa_core.cli.signals import Terminated
-from medusa_core.config import GenerationConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.loading.collector import importing
 from medusa_core.text.plural import counted
+
+if TYPE_CHECKING:
+    from medusa_core.engine.chat import Conversation, Reply
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser(
+        "chat", help="talk with a model", description=__doc__, usage="%(prog)s [OPTION …]"
+    )
+    parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
+    add_settings(parser, LoadConfig)
+    add_run_settings(parser)
+    add_marks_flag(parser)
+    parser.set_defaults(run=f"{__name__}:run")
+
 
 _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 
 
 def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
+    with importing():
+        from medusa_core.cli.generate import generation_config
+        from medusa_core.cli.run_setup import headline, load_for_run
+        from medusa_core.engine.chat import Conversation
+
     engine, config, notes = load_for_run(args, generation_config(args))
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
     _say("\n".join([headline(engine, config), *notes]))
@@ -68,6 +93,8 @@ class _Chat:
             self._answer(line)
 
     def _answer(self, line: str) -> None:
+        from medusa_core.cli.generate import TextPrinter
+
         reply = self.conversation.reply(line, self.config)
         if reply.dropped:
             _say(f"note: the context is full, the oldest {reply.dropped} messages were dropped")

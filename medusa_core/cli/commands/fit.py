@@ -1,4 +1,8 @@
-"""What ``fit`` does. Its flags are in ``flags``."""
+"""``fit``: from a model to heads that speed it up, in one line: self-distil, train, calibrate, measure.
+
+The time and memory it will take are printed first, from a short probe of this machine. The same command again
+goes on where it was stopped.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,41 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from tqdm import tqdm
-
-from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.commands.train import figures_of, stage_bar
+from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import stop_by
-from medusa_core.training.fit.report import equality
-from medusa_core.training.fit.run import FITTED, Prepared, prepare, run_fit
+from medusa_core.loading.collector import importing
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
-from medusa_core.training.loop import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from tqdm import tqdm
+
+    from medusa_core.training.fit.run import Prepared
+    from medusa_core.training.loop import Progress
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser(
+        "fit", help="fit heads to your own model: the whole recipe in one line", description=__doc__
+    )
+    add_settings(parser, FitConfig)
+    parser.add_argument("--plan", action="store_true", help="print the estimate of time and memory, and stop")
+    parser.set_defaults(run=f"{__name__}:run")
+
 
 _GIB = 2**30
 
 
 def run(args: argparse.Namespace) -> None:
     """Plan, fit, and print what was gained. Raises MedusaError for bad input."""
+    with importing():
+        from medusa_core.training.fit.run import prepare, run_fit
+
     config = read_settings(FitConfig, args)
     check_output_folder(config.out, "--out")
     if config.device == "cpu":
@@ -73,21 +92,11 @@ class Bars:
         if record.stage != self._stage:
             self._close()
             self._stage = record.stage
-            self._bar = tqdm(
-                total=record.steps,
-                initial=max(0, record.step - 1),  # a resumed stage does not count what was done before
-                desc=record.stage,
-                mininterval=1,
-                file=sys.stderr,
-                dynamic_ncols=True,
-            )
+            self._bar = stage_bar(record)
         bar = self._bar
         if bar is not None and record.folder is None:  # the last record of a recipe counts nothing new
             bar.update(record.step - bar.n)
-        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-        if "loss" in record.metrics:
-            words["loss"] = f"{record.metrics['loss']:.3f}"
-        if bar is not None and words:
+        if bar is not None and (words := figures_of(record)):
             bar.set_postfix(words, refresh=False)
         if self._stop is not None:
             raise self._stop
@@ -105,6 +114,9 @@ class Bars:
 
 def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
     """Sizes, time by stage, memory by stage beside what is free."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     plan, shape, console = prepared.plan, prepared.shape, _console()
     heads = f"{config.heads} heads" + (" that share the LM head" if config.share_lm_head else "")
     title = "the plan made before; goes on" if prepared.resumed else "estimated"
@@ -146,6 +158,12 @@ def _work(prepared: Prepared, stage: str) -> str:
 
 
 def _print_report(report: dict, out: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from medusa_core.training.fit.report import equality
+    from medusa_core.training.fit.run import FITTED
+
     record = report["measured"]
     plain, medusa = record["methods"]["none"], record["methods"]["medusa"]
     shares = " ".join(f"{row[0]:.2f}" for row in report["accuracies"])
@@ -174,6 +192,8 @@ def _print_report(report: dict, out: Path) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(width=max(Console().width, 80))
 
 

@@ -1,4 +1,4 @@
-"""What ``heads`` does. Its flags are in ``flags``."""
+"""``heads init`` and ``heads check``: fresh heads for any model; whether heads and base belong together."""
 
 from __future__ import annotations
 
@@ -10,19 +10,46 @@ import shutil
 import sys
 from pathlib import Path
 
-from medusa_core.checkpoints.convert import check_target, staged
-from medusa_core.checkpoints.layouts import HeadTensors
-from medusa_core.checkpoints.lm_head import read_lm_head
-from medusa_core.checkpoints.locate import embedded_model, locate_model
 from medusa_core.checkpoints.names import EMBEDDED
-from medusa_core.checkpoints.write import write_heads
-from medusa_core.cli.flags import check_output_folder, read_settings
-from medusa_core.cli.progress import load_with_line
+from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa.heads import fresh_tensors
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.head_check import GUESS, check_heads
+from medusa_core.loading.collector import importing
 from medusa_core.text.plural import counted
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("heads", help="make fresh heads, check heads", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    init = actions.add_parser(
+        "init", help="fresh heads for a model, ready for train",
+        description="Fresh heads: copies of the model's LM head behind blocks that do nothing yet.",
+    )  # fmt: skip
+    init.add_argument(
+        "--model", default="", help="folder or hub name[@revision] of the base; default: the embedded model"
+    )
+    init.add_argument("--num-heads", type=int, default=5, metavar="K", help="number of heads (default: 5)")
+    init.add_argument("--layers", type=int, default=1, metavar="L", help="blocks of a head (default: 1)")
+    init.add_argument(
+        "--out", default="runs/heads", metavar="DIR", help="folder to write (default: runs/heads)"
+    )
+    init.add_argument(
+        "--share-lm-head",
+        action="store_true",
+        help="heads that use the model's LM head: small files, and format v2",
+    )
+    init.add_argument("--force", action="store_true", help="replace heads that DIR holds")
+    init.set_defaults(run=f"{__name__}:run_init")
+    check = actions.add_parser(
+        "check", help="whether heads and base belong together",
+        description="Compare each head's best guess on a short text with what can be guessed without heads.",
+    )  # fmt: skip
+    add_settings(check, LoadConfig)
+    check.add_argument("--text", default="", help="text to guess; default: what the base itself writes")
+    check.add_argument("--json", action="store_true", help="print the report as JSON")
+    check.set_defaults(run=f"{__name__}:run_check")
+
 
 _MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
 
@@ -47,6 +74,14 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 
     Raises MedusaError for numbers out of range, a base that cannot be read or a disk that is too small.
     """
+    with importing():
+        from medusa_core.checkpoints.convert import check_target, staged
+        from medusa_core.checkpoints.layouts import HeadTensors
+        from medusa_core.checkpoints.lm_head import read_lm_head
+        from medusa_core.checkpoints.locate import embedded_model, locate_model
+        from medusa_core.checkpoints.write import write_heads
+        from medusa_core.drafters.medusa.heads import fresh_tensors
+
     for name, value in (("num_heads", count), ("layers", layers)):
         if not 1 <= value <= _MOST[name]:
             raise MedusaError(f"--{name.replace('_', '-')} is {value}: give 1 to {_MOST[name]}")
@@ -69,6 +104,10 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 
 def run_check(args: argparse.Namespace) -> None:
     """Load, compare, print. Raises MedusaError for what cannot be loaded or compared."""
+    with importing():
+        from medusa_core.cli.progress import load_with_line
+        from medusa_core.evaluation.head_check import GUESS, check_heads
+
     engine = load_with_line(read_settings(LoadConfig, args))
     report = check_heads(engine, args.text)
     if args.json:

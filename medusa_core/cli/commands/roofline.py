@@ -1,29 +1,57 @@
-"""What ``roofline`` does. Its flags are in ``flags``."""
+"""``roofline``: what each product of a step computes and reads, and how long it takes at best."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
-from medusa_core.checkpoints.files import read_config
-from medusa_core.checkpoints.locate import Fetch, embedded_model, locate_model
 from medusa_core.checkpoints.names import EMBEDDED
-from medusa_core.hardware.devices import THIS, Device, find_device
+from medusa_core.cli.flags import COLUMNS
+from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
-from medusa_core.hardware.processor import cpu_name
 from medusa_core.hardware.roofline import Timed, step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
-from medusa_core.hardware.this_machine import measure_machine
-from medusa_core.hardware.units import bytes_words, count_words, flops_words, rate_words, seconds_words
+from medusa_core.hardware.units import (
+    bytes_words,
+    count_words,
+    flops_words,
+    rate_words,
+    seconds_words,
+    three_digits,
+)
 
-WIDTH = 100
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser(
+        "roofline", help="FLOP, bytes and time of a step's products on a device", description=__doc__
+    )
+    parser.add_argument(
+        "--model", default="",
+        help=f"{', '.join(known_shapes())}; or folder or hub name of a model; default: the embedded model",
+    )  # fmt: skip
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences at once (default: 1)")
+    parser.add_argument(
+        "--tokens", type=int, default=64, metavar="N",
+        help="tokens verified at once; 1 is plain decoding (default: 64)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--context", type=int, default=1024, metavar="N", help="positions attended to (default: 1024)"
+    )
+    parser.add_argument(
+        "--device", default="this",
+        help=f"this: measured now, in about a second; or {', '.join(known_devices())} (default: this)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON as the last line")
+    parser.set_defaults(run=f"{__name__}:run")
+
+
 DTYPE, NUMBER_BYTES = "bfloat16", 2
 
 
@@ -42,6 +70,9 @@ def find_shape(name: str) -> ModelShape:
 
     Raises MedusaError.
     """
+    from medusa_core.checkpoints.files import read_config
+    from medusa_core.checkpoints.locate import Fetch, embedded_model, locate_model
+
     if name.lower() in (known := known_shapes()):
         return known[name.lower()]
     if name in ("", EMBEDDED):
@@ -94,13 +125,18 @@ def _limit(each: Timed) -> str:
 
 
 def _device(name: str, shape: ModelShape) -> Device:
+    from medusa_core.hardware.processor import cpu_name
+    from medusa_core.hardware.this_machine import measure_machine
+
     if name != THIS:
         return find_device(name)
     return measure_machine(cpu_name()).device(DTYPE, NUMBER_BYTES * shape.read_parameters)
 
 
 def _print_table(shape: ModelShape, work: Work, device: Device) -> None:
-    console = Console(width=WIDTH)
+    from rich.console import Console
+
+    console = Console(width=COLUMNS)
     for line in _head_lines(shape, work, device):
         console.print(line, markup=False, highlight=False)
     console.print(_table(shape, work, device))
@@ -114,8 +150,9 @@ def _head_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
         f"{shape.name}: {count_words(shape.parameters)} parameters, {shape.kind}, "
         f"{NUMBER_BYTES} bytes a number",
         f"{device.title}{note}: {rate_words(device.bandwidth)}, {flops_words(device.peak)}/s; "
-        f"arithmetic is the limit from {device.ridge:.0f} FLOP a byte on",
-        f"batch {work.batch}, {work.tokens} tokens at once, context {work.context}; figures of one call",
+        f"compute is the limit from {device.ridge:.0f} FLOP a byte on",
+        f"batch {work.batch}, {work.tokens} tokens at once, context {work.context}; figures of one of the "
+        f"{shape.layers} layers, F/B: FLOP a byte",
     ]
 
 
@@ -138,23 +175,26 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
 
 
 def _table(shape: ModelShape, work: Work, device: Device) -> Table:
-    """One row a product: the asked step in full, of the two others intensity and time."""
-    table = Table("", "calls", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("FLOP", "bytes", "FLOP/B", "time", "limit", "decode F/B", "time", "prefill F/B", "time"):
-        table.add_column(name, justify="right", no_wrap=" " not in name)
+    """One row a product: the asked step in full, of the two others time and intensity."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table("", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in ("FLOP", "bytes", "time", "F/B", "limit", "decode\ntime", "F/B", "prefill\ntime", "F/B"):
+        table.add_column(name, justify="right", no_wrap=True)
     of = {name: timed(operators(shape, each), device) for name, each in phases(work).items()}
-    for asked, one, many in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
+    for asked, *others in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
         product = asked.product
-        others = [(f"{each.product.intensity:.2f}", seconds_words(each.seconds)) for each in (one, many)]
         table.add_row(
             product.name,
-            str(product.calls),
             flops_words(product.flops).removesuffix("FLOP"),
             bytes_words(product.moved),
-            f"{product.intensity:.2f}",
-            seconds_words(asked.seconds),
-            _limit(asked),
-            *others[0],
-            *others[1],
+            *_time_and_intensity(asked),
+            "memory" if asked.memory_bound else "compute",
+            *(cell for each in others for cell in _time_and_intensity(each)),
         )
     return table
+
+
+def _time_and_intensity(each: Timed) -> tuple[str, str]:
+    return seconds_words(each.seconds), three_digits(each.product.intensity)

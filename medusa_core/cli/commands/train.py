@@ -1,4 +1,9 @@
-"""What ``train`` does. Its flags are in ``flags``."""
+"""``train``: the recipes, each a run folder with config, metrics, checkpoints, a card and the result.
+
+A run that was broken off goes on when the same command is given again; SIGTERM ends it after its step, with
+a checkpoint. Several GPUs or processes:
+``accelerate launch -m medusa_core train ...``.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +14,42 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from tqdm import tqdm
-
-from medusa_core.cli.flags import check_output_folder, read_settings
+from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import Terminated
 from medusa_core.training.allocator import keep_freed_memory
-from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import RECIPES, train
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from medusa_core.training.loop import Progress
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add one subcommand a recipe."""
+    parser = subparsers.add_parser("train", help="train heads or another drafter", description=__doc__)
+    recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
+    for name, config in RECIPES.items():
+        summary = (config.__doc__ or "").partition("\n")[0]
+        recipe = recipes.add_parser(name, help=summary, description=summary)
+        add_settings(recipe, config)
+        recipe.set_defaults(run=f"{__name__}:run")
 
 
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name], args)
-    check_output_folder(config.out, "--out")
+    follow(train(config), config.out)
+
+
+def follow(records: Generator[Progress, None, None], out: str) -> None:
+    """Show a training in the folder ``out`` until its end, or until SIGTERM."""
+    check_output_folder(out, "--out")
     keep_freed_memory()
     with ended_by_signal() as asked:
-        last = show_progress(train(config), asked)
+        last = show_progress(records, asked)
     if last.folder is None:
         print(f"stopped at step {last.step}, the same command goes on from there", file=sys.stderr)
         raise Terminated
@@ -63,12 +86,9 @@ def show_progress(
             if bar is None or last is None or record.stage != last.stage:
                 if bar is not None:
                     bar.close()
-                bar = _bar(record)
+                bar = stage_bar(record)
             bar.update(record.step - bar.n)
-            words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-            if "loss" in record.metrics:
-                words["loss"] = f"{record.metrics['loss']:.3f}"
-            bar.set_postfix(words, refresh=record.step == record.steps)
+            bar.set_postfix(figures_of(record), refresh=record.step == record.steps)
             last = record
             if record.folder is None and asked_to_end():
                 records.close()
@@ -79,7 +99,16 @@ def show_progress(
     return cast("Progress", last)  # a run has a last record, finished or not
 
 
-def _bar(record: Progress) -> tqdm:
+def figures_of(record: Progress) -> dict[str, str]:
+    """What stands behind a bar: throughput and loss, where the record has them."""
+    words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+    return words | ({"loss": f"{record.metrics['loss']:.3f}"} if "loss" in record.metrics else {})
+
+
+def stage_bar(record: Progress) -> tqdm:
+    """A bar for the stage of a record, on standard error."""
+    from tqdm import tqdm
+
     return tqdm(
         total=record.steps,
         initial=max(0, record.step - 1),  # a resumed run does not count what was done before

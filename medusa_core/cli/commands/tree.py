@@ -1,4 +1,4 @@
-"""What ``tree search`` does."""
+"""``tree show`` and ``tree search``: a tree's nodes, mask and paths; the best tree for a node budget."""
 
 from __future__ import annotations
 
@@ -7,24 +7,57 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
-from medusa_core.cli.commands.flags.tree import AUTO
-from medusa_core.cli.commands.tree_show import drawing
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import AUTO, DEFAULT, medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.trees.budget import Budget, best_budget, budgets, plain_budget, read_latency
+from medusa_core.loading.collector import importing
+from medusa_core.text.plural import counted
 from medusa_core.trees.search import read_accuracies, search_tree
-from medusa_core.trees.tree import Topology
+from medusa_core.trees.tree import Topology, load_tree
+
+if TYPE_CHECKING:
+    from medusa_core.trees.budget import Budget
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command's flags."""
+    parser = subparsers.add_parser("tree", help="inspect candidate trees", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="print a tree", description=__doc__)
+    show.add_argument(
+        "tree",
+        help="default (shipped with the embedded heads), auto (the fastest with them on this machine), "
+        "a published name, cartesian-4x2x1 or FILE.json",
+    )
+    show.add_argument(
+        "--json", action="store_true", help="print nodes, choices, parents, depths, mask and paths"
+    )
+    show.set_defaults(run=f"{__name__}:run_show")
+    search = actions.add_parser("search", help="the best tree for a node budget")
+    search.add_argument("--accuracies", required=True, metavar="FILE.json", help="as `calibrate` writes them")
+    search.add_argument(
+        "--nodes", default="16",
+        help="drafted nodes, without the root (default: 16); auto: as many as give the most expected tokens "
+        "per second by a measured latency",
+    )  # fmt: skip
+    search.add_argument(
+        "--latency", metavar="FILE.json",
+        help="latency of --nodes auto, as `calibrate` writes it (default: the file of --accuracies)",
+    )  # fmt: skip
+    search.add_argument("--max-depth", type=int, help="deepest node (default: the number of heads)")
+    search.add_argument("--json", action="store_true", help="print choices and expected length")
+    search.set_defaults(run=f"{__name__}:run_search")
+
 
 _TABLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def run(args: argparse.Namespace) -> None:
+def run_search(args: argparse.Namespace) -> None:
     """Search and print. Raises MedusaError for bad accuracies or an impossible budget."""
+    from medusa_core.trees.budget import best_budget, budgets, read_latency
+
     accuracies = read_accuracies(Path(args.accuracies))
     found: list[Budget] = []
     if args.nodes == AUTO:
@@ -58,6 +91,12 @@ def _number_of_nodes(text: str) -> int:
 
 def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
     """Some of the budgets, the best one marked; a warning where plain decoding is expected to be faster."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from medusa_core.trees.budget import best_budget, plain_budget
+
     best, plain = best_budget(found), plain_budget(found)
     sizes = {*_TABLE_SIZES, best.nodes, found[-1].nodes}
     names = ("drafted\nnodes", "expected\ntokens/step", "ms/step", "expected\ntokens/s", "")
@@ -75,3 +114,56 @@ def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
             f"warning: plain decoding is expected to be faster here: {plain.tokens_per_second:.1f} tokens/s "
             f"against {best.tokens_per_second:.1f} of the best tree", file=sys.stderr,
         )  # fmt: skip
+
+
+def run_show(args: argparse.Namespace) -> None:
+    """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
+    # The heads are loaded for their own trees, which takes torch.
+    tree = tree_of_heads(args.tree) if args.tree in (AUTO, DEFAULT) else load_tree(args.tree)
+    print(json.dumps(tree_record(tree)) if args.json else drawing(tree))
+
+
+def tree_record(tree: Topology) -> dict:
+    """The tree as plain lists; nodes are sorted by (depth, ranks), node 0 is the root."""
+    return {
+        "nodes": tree.size,
+        "choices": [list(choice) for choice in tree.choices],
+        "parents": tree.parents,
+        "depths": tree.depths,
+        "mask": [list(map(int, row)) for row in tree.mask()],
+        "paths": tree.paths(),
+    }
+
+
+def drawing(tree: Topology) -> str:
+    """The tree as lines of text, nodes by head and guess, both counted from 1 as on the page."""
+    import networkx as nx
+
+    graph = tree.graph()
+    for node in graph:
+        label = "root" if node == 0 else f"head {tree.depths[node]}, guess {tree.ranks[node] + 1}"
+        graph.nodes[node]["label"] = f"{label}  (node {node})"
+    per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
+    title = f"{tree.size} nodes with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
+    return "\n".join([title, *nx.generate_network_text(graph)])
+
+
+def tree_of_heads(name: str) -> Topology:
+    """The tree that a run with the embedded model takes; of auto a line on standard error says why."""
+    with importing():
+        from medusa_core.cli.progress import load_for_runs
+        from medusa_core.evaluation.step_times import auto_tree_words
+
+    config = GenerationConfig.of(method="medusa", tree=name)
+    engine = load_for_runs(LoadConfig(), [config])
+    draft = medusa_draft(engine)
+    if name == AUTO:
+        print(auto_tree_words(engine, config) if draft.fastest else _not_measured(), file=sys.stderr)
+    return draft.tree(name)
+
+
+def _not_measured() -> str:
+    from medusa_core.loading.remembered import MEASURE_VARIABLE, may_measure
+
+    fix = "repeat it when the machine is idle" if may_measure() else f"unset {MEASURE_VARIABLE}"
+    return f"note: no step times are measured, so auto is the default tree: {fix}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Drafting, Method
+from medusa_core.drafters import Colour, Drafting, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -30,7 +30,7 @@ class Settings:
 METHOD = Method(
     title="Draft model",
     mark="d",
-    colour="plum",
+    colour=Colour("#A6397F", "#E39BC8", "#F8EDF4", "#7E2460"),  # plum
     help="drafts with a smaller language model that has the same vocabulary, some tokens ahead",
     build=f"{__name__}.drafter:ModelDrafter.build",
     settings=Settings,

@@ -17,5 +17,6 @@ def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
     )  # fmt: skip
     products = []
     for level in range(settings.draft_depth):
-        products += operators(small, replace(plain, tokens=settings.draft_top_k if level else 1))
+        nodes = settings.draft_top_k if level else 1
+        products += operators(small, replace(plain, tokens=nodes, weight_bytes=None))
     return products

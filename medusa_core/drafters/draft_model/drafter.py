@@ -69,7 +69,7 @@ class ModelDrafter:
         return self._cache.nbytes if self._cache is not None else 0
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The same after a text of so many rows."""
+        """Bytes of its own key-value cache after a text of so many rows."""
         return self._model.cache_bytes(self._slots(rows))
 
     def reserve(self, rows: int) -> None:

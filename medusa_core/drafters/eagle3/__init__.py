@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Drafting, Method
+from medusa_core.drafters import Colour, Drafting, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -32,7 +32,7 @@ class Settings:
 METHOD = Method(
     title="EAGLE-3",
     mark="e",
-    colour="ochre",
+    colour=Colour("#7A5C1E", "#D9BF7A", "#F6F1E4", "#5C4412"),  # ochre
     help="one extra layer drafts from three of the model's hidden states, then from its own output",
     build=f"{__name__}.drafter:Eagle3Drafter.build",
     settings=Settings,

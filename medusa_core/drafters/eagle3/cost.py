@@ -25,6 +25,6 @@ def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
         wide = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
         products += [
             linear(one.name, rows, 2 * h, wide[one.name] * shape.head_size, e, 1) if one.name in wide else one
-            for one in operators(layer, replace(plain, tokens=nodes))
+            for one in operators(layer, replace(plain, tokens=nodes, weight_bytes=None))
         ]
     return products

@@ -58,7 +58,7 @@ class Eagle3Drafter:
         return self._cache.nbytes + self._fused.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The same after a text of so many rows."""
+        """Bytes of its keys, values and features after a text of so many rows."""
         features = self._model.shape.hidden * self._embedding.itemsize
         return self._network.cache_row * (rows + self._tree_rows) + features * rows
 

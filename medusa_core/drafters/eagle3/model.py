@@ -141,7 +141,7 @@ class RotaryTable:
         self._table = Rotations(torch.empty(0), torch.empty(0))
 
     def at(self, first: int, count: int) -> Rotations:
-        """Those of ``count`` positions from ``first`` on."""
+        """Rotations of ``count`` positions from ``first`` on."""
         end = first + count
         table = self.prepare(end)
         return Rotations(table.cos[first:end], table.sin[first:end])

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.model import DraftModel
-from medusa_core.llama.cache import LlamaCache, row_bytes
+from medusa_core.llama.cache import row_bytes
 from medusa_core.llama.library import Library
-from medusa_core.llama.model import Attending, Llama, Results, product
+from medusa_core.llama.model import Llama, Results, product
 from medusa_core.llama.panels import padded, wide
 from medusa_core.llama.weights import (
     COPY_LIMIT,
@@ -26,6 +26,7 @@ from medusa_core.llama.weights import (
     gate_and_up,
     linear,
 )
+from medusa_core.model.forward import Part, Rows
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.rotary import Rotations
 
@@ -163,15 +164,14 @@ class NativeNetwork:
         kept: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As ``Network``."""
-        assert isinstance(cache, LlamaCache)
         features, count = features.contiguous(), len(tokens)
         output = torch.empty_like(features)
         logits = features.new_empty(kept, self._model.weights.head.outputs)
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
         # Drafted nodes share a position, and nothing needs the bits that they would have alone.
-        attending = [Attending(count, cache, seen.contiguous(), torch.zeros(count, dtype=torch.long))]
+        rows = Rows(tokens, torch.zeros(count, dtype=torch.long), 0, seen)
         results = Results(logits, [kept], before=[None, output])
-        self._model.run(tokens, positions, by, attending, results, features)
+        self._model.run(tokens, positions, by, [Part(rows, cache)], results, features)
         return output, logits
 
 

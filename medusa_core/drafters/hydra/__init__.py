@@ -7,7 +7,7 @@ what is loaded of it, ``drafter`` the tree that grows level by level.
 
 from __future__ import annotations
 
-from medusa_core.drafters import Drafting, Method
+from medusa_core.drafters import Colour, Drafting, Method
 from medusa_core.drafters._head_trees import TreeSettings
 
 NAME = __name__.rpartition(".")[2]
@@ -16,7 +16,7 @@ NAME = __name__.rpartition(".")[2]
 METHOD = Method(
     title="Hydra heads",
     mark="y",
-    colour="violet",
+    colour=Colour("#6A3FB5", "#B79CF2", "#F1ECFA", "#4C2A8A"),  # violet
     help="heads that guess one after another: each sees the tokens drafted before it",
     build=f"{__name__}.drafter:HydraDrafter.build",
     settings=TreeSettings,

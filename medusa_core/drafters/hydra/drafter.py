@@ -75,7 +75,7 @@ class HydraDrafter:
         return self._cache.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The same after a text of so many rows."""
+        """Bytes of the prefix layer's keys and values after a text of so many rows."""
         return self._heads.prefix.row_bytes * rows if self._heads.prefix is not None else 0
 
     def reserve(self, rows: int) -> None:

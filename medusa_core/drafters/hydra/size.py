@@ -50,7 +50,7 @@ def _by_config(kind: Kind, base: ModelSize) -> int:
 
 def _pickled(file: Path) -> int:
     try:
-        # The numbers stay on the disk; on torch's meta device shared ones could not be told.
+        # The numbers stay on the disk; torch's meta device would not show which ones are shared.
         state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         # A block that is used twice has two names and one storage.
         kept = {tensor.data_ptr(): tensor.numel() for name, tensor in state.items() if not is_unused(name)}

@@ -60,5 +60,5 @@ def medusa_draft(engine: Engine) -> MedusaDraft:
 
 
 def with_heads(engine: Engine, **changes: Any) -> Engine:
-    """The same engine with other ``heads``, or other things known of them: any field of ``MedusaDraft``."""
+    """A copy of the engine with other ``heads``, or other fields of its ``MedusaDraft``."""
     return replace(engine, drafts={**engine.drafts, NAME: replace(medusa_draft(engine), **changes)})

@@ -61,7 +61,7 @@ class MedusaDrafter:
     def propose_all(
         self, drafters: Sequence[MedusaDrafter], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
-        """Those of several runs with these heads and this tree, which are asked once for all of them."""
+        """Trees of several runs with these heads, which are asked once for all of them."""
         # Heads deeper than the trees are not asked: on a CPU reading their weights is most of their cost.
         # At the end of the context there is no room for a guess, and one is asked for nothing.
         asked = max(1, *(min(depth, self._guessed.depth) for depth in depths))
@@ -70,17 +70,17 @@ class MedusaDrafter:
 
     @property
     def shape(self) -> TokenTree:
-        """As ``NativeDrafter``."""
+        """The tree at its full depth; its tokens and their log-probabilities mean nothing."""
         return self._guessed.shape()
 
     def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``NativeDrafter``."""
+        """Tokens and log-probabilities of the tree below ``root``."""
         guesses = self._guesses(features, max(1, self._guessed.depth))
         return self._guessed.on_device(root, guesses)
 
     @property
     def guessing(self) -> Guessing | None:
-        """As ``NativeDrafter``."""
+        """The heads as C reads them; None where only ``guess`` can."""
         if self._native is None:
             return None
         tree = self._guessed

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Colour, Drafting, Method
 
 NAME = __name__.rpartition(".")[2]
 
@@ -32,7 +32,7 @@ class Settings:
 METHOD = Method(
     title="Multi-token prediction",
     mark="m",
-    colour="rose",
+    colour=Colour("#C2255C", "#FF9EBB", "#FBEBF1", "#8C1841"),  # rose
     help="the layer that a model was trained with to predict one token more drafts, then from its own output",
     build=f"{__name__}.drafter:MtpDrafter.build",
     settings=Settings,
@@ -44,5 +44,17 @@ METHOD = Method(
     design=(
         "For each level a linear layer that joins hidden state and embedding, one decoder layer of the "
         "model’s width, and the model’s own LM head."
+    ),
+    drafting=Drafting(
+        reads=("hidden state of the last kept token", "the root"),
+        who="the layer that the model was trained with",
+        feeds="its own output and its guess",
+        levels=("level {0}",),
+        words=(
+            "One layer behind the model’s own, trained with them, reads the hidden state of the last kept "
+            "token and the root.",
+            "It works once for each level of the tree, on several nodes at a time.",
+            "From level 2 on it reads its own output and the token it guessed, not the model.",
+        ),
     ),
 )

@@ -16,5 +16,5 @@ def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
     for level in range(settings.draft_depth):
         nodes = settings.draft_top_k if level else 1
         products.append(linear("eh_proj", plain.batch * nodes, 2 * h, h, plain.number_bytes, 1))
-        products += operators(layer, replace(plain, tokens=nodes))
+        products += operators(layer, replace(plain, tokens=nodes, weight_bytes=None))
     return products

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Method
+from medusa_core.drafters import Colour, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
 
 
@@ -31,11 +31,21 @@ class Settings:
 METHOD = Method(
     title="Suffix decoding",
     mark="s",
-    colour="indigo",
+    colour=Colour("#32409A", "#8E9BFF", "#ECEEF8", "#222C6E"),  # indigo
     help="drafts what followed the text's longest known endings, the most frequent first; no weights",
     build=f"{__name__}.drafter:SuffixDrafter.build",
     settings=Settings,
     cost=NOTHING,
     design="It walks an automaton of the text, on the host: no matrix product.",
-    joins=True,
+    drafting=Drafting(
+        reads=("the last tokens of the text",),
+        who="a record of all its endings",
+        words=(
+            "It looks for the longest endings of the text that stood there before.",
+            "One walk through the record in a step: no network is asked.",
+            "What followed them there is guessed here, the most frequent first; where the text went on in "
+            "several ways, the draft branches.",
+        ),
+    ),
+    joins="suffix",
 )

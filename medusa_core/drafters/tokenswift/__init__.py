@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import setting
-from medusa_core.drafters import Drafting, Method
+from medusa_core.drafters import Colour, Drafting, Method
 from medusa_core.drafters._head_trees import TreeSettings
 
 NAME = __name__.rpartition(".")[2]
@@ -52,7 +52,7 @@ class Settings(TreeSettings):
 METHOD = Method(
     title="TokenSwift",
     mark="t",
-    colour="wine",
+    colour=Colour("#8C2F39", "#E5A3A8", "#F8EBEC", "#6B1F28"),  # wine
     help="lets the model guess over a part of its cache and heads go on from there, with n-grams of the text",
     build=f"{__name__}.drafter:TokenSwiftDrafter.build",
     settings=Settings,

@@ -72,7 +72,7 @@ class TokenSwiftDrafter:
         return self._partial.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The same after a text of so many rows."""
+        """Bytes that a draft sees after a text of so many rows."""
         return self._partial.nbytes_for(rows)
 
     def reserve(self, rows: int) -> None:
@@ -106,7 +106,7 @@ class TokenSwiftDrafter:
     def propose_all(
         self, drafters: Sequence[TokenSwiftDrafter], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
-        """Those of several runs with these heads and this tree, in one forward of the model for all."""
+        """Trees of several runs with these heads, made by one forward of the model for all."""
         alone = [self._target.token_tree([root], [-1], [ROOT]) for root in roots]
         asked = min(max(depths), self._guessed.depth)
         if asked < 1:  # the context ends: there is room for the root and for no guess
@@ -130,7 +130,7 @@ class TokenSwiftDrafter:
         ]
 
     def _drafted_over(self) -> TreeCache:
-        assert self._full is not None  # told by ``read_cache``
+        assert self._full is not None  # set by ``read_cache``
         return self._partial.over(self._full, self._queries)
 
     def _told(self, tree: TokenTree, over: TreeCache) -> TokenTree:

@@ -1,4 +1,4 @@
-"""A folder with TokenSwift's heads, alone or in the checkpoint of their target: told, read and written."""
+"""Recognises, reads and writes a folder with TokenSwift heads, alone or in their target's checkpoint."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from medusa_core.config import NO_HEADS
 from medusa_core.engine import Engine
@@ -107,7 +107,7 @@ def fresh_model(engine: Engine, settings: Settings) -> LlamaForCausalLM:
         return LlamaForCausalLM(config)
 
 
-def pooled(model: PreTrainedModel, heads: int) -> LlamaForCausalLM:
+def pooled(model: LlamaForCausalLM, heads: int) -> LlamaForCausalLM:
     """A copy whose groups of key-value heads became one each: the mean of their projections."""
     config = copy.deepcopy(model.config)
     config.num_key_value_heads = heads
@@ -121,14 +121,14 @@ def pooled(model: PreTrainedModel, heads: int) -> LlamaForCausalLM:
     return found
 
 
-def trained_on(model: PreTrainedModel, windows: torch.Tensor, tokens: int) -> PreTrainedModel:
+def trained_on(model: LlamaForCausalLM, windows: torch.Tensor, tokens: int) -> LlamaForCausalLM:
     """A copy that has seen ``tokens`` more."""
     found = copy.deepcopy(model)
     fit(found, windows, tokens, LATER_RATE)
     return found
 
 
-def fit(model: PreTrainedModel, windows: torch.Tensor, tokens: int, rate: float) -> None:
+def fit(model: LlamaForCausalLM, windows: torch.Tensor, tokens: int, rate: float) -> None:
     """Train in place: ``rate`` is reached in a tenth of the steps and falls to nothing.
 
     The order of the windows is the same for all.
@@ -154,7 +154,7 @@ def fit(model: PreTrainedModel, windows: torch.Tensor, tokens: int, rate: float)
     model.eval()
 
 
-def saved_and_loaded(setup: Setup, settings: Settings, name: str, model: PreTrainedModel) -> Engine:
+def saved_and_loaded(setup: Setup, settings: Settings, name: str, model: LlamaForCausalLM) -> Engine:
     """The model as any other is run: written into a folder of its name, and loaded from there."""
     folder = Path(settings.runs) / name.replace(", ", "-").replace(" ", "-")
     model.save_pretrained(folder)

@@ -45,8 +45,9 @@ text; without it every token reads the whole text again.</p>"""
 PRODUCTS_NOTE = """<p class="note">What to see: figures 9 to 20 of the paper, on this machine. With a token
 at once linear layers lie at the left, where memory is the limit; batch and candidates move them to the right.
 Attention moves by candidates alone, since each text of a batch brings keys of its own.</p>"""
-KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but shared heads. The
-cache shrinks by the size of a group, and behind a long text so does the time that reading it takes.</p>"""
+KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but how their query heads
+share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
+size of a group, and behind a long text so does the time that reading it takes.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:

@@ -18,11 +18,17 @@ from ui.records.words import Words
 from ui.session import Session
 from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_sliders
 
-NOTE = """<p class="note">What to see: a plain step (circles) lies far left, where memory is the limit, and
-more candidates move the products to the right for almost no time; a prompt (squares) is bound by
-arithmetic. Across: operations done for each byte read or written; up: operations a second. Of a layer’s
-products q, k and v make queries, keys and values, qk and pv are the attention between them, and o, gate, up
-and down are the weights behind it.</p>"""
+NOTE = """<p class="note">How to read it: a mark is a matrix product of a step, filled for one with weights,
+hollow for one of attention. Across: how many operations it does for each byte that it reads or writes. Up:
+how many a second the device allows it then. On the slanted line memory is the limit, on the flat one
+arithmetic; the corner between them is the ridge. Stars: what the paper measured.</p>
+<p class="note">What to see: a plain step (circles) lies far left, and more candidates move its products to
+the right for almost no time; a prompt (squares) is bound by arithmetic. Of a layer’s products q, k and v make
+queries, keys and values, qk and pv are the attention between them, and o, gate, up and down are the weights
+behind it.</p>
+<p class="note">FlashAttention never writes the scores between qk and pv to memory: the hollow marks of a
+prompt move to the right. PagedAttention moves no mark: it hands the cache out in pages, so that more texts
+fit, and a larger batch moves the filled marks to the right. Learn has a card on both.</p>"""
 CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)
 BATCHES, LENGTHS = (1, 2, 4, 8, 16, 32, 64), (128, 256, 512, 1024, 2048, 4096, 8192)
 SWEEP_NOTE = "FLOP a byte by the formulas, as the paper prints them, and the TFLOP/s that the roof allows."

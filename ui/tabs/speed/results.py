@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from medusa_core.drafters import title_of
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
+from ui.figures.method_speeds import series_title
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.figures import Figures, measured_figures
 from ui.records.origin import source_words
@@ -130,7 +130,7 @@ def _by_nodes(row: Row) -> SweepPoint:
 def _cells(row: Row) -> dict[str, str]:
     rate = row.tokens_per_second
     return {
-        "method": title_of(row.series),
+        "method": series_title(row.series),
         "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
         "tokens/s": f"{rate.median:.0f} ({rate.low:.0f} to {rate.high:.0f})",
         "tokens per step": f"{row.tokens_per_step.mean:.2f}",

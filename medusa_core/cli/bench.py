@@ -1,0 +1,246 @@
+"""What ``bench`` does. Its flags are in ``commands/bench``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from medusa_core.cli import bench_sweep
+from medusa_core.cli.flags import read_run_settings, read_settings
+from medusa_core.cli.progress import load_for_runs
+from medusa_core.config import TRUNCATING, LoadConfig
+from medusa_core.drafters import PLUS, method_names, methods_in_words
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import ALL_PEERS, BASELINE, TRANSFORMERS, run_bench
+from medusa_core.evaluation.other_work import busy_words
+from medusa_core.evaluation.prompts import chosen_kinds, places_of
+from medusa_core.evaluation.step_times import auto_tree_words
+from medusa_core.hardware.units import bytes_words, flops_words, rate_words
+from medusa_core.text.plural import counted
+
+WIDTH = 80  # columns that the tables take at most, also where the output is no terminal
+_NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
+_KIND_WIDTH = 6  # columns for a figure by kind of text
+_NONE = "–"
+ALL = "all"  # in --methods
+KIND_FIGURES = {
+    f"speedup over {BASELINE}": "speedup",
+    "tokens per step": "tokens_per_step",
+    "overhead": "overhead",
+}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure and print two tables. Raises MedusaError for bad input."""
+    methods = _methods(args.methods)
+    if args.runs < 1:
+        raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
+    if args.sweep or args.batch or args.shape or args.values or args.acceptance_from:
+        bench_sweep.run(args)
+        return
+    config = read_run_settings(args)
+    wanted = method_names() if ALL in methods else methods
+    own = [config.changed(method=name) for name in wanted if name not in ALL_PEERS]
+    engine = load_for_runs(read_settings(LoadConfig, args), own, all_drafters=ALL in methods)
+    if ALL in methods:
+        methods = _all_methods(engine, methods)
+    kinds = chosen_kinds(args, engine)
+    prompts = [prompt for of_kind in kinds.values() for prompt in of_kind]
+    total = args.runs * len(prompts) * len(methods)
+    # The delay is so that an error stands alone.
+    with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
+
+        def progress(name: str) -> None:
+            bar.set_description_str(name, refresh=False)
+            bar.update()
+
+        record = run_bench(engine, prompts, methods, config, args.runs, progress, places_of(kinds))
+    _print_tables(record)
+    measured = [run for run in own if run.method in methods]
+    for words in filter(None, dict.fromkeys(auto_tree_words(engine, run) for run in measured)):
+        print(words)
+    if args.json:
+        print(json.dumps(record, ensure_ascii=False))
+
+
+def _methods(text: str) -> list[str]:
+    """The names in ``--methods``. Raises MedusaError."""
+    methods = [name.strip() for name in text.split(",")]
+    unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
+    if unknown or len(set(methods)) != len(methods):
+        known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
+        raise MedusaError(f"--methods is {text!r:.60}: use {ALL}, or each at most once of {known}")
+    return methods
+
+
+def _all_methods(engine: Engine, named: list[str]) -> list[str]:
+    """What the engine can run and the peers that need no compiler, after them what else was named."""
+    peers = [name for name, peer in ALL_PEERS.items() if not peer.compiles]
+    found = [BASELINE, *engine.methods(), *peers, *named]
+    return [name for name in dict.fromkeys(found) if name != ALL]
+
+
+def _print_tables(record: dict) -> None:
+    # What a name or a reason holds is no markup.
+    console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
+    machine, model, settings = record["machine"], record["model"], record["settings"]
+    console.print(
+        f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
+        f"{counted(machine['threads'], 'thread')} · {counted(settings['prompts'], 'prompt')} × "
+        f"{counted(settings['runs'], 'run')}"
+    )
+    console.print(model["forward"])
+    console.print(_speed_table(record["methods"]))
+    if any("phase_ms" in m for m in record["methods"].values()):
+        console.print(_step_table(record["methods"]))
+    if len(record["kinds"]) > 1:
+        for title, key in KIND_FIGURES.items():
+            if any(key in m for m in record["methods"].values()):
+                for kinds in _in_width(list(record["kinds"])):
+                    console.print(_kind_table(record, title, key, kinds))
+        if len(record["methods"]) > 1:
+            console.print(_fastest(record["kinds"]))
+    for line in _notes(record):
+        console.print(line)
+
+
+def _speed_table(methods: dict) -> Table:
+    """How fast each method was, and against what."""
+    bases = {BASELINE: "speedup", TRANSFORMERS: f"speedup_over_{TRANSFORMERS}"}
+    shown = {name: key for name, key in bases.items() if name in methods}
+    headers = ["tokens\nper second", "tokens\nper step"]
+    headers += [f"speedup over\n{name}" for name in shown]
+    if BASELINE in methods:
+        headers.append(f"output as\n{BASELINE}'s")
+    table = _table(headers)
+    for name, m in methods.items():
+        table.add_row(
+            _shown(name),
+            _spread(m, "tokens_per_second", 0 if m["tokens_per_second"] >= 100 else 1),
+            f"{m['tokens_per_step']:.2f}",
+            *(_spread(m, key, 2) for key in shown.values()),
+            *([m["identical_outputs"]] if BASELINE in methods else []),
+        )
+    return table
+
+
+def _step_table(methods: dict) -> Table:
+    """What a step of our own methods costs."""
+    phases = next(m["phase_ms"] for m in methods.values() if "phase_ms" in m)
+    table = _table(["nodes", *phases, "a step", "overhead", "over\nlimit"])
+    table.title = "milliseconds of a step"
+    for name, m in methods.items():
+        if "phase_ms" not in m:
+            continue
+        table.add_row(
+            _shown(name),
+            str(m["tree_nodes"]),
+            *map(_milliseconds, m["phase_ms"].values()),
+            _milliseconds(m["step_ms"]),
+            f"{m['overhead']:.2f}" if "overhead" in m else _NONE,
+            f"{m['over_limit']:.1f}" if m.get("over_limit") else _NONE,
+        )
+    return table
+
+
+def _kind_table(record: dict, title: str, key: str, kinds: list[str]) -> Table:
+    """One figure of every method, by kind of text and over all."""
+    table = _table([*kinds, "all"])
+    table.title = f"{title}, by kind of text"
+    for name, whole in record["methods"].items():
+        figures = [record["kinds"][kind][name] for kind in kinds] + [whole]
+        if key in whole:
+            table.add_row(_shown(name), *(f"{one[key]:.2f}" for one in figures))
+    return table
+
+
+def _in_width(kinds: list[str]) -> Iterator[list[str]]:
+    """The kinds, as many in a table as fit beside the names and the last column."""
+    room = WIDTH - _NAME_WIDTH - _KIND_WIDTH
+    part: list[str] = []
+    for kind in kinds:
+        if part and sum(max(cell_len(one), _KIND_WIDTH) + 2 for one in [*part, kind]) > room:
+            yield part
+            part = []
+        part.append(kind)
+    yield part
+
+
+def _fastest(kinds: dict) -> str:
+    """The method with most tokens per second, for each kind."""
+    named = []
+    for kind, methods in kinds.items():
+        best = max(methods, key=lambda name: methods[name]["tokens_per_second"])
+        named.append(f"{kind} {best} ({methods[best]['tokens_per_second']:.0f} tokens/s)")
+    return f"Fastest: {', '.join(named)}."
+
+
+def _table(headers: list[str]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style=""
+    )
+    table.add_column("method", overflow="fold")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    return table
+
+
+def _shown(name: str) -> str:
+    """The name of a method, a long one of two drafters in two lines."""
+    return name if len(name) <= _NAME_WIDTH else name.replace(PLUS, f"{PLUS}\n")
+
+
+def _spread(figures: dict, key: str, decimals: int) -> str:
+    """A median, and below it the lowest and the highest round."""
+    low, high = figures[f"{key}_range"]
+    return f"{figures[key]:.{decimals}f}\n{low:.{decimals}f}–{high:.{decimals}f}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def _notes(record: dict) -> list[str]:
+    """What the reader of the tables must know of them."""
+    settings = record["settings"]
+    temperature = settings["temperature"]
+    lines = ["Medians of rounds and their ratios (lowest–highest); tokens/s count the reading of the prompt."]
+    lines += limit_words(record["methods"])
+    peers = [name for name in record["methods"] if name in ALL_PEERS]
+    lines += [f"{name}: {ALL_PEERS[name].help}." for name in peers]
+    if peers:
+        lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
+    if temperature > 0:
+        lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")
+    if "penalty" in settings:
+        window = counted(settings["penalty_window"], "token")
+        lines.append(f"With a penalty of {settings['penalty']:g} on the last {window}.")
+    if left := [f"{name.replace('_', '-')} {settings[name]:g}" for name in TRUNCATING if name in settings]:
+        lines.append(f"With {' and '.join(left)}.")
+    reasons: dict[str, list[str]] = {}
+    for name, reason in record["left_out"].items():
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        lines.append(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} left out: {reason}.")
+    return [*lines, *filter(None, [busy_words(record["machine"])])]
+
+
+def limit_words(figures: dict) -> list[str]:
+    """What the least time of a step was reckoned from."""
+    limits = next((m["limits"] for m in figures.values() if "limits" in m), None)
+    if limits is None:
+        return []
+    return [
+        f"Over limit: a step over the time that its bytes take at {rate_words(limits['bandwidth'])}, or its "
+        f"operations at {flops_words(limits['peak'])}/s, both measured here; a plain step reads "
+        f"{bytes_words(limits['bytes'])}."
+    ]

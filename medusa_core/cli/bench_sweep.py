@@ -1,0 +1,222 @@
+"""What ``bench --sweep``, ``--batch`` and ``--shape`` do: the time of a step as one thing changes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from medusa_core.cli.flags import read_run_settings, read_settings
+from medusa_core.cli.progress import load_for_runs
+from medusa_core.config import LoadConfig
+from medusa_core.drafters import method_names, require_weights
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.other_work import OtherWork, busy_words
+from medusa_core.evaluation.prompts import chosen_prompts
+from medusa_core.evaluation.random_model import find_shape, random_engine, random_prompts
+from medusa_core.evaluation.sweep import (
+    BATCH,
+    DTYPE,
+    NODES,
+    VALUES,
+    Case,
+    cases_of,
+    check_values,
+    filling,
+    fitting,
+    measure_cases,
+    simulated,
+    sweep_record,
+    swept_dtypes,
+)
+from medusa_core.loading.devices import place
+from medusa_core.text.plural import counted
+from medusa_core.trees.search import read_accuracies
+
+WIDTH = 80
+_SHAPE_NODES = (1, 16, 32, 64)
+_SHAPE_PROMPTS = 4
+_NONE = "–"
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure and print a table. Raises MedusaError."""
+    sweep = _sweep(args)
+    if args.acceptance_from is not None and args.shape is None:
+        raise MedusaError("--acceptance-from simulates what random weights cannot show: give --shape too")
+    methods = [name.strip() for name in args.methods.split(",")]
+    own = [name for name in methods if name in method_names()]
+    if not own:
+        raise MedusaError(f"--methods is {args.methods!r}: a sweep measures our own, such as none,medusa")
+    accuracies = read_accuracies(Path(args.acceptance_from)) if args.acceptance_from else None
+    notes = [f"{name} is left out: a sweep measures our own methods." for name in methods if name not in own]
+    records: list[dict[str, Any]] = []
+    engine: Engine | None = None
+    others = OtherWork()
+    for load in _loads(sweep, read_settings(LoadConfig, args)):
+        engine = _engine(args, load, own, accuracies)
+        found, said = _measured(args, sweep, engine, own, accuracies)
+        records += found
+        notes += said
+    assert engine is not None
+    record = sweep_record(engine, sweep, records, notes, others)
+    _print(record)
+    if args.json:
+        print(json.dumps(record, ensure_ascii=False))
+
+
+def _sweep(args: argparse.Namespace) -> str:
+    """What is swept. Raises MedusaError for flags that contradict each other."""
+    if args.batch is not None and args.sweep not in (None, BATCH):
+        raise MedusaError(f"--batch is a sweep of its own: leave out --sweep {args.sweep}")
+    if args.sweep is None and args.batch is None and args.shape is None:
+        raise MedusaError("--values and --acceptance-from belong to a sweep: give --sweep or --shape too")
+    sweep = BATCH if args.batch is not None else args.sweep or NODES
+    if args.values is not None and (args.batch is not None or sweep == DTYPE):
+        raise MedusaError("--values are those of --sweep nodes, context or batch: leave them out")
+    return sweep
+
+
+def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
+    """The values, and whether they were asked for. Raises MedusaError."""
+    flag, text = ("--batch", args.batch) if args.batch is not None else ("--values", args.values)
+    if text is None:
+        return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES[sweep]), False
+    try:
+        values = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise MedusaError(f"{flag} is {text!r}: write numbers with commas, 1,2,4,8") from error
+    check_values(sweep, values)
+    return values, True
+
+
+def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
+    """What is loaded, one after the other: once for each dtype."""
+    if sweep != DTYPE:
+        return [config]
+    kinds = swept_dtypes(place(config.device, "float32").device.type)
+    return [replace(config, dtype=kind) for kind in kinds]
+
+
+def _engine(
+    args: argparse.Namespace, load: LoadConfig, methods: Sequence[str], accuracies: list[list[float]] | None
+) -> Engine:
+    if args.shape is not None:
+        placement = place(load.device, load.dtype)
+        return random_engine(find_shape(args.shape), placement, accuracies, capture=load.capture)
+    config = read_run_settings(args)
+    return load_for_runs(load, [config.changed(method=name) for name in methods])
+
+
+def _measured(
+    args: argparse.Namespace,
+    sweep: str,
+    engine: Engine,
+    methods: Sequence[str],
+    accuracies: list[list[float]] | None,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The points of one engine, and what was left out of them. Raises MedusaError."""
+    config = read_run_settings(args)
+    for name in methods:
+        require_weights(name, engine.drafts, engine.info.base)
+    values, asked = _values(args, sweep) if sweep != DTYPE else ((), False)
+    note = ""
+    if not asked:
+        values, note = fitting(sweep, engine, values)
+    prompts = _prompts(args, engine, max(values) if sweep == BATCH else 0)
+    if args.shape is not None:  # its text ends nowhere
+        config = config.changed(ignore_eos=True)
+    cases = cases_of(sweep, engine, methods, config, prompts, values)
+    records = _with_bar(cases, args.runs)
+    if args.shape is not None:
+        records = [_of_shape(*one, accuracies) for one in zip(cases, records, strict=True)]
+    return records, [note] if note else []
+
+
+def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[int]]:
+    """Those asked for; as often as a batch needs them to be full."""
+    if args.shape is not None:
+        found = random_prompts(find_shape(args.shape), _SHAPE_PROMPTS)
+    else:
+        found = chosen_prompts(args, engine)
+    return filling(found, batch)
+
+
+def _with_bar(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
+    with tqdm(
+        total=len(cases) * rounds, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up"
+    ) as bar:
+
+        def progress(name: str) -> None:
+            bar.set_description_str(name, refresh=False)
+            bar.update()
+
+        return measure_cases(cases, rounds, progress)
+
+
+def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] | None) -> dict[str, Any]:
+    """Without what random weights say nothing of; what heads of known accuracies would make is simulated."""
+    meaningless = ("tokens_per_step", "tokens_per_second", "tokens_per_second_range", "gain", "over_first")
+    kept = {name: value for name, value in record.items() if name not in meaningless}
+    return kept if accuracies is None else kept | simulated(case, record, accuracies)
+
+
+def _print(record: dict[str, Any]) -> None:
+    console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
+    machine, model, points = record["machine"], record["model"], record["points"]
+    console.print(
+        f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
+        f"{counted(machine['threads'], 'thread')}"
+    )
+    console.print(model["forward"])
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    columns = {name: words for name, words in _COLUMNS.items() if any(name in point for point in points)}
+    table.add_column(record["sweep"], justify="right")
+    for words in columns.values():
+        table.add_column(words, justify="left" if words == "method" else "right", no_wrap=True)
+    for point in points:
+        table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
+    console.print(table)
+    for line in [*_notes(points), *record["notes"], *filter(None, [busy_words(machine)])]:
+        console.print(line)
+
+
+_COLUMNS = {
+    "method": "method",
+    "nodes": "nodes",
+    "step_ms": "ms a step",
+    "over_limit": "over\nlimit",
+    "tokens_per_step": "tokens\nper step",
+    "tokens_per_second": "tokens\nper second",
+    "gain": "over\nplain",
+    "over_first": "over the\nfirst",
+    "simulated_tokens_per_step": "simulated\nper step",
+    "simulated_tokens_per_second": "simulated\nper second",
+}
+
+
+def _shown(point: dict[str, Any], name: str) -> str:
+    value = point.get(name)
+    if value is None or isinstance(value, str):
+        return value or _NONE
+    if name == "step_ms":
+        low, high = point["step_ms_range"]
+        return f"{value:.2f}\n{low:.2f}–{high:.2f}"
+    return f"{value:.0f}" if name == "nodes" or value >= 100 else f"{value:.2f}"
+
+
+def _notes(points: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["Medians of the rounds (lowest–highest). A step of a batch is one forward of all its texts."]
+    if any("simulated_tokens_per_step" in point for point in points):
+        lines.append("Simulated: what heads of the given accuracies would keep of these trees.")
+    return lines

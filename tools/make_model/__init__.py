@@ -1,0 +1,1 @@
+"""Pretrain the embedded model and its draft model from scratch; their cards hold the commands."""

@@ -1,0 +1,130 @@
+"""The order of a pretraining run's text: phases, each with its own mixture, window length and dropout.
+
+A recipe may list ``"phases"``; without them a run has two, short windows and then windows of the whole
+context, both with the recipe's shares of text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.corpus import Source
+from medusa_core.training.data import Batch, PackedMixture
+from medusa_core.training.encoding import TokenArrays
+from tools.make_model.settings import PretrainConfig
+
+_FIELDS = {"share", "window", "weights", "dropout"}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A share of the run's tokens, the window length they are read in and each kind's weight in them."""
+
+    share: float
+    window: int
+    weights: Mapping[str, float]
+    dropout: float
+
+
+def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
+    """The phases of the recipe in their order, or today's two without any.
+
+    ``{"phases": [{"share", "window", "weights": {kind: weight}, "dropout"?}]}``; shares and weights need not
+    add up to 1, and a kind that is not named is not read. Raises MedusaError for what cannot be trained on.
+    """
+    path = Path(config.recipe)
+    entries = json.loads(path.read_text(encoding="utf-8")).get("phases")
+    if entries is None:
+        phases = _default_phases(config, sources)
+    else:
+        kinds = {source.kind for source in sources}
+        try:
+            phases = [_phase(entry, kinds, config.dropout) for entry in entries]
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise MedusaError(f"the phases of the recipe {path} cannot be read: {error!r}") from error
+        if not phases:
+            raise MedusaError(f"the recipe {path} lists no phase: name one, or leave phases out")
+    for phase in phases:
+        _check_window(phase.window, config)
+    return phases
+
+
+def _default_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
+    # A source of a recipe has a weight; without one are those of --data.
+    weights = {source.kind: cast("float", source.weight) for source in sources}
+    shares = ((1 - config.long_share, config.sequence_length), (config.long_share, config.context))
+    return [Phase(share, window, weights, config.dropout) for share, window in shares if share > 0]
+
+
+def _phase(entry: dict[str, Any], kinds: set[str], dropout: float) -> Phase:
+    if unknown := sorted(entry.keys() - _FIELDS):
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(_FIELDS))}")
+    weights = {kind: float(weight) for kind, weight in entry["weights"].items()}
+    if unknown := sorted(weights.keys() - kinds):
+        raise ValueError(f"{unknown[0]!r} is no source of the recipe: {', '.join(sorted(kinds))}")
+    phase = Phase(float(entry["share"]), int(entry["window"]), weights, float(entry.get("dropout", dropout)))
+    positive = [phase.share, phase.window, *weights.values()]
+    if not weights or not all(math.isfinite(number) and number > 0 for number in positive):
+        raise ValueError("share, window and every weight must be above 0, and one kind at least named")
+    if not 0 <= phase.dropout < 1:
+        raise ValueError(f"dropout is {phase.dropout}: choose one from 0 to below 1")
+    return phase
+
+
+def _check_window(window: int, config: PretrainConfig) -> None:
+    if window > config.context:
+        raise MedusaError(
+            f"a phase has windows of {window} tokens, the context is {config.context}: raise --context"
+        )
+    if config.batch_tokens // config.accumulate < window:
+        raise MedusaError(
+            f"a pass of {config.batch_tokens // config.accumulate} tokens holds no window of {window}: raise "
+            "--batch-tokens or lower --accumulate"
+        )
+
+
+class PhasedText:
+    """The batches of a run, phase after phase; each a pure function of the settings and the seed.
+
+    A phase's order of text does not depend on where it begins, so that a run can be lengthened.
+    """
+
+    def __init__(
+        self, phases: Sequence[Phase], texts: Mapping[str, TokenArrays], config: PretrainConfig, pad: int
+    ) -> None:
+        total = sum(phase.share for phase in phases)
+        ends = [sum(phase.share for phase in phases[: number + 1]) for number in range(len(phases))]
+        self._ends = [round(config.steps * end / total) for end in ends]
+        self._phases = list(phases)
+        self._accumulate = config.accumulate
+        self._pass_tokens = config.batch_tokens // config.accumulate
+        self._mixtures = list(_mixtures(phases, texts, config, pad))
+
+    def phase(self, step: int) -> Phase:
+        """The phase that the step belongs to."""
+        return self._phases[self._number(step)]
+
+    def batch(self, step: int, number: int) -> Batch:
+        """The windows of one forward pass of a step."""
+        which = self._number(step)
+        rows = self._pass_tokens // self._phases[which].window
+        return self._mixtures[which].batch(step * self._accumulate + number, rows)
+
+    def _number(self, step: int) -> int:
+        return next((which for which, end in enumerate(self._ends) if step < end), len(self._ends) - 1)
+
+
+def _mixtures(
+    phases: Sequence[Phase], texts: Mapping[str, TokenArrays], config: PretrainConfig, pad: int
+) -> Iterable[PackedMixture]:
+    for number, phase in enumerate(phases):
+        windows = config.max_tokens // phase.window
+        arrays = [texts[kind] for kind in phase.weights]
+        seed = config.seed + phase.window + number
+        yield PackedMixture(arrays, list(phase.weights.values()), phase.window, windows, seed, pad)

@@ -1,0 +1,198 @@
+"""Pretrain a small Llama from scratch on packed text.
+
+Matrices are trained with Muon, embeddings and norms with AdamW; learning rate constant after warm-up,
+then linear to zero, so that a longer or shorter budget can be chosen while a run is under way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from statistics import mean
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from medusa_core.checkpoints.write import disk_errors
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
+from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
+from medusa_core.training.data import Batch, heldout_windows
+from medusa_core.training.divergence import DivergenceLimit
+from medusa_core.training.encoding import Encoder
+from medusa_core.training.loop import (
+    End,
+    Losses,
+    Metrics,
+    Progress,
+    Schedule,
+    TrainRun,
+    make_accelerator,
+    never,
+)
+from medusa_core.training.run_folder import replace_file
+from tools.make_model.dropout import Dropout
+from tools.make_model.phases import PhasedText, load_phases
+from tools.make_model.settings import PretrainConfig
+from tools.make_model.tokenizer import build_tokenizer, save_tokenizer
+
+PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
+IGNORED = -100  # cross_entropy's mark for a target that does not count
+
+
+def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
+    """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
+
+    Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
+    """
+    if not hasattr(torch.optim, "Muon"):
+        raise MedusaError(
+            f"pretraining uses torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9"
+        )
+    accelerator = make_accelerator(config)
+    if accelerator.num_processes > 1:
+        raise MedusaError("pretraining runs on one process: start it without accelerate launch")
+    _check_sizes(config)
+    out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    sources = load_recipe(Path(config.recipe), Path(config.data_root))
+    phases = load_phases(config, sources)
+    tokenizer = _tokenizer(sources, config, out)
+    device = accelerator.device
+    torch.manual_seed(config.seed)
+    model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
+    dropout = Dropout(model)
+    # Phases differ in their windows: a graph for each shape is faster than one for all.
+    body = torch.compile(model.model, dynamic=False) if config.compile else model.model
+    encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT))
+    splits = {source.kind: encode_source(source, encoder, out / "tokens") for source in sources}
+    text = PhasedText(phases, {kind: split.train for kind, split in splits.items()}, config, encoder.end)
+
+    def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            hidden = body(tokens[:, :-1].to(device), use_cache=False).last_hidden_state
+            logits = model.lm_head(hidden)
+        targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+    def attention_of(window: int) -> str:
+        # Compiled on a CPU, plain attention fuses into its neighbours; on long windows it takes gigabytes.
+        plain = device.type == "cpu" and config.compile and window <= PLAIN_ATTENTION
+        return "eager" if plain else "sdpa"
+
+    def losses_of(step: int, number: int) -> Losses:
+        phase = text.phase(step)
+        dropout.rate = phase.dropout
+        model.set_attn_implementation(attention_of(phase.window))
+        batch = text.batch(step, number)
+        return {"loss": loss_of(batch.tokens, batch.trained)}
+
+    heldout = {
+        kind: heldout_windows(split.heldout, config.sequence_length, encoder.end)
+        for kind, split in splits.items()
+    }
+
+    @torch.inference_mode()
+    def evaluate() -> Metrics:
+        # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
+        model.eval()
+        losses = {
+            f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
+            for kind, batch in heldout.items()
+        }
+        model.train()
+        return losses
+
+    schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
+    run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
+    watch = DivergenceLimit("loss", math.log(tokenizer.get_vocab_size()))
+    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
+    folder = out / "model"
+    with disk_errors():
+        model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    save_tokenizer(tokenizer, folder, config.context)
+    yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+def _check_sizes(config: PretrainConfig) -> None:
+    """Raise MedusaError for sizes that fit no model, or a batch that holds no window."""
+    for whole, part in (("hidden_size", "attention_heads"), ("attention_heads", "kv_heads")):
+        sizes = getattr(config, whole), getattr(config, part)
+        if sizes[0] % sizes[1]:
+            raise MedusaError(f"{whole} is {sizes[0]}, no multiple of {part} {sizes[1]}: make it one")
+    if config.hidden_size // config.attention_heads % 2:
+        raise MedusaError(
+            f"{config.attention_heads} heads share a width of {config.hidden_size} in odd parts, rotary "
+            "positions need even ones: make hidden_size a multiple of twice the attention_heads"
+        )
+    longest = max(config.sequence_length, config.context)
+    if config.batch_tokens < longest:
+        raise MedusaError(
+            f"a step of {config.batch_tokens} tokens holds no window of {longest}: raise --batch-tokens"
+        )
+
+
+def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
+    file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
+    if config.tokenizer:
+        return _kept_tokenizer(file)
+    if not file.exists():
+        documents = (doc for source in sources for doc in source.documents(heldout=False))
+        replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
+    try:
+        return Tokenizer.from_str(read_text(file))
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise MedusaError(
+            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
+        ) from error
+
+
+def _kept_tokenizer(file: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_str(read_text(file))
+    except Exception as error:  # tokenizers raises plain Exception for what it cannot read
+        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        raise MedusaError(
+            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
+        )
+    return tokenizer
+
+
+def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    return zip(batch.tokens.split(1), batch.trained.split(1), strict=True)
+
+
+def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    return LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.attention_heads,
+        num_key_value_heads=config.kv_heads,
+        max_position_embeddings=config.context,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rotary_base},
+        tie_word_embeddings=True,
+        bos_token_id=end,
+        eos_token_id=end,
+    )
+
+
+def _optimizers(model: LlamaForCausalLM, config: PretrainConfig) -> list[torch.optim.Optimizer]:
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    muon = torch.optim.Muon(
+        matrices,
+        lr=config.matrix_learning_rate,
+        weight_decay=config.weight_decay,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    adamw = torch.optim.AdamW(
+        others, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    return [muon, adamw]

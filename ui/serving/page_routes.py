@@ -1,0 +1,80 @@
+"""What a page's browser asks beside gradio: Stop, which messages it has drawn, its run, an empty replay file.
+
+Requests of a few bytes that are answered on the server's event loop: they wait neither in gradio's queue nor
+for one of its threads, and in the browser for nothing that a run has sent. A run is named by the key that its
+browser was sent with each of its messages; whoever does not know it is answered as for a run that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from medusa_core.errors import MedusaError
+from medusa_core.replay.page import replay_shell
+from ui.serving.kept_runs import KeptRuns
+from ui.serving.page_channel import KEY, PageChannel
+
+STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
+STEPS, TRACE, SHELL = "/medusa/steps", "/medusa/trace", "/medusa/replay"
+MOST_BYTES = 200  # size limit of a request
+
+
+def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
+    """Routes for gradio's app, where they stand in front of its own."""
+
+    def stop(key: str, _: int) -> Response:
+        channel.stop(key)
+        return Response(status_code=204)  # also for a run that has just ended
+
+    def drawn(key: str, number: int) -> Response:
+        channel.drawn(key, number)
+        return Response(status_code=204)
+
+    def steps(key: str, window: int) -> Response:
+        # As it is kept: every browser reads it, and nothing is computed here.
+        headers = {"content-encoding": "deflate", "cache-control": "no-store"}
+        return Response(runs.window(key, window), media_type="application/json", headers=headers)
+
+    def trace(key: str, _: int) -> Response:
+        return StreamingResponse(runs.texts(key), media_type="application/json")
+
+    return [
+        _post(STOP, stop), _post(DRAWN, drawn), _post(STEPS, steps), _post(TRACE, trace),
+        Route(SHELL, _shell),
+    ]  # fmt: skip
+
+
+def _post(path: str, answer: Callable[[str, int], Response]) -> Route:
+    """Answers {"key", "window" or "number"}; the words of a 410 are for the reader."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            said = json.loads(await request.body())
+            key, number = str(said["key"]), int(said.get("window", said.get("number", 0)))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            return Response(status_code=400)
+        if not KEY.fullmatch(key):
+            return Response(status_code=400)
+        try:
+            return answer(key, number)
+        except MedusaError as error:
+            return JSONResponse({"words": str(error)}, 410)
+
+    return Route(path, answered, methods=["POST"], max_body_size=MOST_BYTES)
+
+
+async def _shell(request: Request) -> Response:
+    """The replay file without a run, for browsers to fill with the run they show: no run is sent here.
+
+    As text: it is to be filled and saved, and opened here it would be a page under this page's name.
+    """
+    return Response(_replay_shell(), media_type="text/plain", headers={"cache-control": "no-cache"})
+
+
+_replay_shell = cache(replay_shell)
