@@ -144,6 +144,15 @@ def test_pooled_heads_are_the_means_of_their_groups(setup):
     torch.testing.assert_close(one(tokens).logits, model.eval()(tokens).logits)
 
 
+@pytest.mark.parametrize("steps", [0, 1, 9, 10])
+def test_a_training_of_any_length_ends(setup, steps):
+    settings = grouped_heads.Settings(query_heads=2, layers=1, head_size=8)
+    model = grouped_heads.fresh_model(setup.engine, settings)
+    before = model.lm_head.weight.clone()
+    grouped_heads.fit(model, torch.ones(3, 9, dtype=torch.long), steps * 2048, 1e-3)
+    assert torch.equal(model.lm_head.weight, before) == (steps == 0)
+
+
 def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     settings = grouped_heads.Settings(
         query_heads=2,

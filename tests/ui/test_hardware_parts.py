@@ -110,12 +110,14 @@ def test_a_chip_s_cache_holds_few_tokens_of_a_large_model():
 
 def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypatch):
     monkeypatch.setattr(measured_products, "LENGTHS", (16,))
-    monkeypatch.setattr(measured_products, "BATCHES", (1, 2))
+    monkeypatch.setattr(measured_products, "BATCHES", (1, 16))
     found = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag()))
     rows = found[-2].products.rows
     assert {row[0] for row in rows} == {"up", "qk"}
     assert len({row[:4] for row in rows}) == len(rows) == 2 * 3 + 6
     assert all(row[5] > 0 for row in rows)
+    speeds = {row[1:3]: row[5] for row in rows if row[0] == "up"}
+    assert speeds[16, 1] == speeds[1, 16]  # as many rows, timed once
     assert "of the roof" in found[-1].update.status
     assert len(products_chart(found[-2].products).data) == 1 + 6
     stopped = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag(stopped=True)))

@@ -80,7 +80,7 @@ def by_formula(name: str, gamma: int, share: float, cost: float, plain: Row) -> 
     speedup = kept / overhead
     return Row(
         series=f"{name}{FORMULA}",
-        label=_label(name, gamma),
+        label=_label(f"{name}{FORMULA}", gamma),
         x=gamma,
         prompts=0,
         new_tokens=0,
@@ -95,7 +95,7 @@ def by_formula(name: str, gamma: int, share: float, cost: float, plain: Row) -> 
 
 
 def _label(name: str, gamma: int) -> str:
-    return f"{name}, γ = {gamma}"
+    return f"γ = {gamma}, {name}"
 
 
 def _exactly(value: float) -> Spread:

@@ -129,12 +129,17 @@ def trained_on(model: LlamaForCausalLM, windows: torch.Tensor, tokens: int) -> L
 
 
 def fit(model: LlamaForCausalLM, windows: torch.Tensor, tokens: int, rate: float) -> None:
-    """Train in place, from ``rate`` down to nothing; the order of the windows is the same for all."""
+    """Train in place: ``rate`` is reached in a tenth of the steps and falls to nothing.
+
+    The order of the windows is the same for all.
+    """
     steps = tokens // (BATCH * WINDOW)
     if not steps:
         return
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps + 1, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, 10 * (step + 1) / steps) * (1 - step / steps)
+    )
     order = torch.Generator().manual_seed(0)
     model.train()
     for _ in tqdm(range(steps), unit="step"):
