@@ -120,11 +120,13 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     turn_to(page, "Trees")
     page.wait_for_selector(f"#trees-source :has-text('{MEASURED}')")
 
-    page.goto(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))  # the app was started again
+    # The app was started again. A page that is left while it asks for something says so in its console.
+    address = serve_session(Session(LoadConfig(dtype="float32", device="cpu")))
+    page = open_page(address)
     page.wait_for_selector("#figures-bar", state="visible")
     assert figures_of(page, MEASURED) == after
     page.click("#figures-back")
     page.wait_for_selector("#figures-bar", state="hidden")
     assert figures_of(page, RECORDED) == before
-    page.reload()
+    page = open_page(address)
     assert stated(page, "#decode-view [data-role=worth]", RECORDED) == before["Watch"]
