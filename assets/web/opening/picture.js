@@ -39,7 +39,7 @@ function wordsOf(show) {
     if (words === said) return;
     said = words;
     const wrapped = wrapPieces([{ text: words }], show.width - 2 * show.pad, (text) => widthOf(text, FILM_FONT));
-    lines.forEach((line, i) => { line.textContent = (wrapped[i] || []).map(({ text }) => text).join(""); });
+    lines.forEach((line, i) => { line.textContent = (wrapped[i] || []).map(({ text }) => text).join("").trim(); }); // a line may begin with the blank before its word
   }
   return { part, write };
 }
