@@ -1,4 +1,4 @@
-"""Record what Train and Measured here show before anything has run: `python -m ui.record_opening WHAT`.
+"""Record what Train and Measured here show before anything has run: `python -m tools.record_opening WHAT`.
 
 Both are made by the page's own code, with the embedded model. Renew them on a quiet machine.
 """
@@ -30,7 +30,9 @@ TOKENS = 128  # tokens written with and without a cache
 
 def main(arguments: list[str] | None = None) -> None:
     """Write the file."""
-    parser = argparse.ArgumentParser(prog="python -m ui.record_opening", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.record_opening", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("what", choices=(TRAINING, HARDWARE))
     parser.add_argument("--minutes", type=float, default=5.0, help="of training; default: %(default)s")
     parser.add_argument("--file", type=Path, help="a .txt or .jsonl file to learn from; default: own text")

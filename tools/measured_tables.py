@@ -1,10 +1,12 @@
-"""Tables of the store in markdown, between ``<!-- measured: NAME -->`` and ``<!-- /measured -->``.
+"""Write the tables of the store into README, docs and cards: `python -m tools.measured_tables [--check]`.
 
-Each table is a pure function of the records. What was not measured is said in one line.
+They stand between ``<!-- measured: NAME -->`` and ``<!-- /measured -->``. Each is a pure function of the
+records. What was not measured is said in one line.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,15 +15,36 @@ from pathlib import Path
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
-from medusa_core.experiments.record import ExperimentRecord, Row, Spread
+from medusa_core.experiments.record import ExperimentRecord, Row, nodes_words, number_words, spread_words
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
+from medusa_core.files import project_folder, read_text
 from medusa_core.text.plural import counted
 
 BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _OPENING = "<!-- measured:"
 _FILES = ("README.md", "docs/*.md", "assets/model/README.md", "assets/model/drafters/**/README.md")
+
+
+def main(arguments: list[str] | None = None, root: Path | None = None) -> None:
+    """Rewrite what differs and name it; with --check exit with 1 instead. Raises MedusaError."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.measured_tables", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where one differs")
+    check, differs = parser.parse_args(arguments).check, False
+    root = root or project_folder()
+    for file in files_with_tables(root):
+        before = read_text(file)
+        after = rendered(before)
+        if after != before:
+            differs = True
+            if not check:
+                file.write_text(after, encoding="utf-8", newline="")
+            print(f"{file.relative_to(root)} {'differs' if check else 'written'}")
+    if check and differs:
+        raise SystemExit(1)
 
 
 def files_with_tables(root: Path) -> list[Path]:
@@ -64,36 +87,14 @@ def _headline(rows: list[Row]) -> list[str]:
 def _cells(row: Row) -> list[str]:
     return [
         NAMES.get(row.series, row.series),
-        _nodes(row),
+        nodes_words(row),
         row.tokens_per_second.words(0),
         row.tokens_per_step.words(),
         f"{row.step_ms:.2f}",
-        _spread(row.speedup),
-        _spread(row.over_generate),
+        spread_words(row.speedup),
+        spread_words(row.over_generate),
         "" if row.same_texts is None else f"{row.same_texts} of {row.prompts}",
     ]
-
-
-def row_cells(row: Row) -> dict[str, str]:
-    """All figures of a row in words by the names of their columns, empty where it has none."""
-    return {
-        "setting": row.name,
-        "nodes": _nodes(row),
-        "tokens per step": row.tokens_per_step.words(),
-        "estimate": _number(row.expected_tokens_per_step),
-        "tokens/s": row.tokens_per_second.words(0),
-        "ms a step": _number(row.step_ms),
-        "α": _number(row.alpha),
-        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
-        "overhead": _number(row.overhead),
-        "speedup": _spread(row.speedup),
-        "over generate": _spread(row.over_generate),
-        "quality": row.quality.words(3) if row.quality else "",
-        "change": row.quality_change.words(3, "+") if row.quality_change else "",
-        "right sums": row.right_sums.words() if row.right_sums else "",
-        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
-        "unrepeated": _number(row.distinct),
-    }
 
 
 def _machines(folder: Path) -> list[str]:
@@ -110,8 +111,8 @@ def _machines(folder: Path) -> list[str]:
         compared = [rows.get(name) for name in ("none", "medusa", "hf")]
         rates = ["" if row is None else row.tokens_per_second.words(0) for row in compared]
         medusa = rows["medusa"]
-        ratios = [_spread(medusa.speedup), _spread(medusa.over_generate)]
-        kept = [_nodes(medusa), medusa.tokens_per_step.words(), _number(medusa.overhead)]
+        ratios = [spread_words(medusa.speedup), spread_words(medusa.over_generate)]
+        kept = [nodes_words(medusa), medusa.tokens_per_step.words(), number_words(medusa.overhead)]
         lines.append([kind.title, *rates, *ratios, *kept, record.model.dtype, _date(record)])
     adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
     return [*_grid(head, lines), "", adds]
@@ -123,10 +124,10 @@ def _steps(rows: list[Row]) -> list[str]:
     if not steps:
         return ["Not measured yet on this machine."]
     return _grid(
-        ["nodes", *(_nodes(row) for row in steps)],
+        ["nodes", *(nodes_words(row) for row in steps)],
         [
             ["ms a step", *(f"{row.step_ms:.2f}" for row in steps)],
-            ["over a plain step", *(_number(row.overhead) for row in steps)],
+            ["over a plain step", *(number_words(row.overhead) for row in steps)],
             ["tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in steps)],
         ],
     )
@@ -136,7 +137,7 @@ def _kinds_of_text(rows: list[Row]) -> list[str]:
     head = ["text", "prompts", "tokens per step", "a step over a plain one", "speedup over plain decoding"]
     lines = []
     for row in (row for row in rows if row.series != PLAIN):
-        figures = [row.tokens_per_step.words(), _number(row.overhead), _spread(row.speedup)]
+        figures = [row.tokens_per_step.words(), number_words(row.overhead), spread_words(row.speedup)]
         lines.append([row.label, str(row.prompts), *figures])
     return _grid(head, lines)
 
@@ -152,8 +153,8 @@ def _drafters(rows: list[Row]) -> list[str]:
     for found in sorted(of_series.values(), key=lambda found: -found[-1].tokens_per_second.median):
         of_all = found[-1]
         kept = ", ".join(f"{row.tokens_per_step.mean:.2f}" for row in found)
-        speedups = ", ".join(_number(row.speedup.median if row.speedup else None) for row in found)
-        lines.append([f"`{of_all.series}`", _nodes(of_all), kept, f"{of_all.step_ms:.2f}", speedups])
+        speedups = ", ".join(number_words(row.speedup.median if row.speedup else None) for row in found)
+        lines.append([f"`{of_all.series}`", nodes_words(of_all), kept, f"{of_all.step_ms:.2f}", speedups])
     return _grid(["method", "nodes", f"tokens per step: {kinds}", "ms a step", f"speedup: {kinds}"], lines)
 
 
@@ -162,7 +163,13 @@ def _settings(rows: list[Row]) -> list[str]:
     return _grid(
         ["", "nodes", "tokens per step", "ms a step", "speedup over plain decoding"],
         (
-            [row.name, _nodes(row), row.tokens_per_step.words(), f"{row.step_ms:.2f}", _spread(row.speedup)]
+            [
+                row.name,
+                nodes_words(row),
+                row.tokens_per_step.words(),
+                f"{row.step_ms:.2f}",
+                spread_words(row.speedup),
+            ]
             for row in rows
         ),
     )
@@ -181,7 +188,7 @@ def _long_texts(rows: list[Row]) -> list[str]:
     for name, found in series.items():
         if not name.startswith(PLAIN):
             lines.append([f"{name}: tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in found)])
-            lines.append(["speedup over plain decoding", *(_spread(row.speedup) for row in found)])
+            lines.append(["speedup over plain decoding", *(spread_words(row.speedup) for row in found)])
         lines.append([f"{name}: ms a step", *(f"{row.step_ms:.2f}" for row in found)])
     return _grid(["", *dict.fromkeys(row.label for row in rows)], lines)
 
@@ -213,18 +220,6 @@ def _missing(experiment: str) -> str:
     return f"Not measured yet: `python -m medusa_core reproduce {experiment} --store` does it."
 
 
-def _nodes(row: Row) -> str:
-    return "" if row.tree_nodes is None else str(row.tree_nodes)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _spread(value: Spread | None) -> str:
-    return "" if value is None else value.words()
-
-
 DRAFTER = "drafter"
 _WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
 # By name the experiment and what makes its rows lines.
@@ -237,3 +232,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "without-loss": ("eagle3-table1", _settings),
     "long-texts": ("tokenswift", _long_texts),
 }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Record the race that Compare shows before anything has run: `python -m ui.record_race`.
+"""Record the race that Compare shows before anything has run: `python -m tools.record_race`.
 
 It is made by Compare itself, with the embedded model and the prompt that the page opens with: greedy Medusa
 against plain decoding.
@@ -28,7 +28,7 @@ TOKENS = 128
 
 def main(arguments: list[str] | None = None) -> None:
     """Write the file, and say how fast the lanes were."""
-    parser = argparse.ArgumentParser(prog="python -m ui.record_race", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.record_race", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ASSETS / RACE_FILE, help="default: %(default)s")
     flags = parser.parse_args(arguments)
     try:
