@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.acceptance import make_rule, rule_names
-from medusa_core.acceptance.typical import threshold
-from medusa_core.acceptance.verdict import alive_nodes, longest_path
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 
@@ -131,11 +129,6 @@ def test_typical_at_temperature_zero_is_greedy_matching(parents, seed):
     assert torch.equal(typical.choose(logits), match.choose(logits))
 
 
-@pytest.mark.parametrize(("entropy", "bar"), [(0.0, 0.09), (1.0, 0.09), (2.0, 0.3 * math.exp(-2.0))])
-def test_threshold_is_epsilon_until_the_entropy_lowers_it(entropy, bar):
-    assert threshold(entropy, epsilon=0.09, delta=0.3) == pytest.approx(bar)
-
-
 def test_typical_comparison_is_strict():
     """p = 1/2 exactly against ε = 1/2: not accepted; against a hair less: accepted."""
     tree = tiny.token_tree([-1, 0], [1, 0])
@@ -146,47 +139,6 @@ def test_typical_comparison_is_strict():
         0,
         1,
     ]
-
-
-def test_equally_long_paths_go_to_the_likelier_one():
-    """Both children pass; the second has the larger p, then with equal p the first is taken."""
-    tree = tiny.token_tree([-1, 0, 0], [1, 0, 2])
-    rule = rule_for(acceptance="typical", temperature=1.0, epsilon=0.01, delta=1.0)
-    logits = torch.zeros(3, 3)
-    assert rule(tree, logits).path == [0, 1]
-    logits[0, 2] = 1.0
-    assert rule(tree, logits).path == [0, 2]
-
-
-def test_the_sum_over_the_whole_path_decides_not_its_last_node():
-    tree = tiny.token_tree([-1, 0, 0, 1, 2], [0, 1, 2, 3, 4])
-    passes = [True] * 5
-    p = [math.nan, 0.6, 0.2, 0.3, 0.5]  # 0.6 · 0.3 = 0.18 beats 0.2 · 0.5 = 0.10
-    assert longest_path(tree, passes, p) == [0, 1, 3]
-
-
-def test_a_node_below_a_rejected_one_is_not_alive():
-    assert alive_nodes([-1, 0, 1, 0], [True, False, True, True]) == [True, False, False, True]
-    tree = tiny.token_tree([-1, 0, 1, 0], [0, 0, 0, 0])
-    assert longest_path(tree, [True, False, True, True], None) == [0, 3]
-
-
-def test_a_rejected_token_zero_is_not_taken_for_padding():
-    """The model wants 3 at the root; a draft of token 0 must not slip in, nor lengthen the path."""
-    tree = tiny.token_tree([-1, 0, 1, 0, 3], [0, 0, 0, 3, 0])
-    logits = torch.zeros(5, V)
-    logits[:, 3] = 5.0
-    for chosen in ({"acceptance": "match"}, {"acceptance": "typical", "temperature": 0.7, "epsilon": 0.3}):
-        assert rule_for(**chosen)(tree, logits).path == [0, 3]
-
-
-def test_an_accepted_token_zero_counts():
-    tree = tiny.token_tree([-1, 0, 1], [0, 0, 0])
-    logits = torch.zeros(3, V)
-    logits[:, 0] = 9.0
-    for chosen in ({"acceptance": "match"}, {"acceptance": "typical", "temperature": 0.7}):
-        verdict = rule_for(**chosen)(tree, logits)
-        assert (verdict.path, verdict.bonus) == ([0, 1, 2], 0)
 
 
 def test_roots_are_greedy_in_typical_mode_unless_sampled():
@@ -228,11 +180,3 @@ def test_where_no_token_reaches_the_bar_the_likeliest_is_the_root():
     logits = torch.zeros(200, 16)
     rule = rule_for(acceptance="typical", temperature=1.0, root="sample", epsilon=1.0, delta=1.0)
     assert rule.choose(logits).max() < 16
-
-
-def test_temperature_sharpens_the_draws():
-    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4000, -1)
-    drawn = rule_for(acceptance="match", temperature=0.5).choose(logits)
-    squares = torch.tensor([0.25, 0.09, 0.04])
-    wanted = (squares / squares.sum()).tolist()
-    assert (torch.bincount(drawn, minlength=3) / 4000).tolist() == pytest.approx(wanted, abs=0.035)

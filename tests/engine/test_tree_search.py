@@ -24,30 +24,6 @@ from medusa_core.trees.tree import TOP_K, Topology
 TWO_HEADS = [[0.6, 0.2, 0.1], [0.4, 0.3, 0.05]]
 
 
-def best_by_brute_force(accuracies, nodes):
-    """Largest expected length of any connected tree, by trying every set of nodes."""
-    depth, width = len(accuracies), len(accuracies[0])
-    everything = [c for d in range(1, depth + 1) for c in itertools.product(range(width), repeat=d)]
-    best = 0.0
-    for chosen in itertools.combinations(everything, nodes):
-        if all(len(c) == 1 or c[:-1] in chosen for c in chosen):
-            best = max(best, sum(node_value(accuracies, c) for c in chosen))
-    return 1 + best
-
-
-@settings(max_examples=25)
-@given(
-    rows=st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=2),
-    nodes=st.integers(1, 4),
-)
-def test_no_tree_of_the_same_size_is_better(rows, nodes):
-    accuracies = [sorted(row, reverse=True) for row in rows]
-    found = search_tree(accuracies, nodes)
-    assert len(found.choices) == nodes
-    assert found.expected_length == pytest.approx(best_by_brute_force(accuracies, nodes))
-    Topology.from_choices(found.choices)  # connected and without duplicates
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("heads", [1, 3, 5])
 @pytest.mark.parametrize("nodes", [1, 8, 33, 63])
@@ -59,10 +35,6 @@ def test_assumed_accuracies_give_a_whole_tree_of_any_size(nodes, heads):
 
 def test_ties_go_to_the_shallower_node_and_then_to_smaller_ranks():
     assert search_tree([[0.5, 0.5], [1.0, 0.5]], 3).choices == [(0,), (1,), (0, 0)]
-
-
-def test_depth_can_be_limited():
-    assert max(map(len, search_tree(TWO_HEADS, 3, max_depth=1).choices)) == 1
 
 
 def test_a_budget_beyond_the_whole_tree_gives_the_whole_tree():
@@ -112,7 +84,10 @@ def test_three_heads_of_different_width_and_a_depth_limit_against_brute_force(ro
         for chosen in itertools.combinations(everything, min(nodes, len(everything)))
         if all(len(c) == 1 or c[:-1] in chosen for c in chosen)
     )
-    assert search_tree(accuracies, nodes, max_depth).expected_length == pytest.approx(1 + best)
+    found = search_tree(accuracies, nodes, max_depth)
+    assert found.expected_length == pytest.approx(1 + best)
+    assert len(found.choices) == min(nodes, len(everything))
+    Topology.from_choices(found.choices)  # connected and without duplicates
 
 
 def test_every_start_of_a_search_is_the_search_for_that_size():
