@@ -1,4 +1,4 @@
-"""Acceptance rules against an obvious slow version: list every path, judge it, take the best."""
+"""Acceptance rules against an obvious slow version; greedy acceptance is one rule wherever it is written."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_verdict import V, cases
+from torch.nn import functional as F
+from transformers import LogitsProcessorList
 
 from medusa_core.acceptance import make_rule, rule_names
+from medusa_core.acceptance.match import matched
+from medusa_core.acceptance.sampling import largest
 from medusa_core.config import GenerationConfig
+from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.errors import MedusaError
+from medusa_core.llama.choose_forward import choose_forward
+from medusa_core.model.target import Target
 
-V = 6  # few tokens, so that drafts are often right and token 0 is common
+VOCABULARY = 6  # few tokens, so that drafts are often right and token 0 is common
 
 
 def rule_for(seed=0, **settings_):
@@ -22,10 +30,10 @@ def rule_for(seed=0, **settings_):
 
 
 def random_case(parents, seed):
-    """A tree with random tokens and peaked random logits [N, V]."""
+    """A tree with random tokens and peaked random logits [N, VOCABULARY]."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(len(parents), V, generator=generator) * 2
-    return tiny.token_tree(parents, tiny.random_tokens(len(parents), seed + 1, V)), logits
+    logits = torch.randn(len(parents), VOCABULARY, generator=generator) * 2
+    return tiny.token_tree(parents, tiny.random_tokens(len(parents), seed + 1, VOCABULARY)), logits
 
 
 def distribution(row, temperature):
@@ -180,3 +188,50 @@ def test_where_no_token_reaches_the_bar_the_likeliest_is_the_root():
     logits = torch.zeros(200, 16)
     rule = rule_for(acceptance="typical", temperature=1.0, root="sample", epsilon=1.0, delta=1.0)
     assert rule.choose(logits).max() < 16
+
+
+# --- Greedy acceptance is one rule wherever it is written: the same nodes, also where tokens come twice.
+# The page's is in ``tests/browser/test_unpack.py``.
+
+
+@given(case=cases())
+def test_the_engine_accepts_the_deepest_node_and_the_first_of_several(case):
+    verdict = matched(tiny.token_tree(case.parents, case.tokens), case.tokens, case.choices)
+    assert verdict.path == case.path
+    assert verdict.bonus == case.choices[case.path[-1]]
+
+
+@given(case=cases())
+def test_custom_generate_accepts_the_same_nodes(case):
+    tree, logits = tiny.token_tree(case.parents, case.tokens), F.one_hot(torch.tensor(case.choices), V)
+    rule = ProcessedMatch(LogitsProcessorList(), torch.tensor([[0]]), sample=False)
+    verdict = rule(tree, logits.float())
+    assert verdict.path == case.path
+    assert verdict.bonus == case.choices[case.path[-1]]
+    assert all(verdict.passes[node] for node in case.path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("vocabulary", [3, 40, 5000])
+def test_the_greedy_choice_is_the_first_of_the_largest_or_of_what_is_no_number(dtype, vocabulary):
+    for seed in range(20):
+        row = torch.randint(0, 3, (vocabulary,), generator=torch.Generator().manual_seed(seed)).to(dtype)
+        assert int(largest(row)) == row.tolist().index(max(row.tolist()))
+        row[[vocabulary - 1, vocabulary // 2]] = torch.nan
+        assert int(largest(row)) == vocabulary // 2
+
+
+@pytest.fixture(scope="module")
+def target(library):
+    """One of few tokens, so that it often agrees."""
+    made = Target(tiny.build_model(tiny.tiny_config(2, vocab_size=V, hidden_size=64, head_dim=16)))
+    assert choose_forward(made, library=library).native
+    return made
+
+
+@given(case=cases())
+@torch.inference_mode()
+def test_the_step_in_c_accepts_the_same_nodes(target, case):
+    tree = tiny.token_tree(case.parents, case.tokens)
+    made = tiny.greedy_step(target.forward, target.new_cache(64), tree)
+    assert made.path == case._replace(choices=made.choices).path

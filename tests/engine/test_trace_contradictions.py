@@ -8,8 +8,8 @@ import json
 import pytest
 import tiny
 
-from medusa_core import MedusaError
 from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import read_trace
 
