@@ -16,6 +16,7 @@ from transformers import LogitsProcessorList
 from medusa_core.acceptance import make_rule, rule_names
 from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.sampling import largest
+from medusa_core.acceptance.verdict import longest_path
 from medusa_core.config import GenerationConfig
 from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.errors import MedusaError
@@ -147,6 +148,13 @@ def test_typical_comparison_is_strict():
         0,
         1,
     ]
+
+
+def test_the_sum_over_the_whole_path_decides_not_its_last_node():
+    tree = tiny.token_tree([-1, 0, 0, 1, 2], [0, 1, 2, 3, 4])
+    passes = [True] * 5
+    p = [math.nan, 0.6, 0.2, 0.3, 0.5]  # 0.6 · 0.3 = 0.18 beats 0.2 · 0.5 = 0.10
+    assert longest_path(tree, passes, p) == [0, 1, 3]
 
 
 def test_roots_are_greedy_in_typical_mode_unless_sampled():

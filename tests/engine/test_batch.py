@@ -163,11 +163,6 @@ KERNELS = [
 APART = ("phi3, long rotation", "phimoe, long rotation")
 
 
-def test_the_texts_differ_in_all_that_is_padded():
-    assert len(set(LENGTHS)) == len(LENGTHS)
-    assert len({len(tree) for tree in TREES}) == len(TREES)
-
-
 @pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 @torch.inference_mode()

@@ -86,14 +86,6 @@ def test_worked_example():
     ]
 
 
-def test_the_root_alone_is_a_tree():
-    tree = Topology.from_choices([])
-    assert (tree.size, tree.parents, tree.depths, tree.ranks) == (1, [-1], [0], [0])
-    assert tree.paths() == [[0]]
-    assert tree.mask() == [[True]]
-    tree.check(heads=0)
-
-
 @settings(max_examples=60)
 @given(parents=tiny.parent_lists(24), data=st.data())
 def test_random_trees_against_the_slow_versions(parents, data):
