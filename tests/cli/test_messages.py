@@ -1,17 +1,14 @@
-"""Errors on the terminal: their length and line, what is missing, and how a command ends."""
+"""Errors on the terminal: their length, and the line that each has of its own."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
 from bad_answers import CPU, training
-from gradio_variables import without_gradios
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import ROOT
 
 from medusa_core.cli.commands.fit import Bars
 from medusa_core.cli.commands.train import show_progress
@@ -113,43 +110,6 @@ def test_the_text_so_far_ends_its_line_before_the_error(command, engine_folder, 
     code, out, _ = command(["generate", "abc", *flags])
     assert code == 2
     assert out.splitlines()[-1] == "error: the memory is used up"
-
-
-# --- A package that is not installed is one line that says what brings it.
-
-
-WITHOUT = """
-import sys
-sys.modules[sys.argv[1]] = None  # as if it were not installed
-from medusa_core.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.parametrize(
-    ("package", "command", "what"),
-    [
-        ("torch", ["generate", "abc"], "pip install . in"),
-        ("gradio", ["app"], "pip install '.[app]' in"),
-    ],
-)
-def test_it_names_what_to_install(package, command, what):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, package, *command], cwd=ROOT, capture_output=True, text=True,
-        env=without_gradios(PYTHONPATH=str(ROOT)), timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == f"error: the package {package} is not installed: {what} the project's folder\n"
-
-
-def test_a_module_of_our_own_that_is_missing_stays_a_traceback():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, "medusa_core.cli.reproduce_tables", "reproduce", "tables", "--check"],
-        cwd=ROOT, capture_output=True, text=True, env=without_gradios(PYTHONPATH=str(ROOT)), timeout=120,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "ModuleNotFoundError" in done.stderr
 
 
 # --- An error of a training stands on a line of its own, below the bar it ended.
