@@ -1,4 +1,4 @@
-"""Who proposed a node is checked in trace files of both versions, and what version 1 lacks is named."""
+"""Trace files of older and newer versions: who proposed a node, what version 1 lacks, what is not known."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import json
 import pytest
 from trace_version1 import SHIPPED, recording_of_version1
 
-from medusa_core import MedusaError
-from medusa_core.trace.format import read_trace
+from medusa_core.errors import MedusaError
+from medusa_core.trace.format import parse_trace, read_trace
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +82,21 @@ def test_a_version_1_made_of_other_things(reads, first, part, value):
 @pytest.mark.parametrize("version", [True, 1.0, "1", None, [1]], ids=repr)
 def test_a_version_is_a_whole_number(reads, first, version):
     assert "schema_version" in reads(first, lambda t: t.update(schema_version=version))
+
+
+# --- A trace of a version that does not exist yet is said to be one, not a damaged file.
+
+
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_newer_version_is_named_with_those_that_are_read(version):
+    data = json.dumps({"schema_version": version, "steps": []}).encode()
+    with pytest.raises(
+        MedusaError, match=f"a trace of version {version}, versions 1 to 3 are read here: update"
+    ):
+        parse_trace(data, "the file")
+
+
+@pytest.mark.parametrize("version", [0, -1, "4", 4.0, True, None])
+def test_what_is_no_newer_version_is_judged_by_the_records(version):
+    with pytest.raises(MedusaError, match="is no trace of version"):
+        parse_trace(json.dumps({"schema_version": version}).encode(), "the file")

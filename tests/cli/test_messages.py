@@ -1,16 +1,21 @@
-"""Messages are cut at 300 characters: names first, then the middle; cause and fix stay readable."""
+"""Errors on the terminal: their length, and the line that each has of its own."""
 
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
-from bad_answers import CPU
+from bad_answers import CPU, training
 from hypothesis import given
 from hypothesis import strategies as st
 
+from medusa_core.cli.commands.fit import Bars
+from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.main import main
+from medusa_core.engine import Engine
 from medusa_core.errors import LONGEST_LINE, MedusaError, one_line, reason_of, short_line
+from medusa_core.training.loop import Progress
 
 MOST = 300
 HALF_ESCAPE = re.compile(r"\\(?:x[0-9a-f]{0,1}|u[0-9a-f]{0,3})(?:$|[^0-9a-f])|\\(?:$| )")
@@ -85,3 +90,68 @@ def test_the_command_line_says_it_within_300_characters(name, capsys):
     assert err.count("\n") == 1
     assert len(err.rstrip("\n")) <= MOST
     assert not HALF_ESCAPE.search(err)
+
+
+# --- An error that comes after a part of the text has a line of its own.
+
+
+def test_the_text_so_far_ends_its_line_before_the_error(command, engine_folder, monkeypatch):
+    stream = Engine.stream
+
+    def broken(self, *arguments, **options):
+        for step in stream(self, *arguments, **options):
+            if step.index == 2:
+                raise MedusaError("the memory is used up")
+            yield step
+
+    monkeypatch.setattr(Engine, "stream", broken)
+    monkeypatch.setattr(sys, "stderr", sys.stdout)  # as on a terminal
+    flags = ["--model", engine_folder, "--dtype", "float32", "--marks", "none"]
+    code, out, _ = command(["generate", "abc", *flags])
+    assert code == 2
+    assert out.splitlines()[-1] == "error: the memory is used up"
+
+
+# --- An error of a training stands on a line of its own, below the bar it ended.
+
+
+def test_an_error_has_its_own_line(command, shop):
+    rate = ("--learning-rate", "1e30", "--tokens", 128 * 60, "--precision", "float32")
+    code, out, err = command(training(shop, "--model", shop.engine, *rate))
+    assert (code, out) == (2, "")
+    *before, last = err.rstrip("\n").split("\n")
+    assert last.startswith("error: ")
+    assert "\r" not in last
+    assert any("heads:" in line for line in before)  # the bar was there
+
+
+def failing():
+    yield Progress("heads", 1, 10, 100, 50.0)
+    raise MedusaError("the run has diverged")
+
+
+def test_the_bar_is_ended_before_the_error_leaves(capsys):
+    with pytest.raises(MedusaError):
+        show_progress(failing())
+    assert capsys.readouterr().err.endswith("\n")
+
+
+def test_the_bars_of_a_fit_are_too(capsys):
+    def fit():
+        with Bars() as bars:
+            for record in failing():
+                bars.update(record)
+
+    with pytest.raises(MedusaError):
+        fit()
+    assert capsys.readouterr().err.endswith("\n")
+
+
+def test_an_error_before_the_first_step_needs_no_bar(capsys):
+    def nothing():
+        raise MedusaError("there is no text")
+        yield
+
+    with pytest.raises(MedusaError, match="there is no text"):
+        show_progress(nothing())
+    assert capsys.readouterr().err == ""
