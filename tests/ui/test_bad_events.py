@@ -133,8 +133,8 @@ def test_a_second_reader_of_ones_own_messages_ends_with_a_message(site, quiet):
     with engine_taken(site.session):
         assert site.join("twice", number, values).status_code == 200
         with site.listen("twice") as one, site.listen("twice") as other:
-            waiting = site.page._queue.pending_messages_per_session["twice"]
-            site.page._queue.pending_messages_per_session.pop("twice")  # as the reader of the last message does
+            # Whoever reads the last message takes the queue away.
+            waiting = site.page._queue.pending_messages_per_session.pop("twice")
             for _ in range(2):
                 waiting.put_nowait(HeartbeatMessage())
             assert [list(one)[-1]["session_not_found"], list(other)[-1]["session_not_found"]] == [True, True]
