@@ -137,7 +137,7 @@ def test_half_precision_runs_and_stays_near(name, kernel, subtests):
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
     branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]
     for dtype in (torch.bfloat16, torch.float16):
-        with subtests.test(dtype=dtype):
+        with subtests.test(dtype=str(dtype)):
             model = family_model(name, kernel, dtype)
             target = Target(model)
             cache = target.new_cache(CONTEXT)
