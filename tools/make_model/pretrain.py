@@ -46,12 +46,8 @@ IGNORED = -100  # cross_entropy's mark for a target that does not count
 def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
-    Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
+    Raises MedusaError for data that cannot be used or several processes.
     """
-    if not hasattr(torch.optim, "Muon"):
-        raise MedusaError(
-            f"pretraining uses torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9"
-        )
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
         raise MedusaError("pretraining runs on one process: start it without accelerate launch")
