@@ -166,7 +166,7 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     assert found["machine"]["transformers"]
 
 
-@pytest.mark.parametrize("methods", ["hf,hf", "hf-beam", "", "none,", "HF"])
+@pytest.mark.parametrize("methods", ["hf,hf", "", "none,"])
 def test_bad_methods_are_one_line_with_all_names(command, methods):
     code, out, err = command(["bench", "--methods", methods, *CPU])
     assert (code, out) == (2, "")
