@@ -10,6 +10,7 @@ T tokens of a text · K rows of a block · V vocabulary · d hidden size · H, G
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ class BlockModel(nn.Module):
     def text(self, fused: torch.Tensor, by: Rotations) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Keys and values [.., T, G, D] of each layer from the fused states [.., T, d] of a text."""
         for layer in self.layers:
-            attention = layer.self_attn
+            attention = cast("_Layer", layer).self_attn
             key, value = (
                 product(fused).unflatten(-1, (-1, attention.head_size))
                 for product in (attention.k_proj, attention.v_proj)
