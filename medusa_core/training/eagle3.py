@@ -10,7 +10,9 @@ B windows · T tokens of a window · R rows of a step · V vocabulary · V' draf
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -24,7 +26,7 @@ from medusa_core.drafters.eagle3.unrolled import unrolled_logits
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
-from medusa_core.training.config import Eagle3Config
+from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import EVALUATION_ROWS, Batches, by_head, to_device
@@ -44,6 +46,21 @@ from medusa_core.training.medusa1 import RESULT, each_head, finished, make_optim
 _CLIP = 0.5  # limit of the gradient's norm, as published
 _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabulary
 
+# A draft model with its rotations, embeddings, features and a number of steps → each step's logits, as
+# ``unrolled_logits`` lays them out.
+Drafted = Callable[[Any, RotaryTable, torch.Tensor, torch.Tensor, int], Iterator[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class LayerRecipe:
+    """What a recipe that trains a draft layer on a frozen base has of its own."""
+
+    stage: str
+    model: Any  # a DraftModel, or another with its ``shape`` and its map ``t2d``
+    layers: tuple[int, ...]  # hidden states of the base that are its features
+    save: Callable[[Path], None]
+    drafted: Drafted = unrolled_logits
+
 
 class Reading:
     """What the frozen base makes of tokens [B, T]: embeddings, fused features and logits."""
@@ -59,10 +76,13 @@ class Reading:
 class UnrolledLosses(torch.nn.Module):
     """The draft model with its losses as forward pass, which is what processes synchronise on."""
 
-    def __init__(self, model: DraftModel, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, model: Any, steps: int, device: torch.device, drafted: Drafted = unrolled_logits
+    ) -> None:
         super().__init__()
         self.model = model
         self._steps = steps
+        self._drafted = drafted
         self._rotary = RotaryTable(model.shape, device)
 
     def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
@@ -86,7 +106,7 @@ class UnrolledLosses(torch.nn.Module):
         the base says elsewhere is hardly the distribution over the rest.
         """
         known = self.model.t2d
-        drafted = unrolled_logits(self.model, self._rotary, reading.embedded, reading.features, self._steps)
+        drafted = self._drafted(self.model, self._rotary, reading.embedded, reading.features, self._steps)
         for step, logits in enumerate(drafted):
             rows = logits.shape[1]
             base = reading.logits[:, 1 + step : 1 + step + rows]
@@ -103,14 +123,30 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
+
+    def recipe(base: PreTrainedModel, batches: Batches) -> LayerRecipe:
+        model = start_draft(config, base, batches)
+        layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
+        return LayerRecipe("EAGLE-3", model, layers, lambda folder: save(model, folder, base_name(config)))
+
+    yield from train_layer(config, end, recipe)
+
+
+def train_layer(
+    config: DraftLayerConfig, end: End, recipe_of: Callable[[PreTrainedModel, Batches], LayerRecipe]
+) -> Generator[Progress, None, None]:
+    """Train the draft layer of a recipe on a frozen base; the last record's ``folder`` holds it.
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
     accelerator = make_accelerator(config)
     device = accelerator.device
     batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
     base = load_frozen(config, device)
-    model = start_draft(config, base, batches).to(device)
-    layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
+    recipe = recipe_of(base, batches)
+    model, layers = recipe.model.to(device), recipe.layers
     bf16 = uses_bf16(config, device)
-    losses = UnrolledLosses(model, config.unrolled_steps, device).train()
+    losses = UnrolledLosses(model, config.unrolled_steps, device, recipe.drafted).train()
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)
@@ -129,13 +165,13 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, losses, [optimizer], schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary))
-    yield from run.steps(losses_of, evaluate, "EAGLE-3", watch, config.accumulate, _CLIP, end)
+    yield from run.steps(losses_of, evaluate, recipe.stage, watch, config.accumulate, _CLIP, end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
-        save(model, folder, base_name(config))
+        recipe.save(folder)
         write_card(run.folder, config, "step", "the base's most likely token")
     accelerator.wait_for_everyone()
-    yield finished(run, config, "EAGLE-3", folder)
+    yield finished(run, config, recipe.stage, folder)
 
 
 def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -> DraftModel:
@@ -147,7 +183,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     if config.start:
         folder = locate_heads(config.start)
         shape = read_shape(folder)
-        fresh = _shape_of(base)
+        fresh = shape_of(base)
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
@@ -158,7 +194,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
             {name: t.float() if t.is_floating_point() else t for name, t in read_draft(folder, shape).items()}
         )
         return model
-    shape = _shape_of(base, config.draft_vocab, config.draft_mlp)
+    shape = shape_of(base, config.draft_vocab, config.draft_mlp)
     if shape.draft_vocabulary > shape.vocabulary:
         raise MedusaError(
             f"draft_vocab is {config.draft_vocab}, the base has {shape.vocabulary} tokens: lower it"
@@ -193,7 +229,7 @@ def _text_config(base: PreTrainedModel) -> Any:
     return base.config.get_text_config(decoder=True)
 
 
-def _shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
+def shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
     """A draft layer with the sizes of the base's own layers, where no others are asked for."""
     text = _text_config(base)
     rope = getattr(text, "rope_parameters", None) or {}

@@ -12,6 +12,7 @@ import pytest
 import small_model
 import tiny
 import torch
+from block_files import with_block
 from hydra_heads import with_hydra
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,7 @@ REPEATING = [4, 9, 2, 7] * 6  # a prompt in which n-grams come again
 def engine(engine, tmp_path_factory):
     """The tiny engine with weights of every drafter that has some."""
     drafting = with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
+    drafting = with_block(drafting, tmp_path_factory.mktemp("block"))
     return with_mtp(drafting, tmp_path_factory.mktemp("mtp"))
 
 
