@@ -62,8 +62,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are grouped."""
-    items[:] = _grouped(items)
+    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are mixed."""
+    items[:] = _mixed(items)
     tables = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
@@ -75,27 +75,19 @@ def pytest_collection_modifyitems(items):
                 row.add_marker(pytest.mark.slow)
 
 
-def _grouped(items):
-    """A file's tests go to one process, for its fixtures, and the browser's files to two.
+def _mixed(items):
+    """The browser's files spread among the others, so that some workers compute while others wait for a page.
 
-    A browser, an app and its pages take long to begin, so each app has one process. These two come first, and
-    the files with long tests before the others.
+    They are through before the others, since a long one at the end would keep one worker alone.
     """
-    files = {}
+    files, places = {}, {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    first, others = {}, {}
-    for path in sorted(files, reverse=True):
-        rows = files[path]
-        if rows[0].get_closest_marker("browser") is None:
-            others[path] = rows
-        else:
-            own = any("private_session" in row.fixturenames for row in rows)
-            first.setdefault("the tiny app" if own else "the shipped app", []).extend(rows)
-    for group, rows in (first | {path.stem: rows for path, rows in others.items()}).items():
-        for row in rows:
-            row.add_marker(pytest.mark.xdist_group(group))
-    return [row for rows in (*first.values(), *others.values()) for row in rows]
+    kinds = {path: rows[0].get_closest_marker("browser") is not None for path, rows in files.items()}
+    for browser, until in ((True, 0.8), (False, 1.0)):
+        paths = [path for path, kind in kinds.items() if kind == browser]
+        places |= {path: until * number / len(paths) for number, path in enumerate(paths)}
+    return [item for path in sorted(files, key=places.get) for item in files[path]]
 
 
 def _sampled(rows, most=None):
