@@ -18,6 +18,7 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.mtp.files import SHARED, check_layer, read_layer, require_kind, save
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
+from medusa_core.training.base_model import base_name
 from medusa_core.training.config import MtpConfig
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
 from medusa_core.training.head_data import Batches
@@ -33,7 +34,7 @@ def mtp(config: MtpConfig, end: End = never) -> Generator[Progress, None, None]:
     def recipe(base: PreTrainedModel, _: Batches) -> LayerRecipe:
         layer = start_layer(config, base)
         number = base.config.get_text_config(decoder=True).num_hidden_layers
-        written = partial(save, layer, number=number)
+        written = partial(save, layer, number=number, base=base_name(config))
         return LayerRecipe("MTP layer", layer, LAST_HIDDEN.layers, written)
 
     yield from train_layer(config, end, recipe)

@@ -11,7 +11,7 @@ import torch
 
 from medusa_core.checkpoints.files import State, read_tensors, shards
 from medusa_core.checkpoints.headers import tensor_headers
-from medusa_core.checkpoints.names import WEIGHTS_NAME
+from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.errors import MedusaError
@@ -89,9 +89,9 @@ def check_layer(state: State, layer: MtpLayer, folder: Path) -> None:
             )
 
 
-def save(layer: MtpLayer, folder: Path, number: int, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write a layer in the published names, as the model's layer ``number``."""
-    write_config(folder, {"num_nextn_predict_layers": 1})
+def save(layer: MtpLayer, folder: Path, number: int, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a layer in the published names, as layer ``number`` of the model ``base``."""
+    write_config(folder, {"num_nextn_predict_layers": 1, BASE_KEY: base})
     prefix = f"model.layers.{number}."
     weights = {prefix + name: tensor.detach().to("cpu", dtype) for name, tensor in layer.named_parameters()}
     write_file(weights, folder / WEIGHTS_NAME)
