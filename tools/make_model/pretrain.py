@@ -1,4 +1,4 @@
-"""Pretrain a small Llama from scratch on packed text.
+"""Pretrain a small Llama on packed text, from scratch or from weights that are there.
 
 Matrices are trained with Muon, embeddings and norms with AdamW; learning rate constant after warm-up,
 then linear to zero, so that a longer or shorter budget can be chosen while a run is under way.
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from medusa_core.checkpoints.locate import locate_model
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
@@ -59,7 +60,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
     torch.manual_seed(config.seed)
-    model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
+    model = _model(config, tokenizer).to(device)
     dropout = Dropout(model)
     # Phases differ in their windows: a graph for each shape is faster than one for all.
     body = torch.compile(model.model, dynamic=False) if config.compile else model.model
@@ -160,6 +161,19 @@ def _kept_tokenizer(file: Path) -> Tokenizer:
 
 def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     return zip(batch.tokens.split(1), batch.trained.split(1), strict=True)
+
+
+def _model(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaForCausalLM:
+    if not config.start:
+        return LlamaForCausalLM(_architecture(config, tokenizer))
+    model = LlamaForCausalLM.from_pretrained(locate_model(config.start), dtype=torch.float32)
+    if model.config.vocab_size != tokenizer.get_vocab_size():
+        raise MedusaError(
+            f"{config.start} has {model.config.vocab_size} tokens, the tokenizer "
+            f"{tokenizer.get_vocab_size()}: "
+            "name the model's own with --tokenizer"
+        )
+    return model
 
 
 def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:
