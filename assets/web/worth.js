@@ -17,7 +17,7 @@ function worthOf({ steps, output }, beside) {
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
   // A reader who divides what is shown is to come to the same speedup.
-  const sized = overhead && beside.source ? beside.sized.ms / plainMs : overhead; // of a recorded run by the size of its own trees
+  const sized = overhead && beside.source ? beside.sized.ms / plainMs : overhead; // a recorded run has the overhead of trees as large as its own
   return { mean, stepMs, plainMs, treeMs, overhead: sized, speedup: sized && Number(decimal(mean)) / Number(decimal(sized)) };
 }
 

@@ -43,7 +43,7 @@ class Made(NamedTuple):
     """What a step leaves. The rows of the accepted path are in their places."""
 
     tree: TokenTree
-    tokens: list[int]  # those of the tree
+    tokens: list[int]  # the tree's tokens
     logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, d], [N, 0] without heads
     choices: list[int]  # the token behind each node
