@@ -127,7 +127,7 @@ class BlockDrafter:
         logits = self._model.logits(rows, self._rotary.at(self.length, size), attends)[:levels]
         k = min(self._settings.draft_top_k, logits.shape[1])
         best = logits.float().log_softmax(dim=-1).topk(k)
-        level = iter(best.values[1:])  # what a level guesses is the same below each of its nodes
+        level = iter(best.values[1:])  # every node of a level has the same guesses
         found = grow(
             best.values[0],
             lambda ranks, *_: next(level).expand(len(ranks), -1),
