@@ -50,7 +50,13 @@ def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) 
     measured = _read(assets / "model" / "heads" / "accuracies.json")
     table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
-        {"label": row.label, "loss": row.quality.mean, "speedup": row.speedup.median}
+        {
+            "label": row.label,
+            "loss": row.quality.mean,
+            "speedup": row.speedup.median,
+            "nodes": row.tree_nodes,
+            "prompts": row.prompts,
+        }
         for row in (table.rows if table else ())
         if row.quality and row.speedup
     ]

@@ -87,10 +87,12 @@ def _step_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
 
 def _paper_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
     """Medusa's overhead by these limits with the tree of the paper's 7B, and as the paper measured it."""
-    heads = computed_step(HEADS, {"tree": load_tree(PAPER_TREE)}, TREE, shape, device, CONTEXT)
+    tree = load_tree(PAPER_TREE)
+    heads = computed_step(HEADS, {"tree": tree}, TREE, shape, device, CONTEXT)
     plain = step_seconds(shape, Work(1, 1, CONTEXT, NUMBER_BYTES), device)
     measured = next(row for row in paper_facts("figure3").rows if row.overhead)
     return {
+        "hw_paper_heads": max(tree.depths),
         "hw_paper_computed": f"{heads.seconds / plain:.2f}" if heads else "",
         "hw_paper_overhead": f"{measured.overhead:.2f}",
         "hw_paper_tokens": f"{measured.tokens_per_step:.2f}",

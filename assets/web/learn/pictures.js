@@ -144,8 +144,10 @@ function learningPicture({ records, say }) {
   const table = html("table", { class: "learn-trainings learn-secret" },
     html("thead", {}, html("tr", {}, ...["trained", "loss", "gain"].map((each) => html("th", { scope: "col" }, say(each))))),
     html("tbody", {}, ...records.trainings.map((each) => html("tr", {}, ...cells(each)))));
+  const timed = records.trainings.at(-1);
+  const settings = timed && html("p", { class: "learn-caption learn-secret" }, say("gain_of", timed));
   const against = records.against && html("p", { class: "learn-caption learn-secret" }, window.medusaLanguage.tell(records.against));
-  return [bit("learn-speed", ...bars), key, table, against];
+  return [bit("learn-speed", ...bars), key, table, settings, against];
 }
 
 const tokenOf = (node) => factNode(named(node));
