@@ -105,6 +105,10 @@ class Eagle3Config(DrafterConfig):
         0, "tokens that can be drafted, the most frequent of the text; 0: all", low=0, high=MOST_WINDOW
     )
     draft_mlp: int = setting(0, "width of the layer's MLP; 0: the base's", low=0, high=262_144)
+    feature_layers: str = setting(
+        "",
+        "the three layers whose inputs are fused, as 2,4,6; of n, n: the last one's output; default: a rule",
+    )
     unrolled_steps: int = setting(7, "steps that a row drafts ahead", low=1, high=16)
     unrolled_decay: float = setting(
         0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0

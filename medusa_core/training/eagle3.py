@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -19,9 +20,11 @@ from transformers import PreTrainedModel
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.eagle3.files import read_draft, read_shape, save
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
-from medusa_core.drafters.eagle3.shape import DraftShape, feature_layers
+from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.drafters.eagle3.unrolled import unrolled_logits
 from medusa_core.errors import MedusaError
+from medusa_core.model.features import Features
+from medusa_core.model.recording import recorded
 from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
 from medusa_core.training.config import Eagle3Config
@@ -49,9 +52,10 @@ class Reading:
     """What the frozen base makes of tokens [B, T]: embeddings, fused features and logits."""
 
     def __init__(self, base: PreTrainedModel, tokens: torch.Tensor, layers: tuple[int, ...]) -> None:
+        count = _text_config(base).num_hidden_layers
         with torch.no_grad():
-            output = base(tokens, use_cache=False, output_hidden_states=True)
-            self.features = torch.cat([output.hidden_states[layer] for layer in layers], dim=-1)
+            output = recorded(base, Features(states_read(layers, count)), input_ids=tokens, use_cache=False)
+            self.features = torch.cat(output.states, dim=-1)
             self.logits = output.logits
             self.embedded = cast("Any", base.get_input_embeddings()).weight[tokens]
 
@@ -148,6 +152,12 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
         folder = locate_heads(config.start)
         shape = read_shape(folder)
         fresh = _shape_of(base)
+        layers = shape.layers or fresh.layers
+        if config.feature_layers and _layers_asked(config, base) != layers:
+            raise MedusaError(
+                f"{config.start} reads layers {', '.join(map(str, layers or ()))}, the settings ask for "
+                f"{config.feature_layers}: leave out --feature-layers"
+            )
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
@@ -159,6 +169,8 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
         )
         return model
     shape = _shape_of(base, config.draft_vocab, config.draft_mlp)
+    if config.feature_layers:
+        shape = replace(shape, layers=_layers_asked(config, base))
     if shape.draft_vocabulary > shape.vocabulary:
         raise MedusaError(
             f"draft_vocab is {config.draft_vocab}, the base has {shape.vocabulary} tokens: lower it"
@@ -173,6 +185,19 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     if head.shape == (shape.vocabulary, shape.hidden):  # not packed into a few bits
         model.lm_head.weight.data.copy_(head.detach().float().cpu()[known])
     return model
+
+
+def _layers_asked(config: Eagle3Config, base: PreTrainedModel) -> tuple[int, ...]:
+    """The layers that the settings name. Raises MedusaError for other than three that the base has."""
+    count = _text_config(base).num_hidden_layers
+    words = config.feature_layers.split(",")
+    layers = tuple(int(word) for word in words if word.strip().isdecimal())
+    if len(layers) != len(words) or len(layers) != FEATURES or max(layers) > count:
+        raise MedusaError(
+            f"feature_layers is {config.feature_layers!r}: give {FEATURES} numbers from 0 to {count}, "
+            "as in 2,4,6"
+        )
+    return layers
 
 
 def _most_frequent(batches: Batches, steps: int, shape: DraftShape) -> torch.Tensor:

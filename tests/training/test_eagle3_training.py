@@ -14,10 +14,13 @@ from training_runs import finish, settings_for
 
 from medusa_core.checkpoints.files import read_config
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters import make_drafter
 from medusa_core.drafters.eagle3.unrolled import unrolled_logits
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
+from medusa_core.training.base_model import load_frozen
 from medusa_core.training.config import Eagle3Config
+from medusa_core.training.eagle3 import Reading
 
 PROMPT = "The cat saw a"
 DRAFT = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 8, "max_new_tokens": 60}
@@ -82,6 +85,29 @@ def test_the_layer_has_the_vocabulary_and_the_width_that_are_asked_for(trained_b
     assert all(model.t2d[token] for token in engine.encode(PROMPT)[1:])
     steps = list(engine.stream(engine.encode(PROMPT), GenerationConfig.of(**DRAFT)))
     assert all(model.t2d[step.tree.tokens[1:]].all() for step in steps)
+
+
+def test_the_layers_that_are_asked_for_are_read_in_training_and_by_the_drafter(trained_base, tmp_path):
+    """Number 2 of 2 is the output of the last layer in front of the final norm, for both."""
+    config = config_for(trained_base, tmp_path / "run", feature_layers="0,0,2", tokens=512)
+    folder = finish(config)
+    assert read_config(folder)["eagle_aux_hidden_state_layer_ids"] == [0, 0, 2]
+    engine = load_engine(LoadConfig(str(trained_base), str(folder), dtype="float32", device="cpu"))
+    tokens = engine.encode(PROMPT)
+    wanted = make_drafter(engine.target, engine.drafts, GenerationConfig(method="eagle3")).features
+    _, features = engine.target.prefill(tokens, engine.target.new_cache(64), wanted)
+    base = load_frozen(config, torch.device("cpu"))
+    reading = Reading(base, torch.tensor([tokens]), (0, 0, 2))
+    torch.testing.assert_close(features, reading.features[0], atol=1e-4, rtol=1e-4)
+    again = config_for(trained_base, tmp_path / "again", start=str(folder), feature_layers="0,1,2")
+    with pytest.raises(MedusaError, match="reads layers 0, 0, 2, the settings ask for 0,1,2"):
+        finish(again)
+
+
+@pytest.mark.parametrize("layers", ["1,2", "0,1,x", "0,1,3"])
+def test_layers_that_the_base_has_not_are_refused(trained_base, tmp_path, layers):
+    with pytest.raises(MedusaError, match="give 3 numbers from 0 to 2, as in 2,4,6"):
+        finish(config_for(trained_base, tmp_path / "run", feature_layers=layers))
 
 
 def test_what_cannot_be_trained_is_refused(trained_base, tmp_path):
