@@ -72,8 +72,13 @@ class DrafterConfig(RunConfig):
         "auto", "bf16: autocast; auto: where the hardware has it", choices=("auto", "bf16", "float32")
     )
     optimizer: str = setting(
-        "adamw", "adamw8bit: bitsandbytes, CUDA only", choices=("adamw", "adamw8bit")
-    )  # fmt: skip
+        "adamw",
+        "muon: on matrices, AdamW on LM heads, norms and biases; adamw8bit: bitsandbytes, CUDA only",
+        choices=("adamw", "muon", "adamw8bit"),
+    )
+    matrix_learning_rate: float = setting(
+        4e-3, "peak rate of Muon on the matrices, with --optimizer muon", low=0.0, high=MOST_RATE
+    )
     base_4bit: bool = setting(False, "hold the frozen base in 4 bits (bitsandbytes, CUDA only)")
 
 
@@ -112,6 +117,9 @@ class Eagle3Config(DrafterConfig):
     unrolled_steps: int = setting(7, "steps that a row drafts ahead", low=1, high=16)
     unrolled_decay: float = setting(
         0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0
+    )
+    compile: bool = setting(
+        False, "compile the draft layer with torch.compile: minutes first, then each step is shorter"
     )
     learning_rate: float = setting(5e-5, "peak learning rate", low=0.0, high=MOST_RATE)
 

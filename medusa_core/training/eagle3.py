@@ -10,7 +10,7 @@ B windows · T tokens of a window · R rows of a step · V vocabulary · V' draf
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -42,7 +42,8 @@ from medusa_core.training.loop import (
     never,
 )
 from medusa_core.training.losses import next_token_loss
-from medusa_core.training.medusa1 import RESULT, each_head, finished, make_optimizer
+from medusa_core.training.medusa1 import RESULT, each_head, finished
+from medusa_core.training.optimizers import make_optimizers
 
 _CLIP = 0.5  # limit of the gradient's norm, as published
 _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabulary
@@ -63,43 +64,77 @@ class Reading:
 class UnrolledLosses(torch.nn.Module):
     """The draft model with its losses as forward pass, which is what processes synchronise on."""
 
-    def __init__(self, model: DraftModel, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, model: DraftModel, steps: int, device: torch.device, *, compiled: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self._steps = steps
         self._rotary = RotaryTable(model.shape, device)
+        self._known = model.t2d.nonzero().flatten()
+        self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
 
     def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
         """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does.
 
         The mean is over the rows that count; the public code divides by all rows of its windows.
         """
-        return torch.stack(
-            [
-                -(wanted * logits.log_softmax(dim=-1)).sum() / max(1, len(logits))
-                for logits, wanted, _ in self.guesses(reading, trained)
-            ]
-        )
+        self._rotary.prepare(trained.shape[1] + self._steps)
+        return self._run(reading.embedded, reading.features, reading.logits, trained)
 
-    def guesses(
-        self, reading: Reading, trained: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Of each step logits and the base's distribution [n, V'], and whether the base's best is known [n].
-
-        Those n rows whose token counts and, while training, whose best token the draft vocabulary has: what
-        the base says elsewhere is hardly the distribution over the rest.
+    def _losses(
+        self, embedded: torch.Tensor, features: torch.Tensor, base: torch.Tensor, trained: torch.Tensor
+    ) -> torch.Tensor:
+        """Only rows count whose best token the draft vocabulary has: elsewhere what the base says is hardly
+        the distribution over the rest. All rows are computed, so that shapes are those of the windows.
         """
-        known = self.model.t2d
-        drafted = unrolled_logits(self.model, self._rotary, reading.embedded, reading.features, self._steps)
+        wanted = self._wanted(base)
+        best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
+        losses = []
+        drafted = unrolled_logits(self.model, self._rotary, embedded, features, self._steps)
         for step, logits in enumerate(drafted):
-            rows = logits.shape[1]
-            base = reading.logits[:, 1 + step : 1 + step + rows]
-            best_known = known[base.argmax(dim=-1)]
-            counted = trained[:, 2 + step : 2 + step + rows]
-            if self.training:
-                counted = counted & best_known
-            wanted = base[counted][:, known].float().softmax(dim=-1)
-            yield logits[counted].float(), wanted, best_known[counted]
+            here = slice(1 + step, 1 + step + logits.shape[1])
+            counted = trained[:, 2 + step : 2 + step + logits.shape[1]]
+            if best_known is not None:
+                counted = counted & best_known[:, here]
+            losses.append(_mean_entropy(logits, wanted[:, here], counted))
+        return torch.stack(losses)
+
+    def _wanted(self, base: torch.Tensor) -> torch.Tensor:
+        """The base's distribution over the draft vocabulary [B, T, V'], from its logits [B, T, V]."""
+        logits = base[..., self._known] if self.model.shape.maps_tokens else base
+        return logits.float().softmax(dim=-1)
+
+    def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
+        """Of each step the mean loss, and the shares of rows whose first guess, or one of five, is right [3].
+
+        All rows count whose token does; a base's best token that cannot be drafted is never guessed.
+        """
+        wanted = self._wanted(reading.logits)
+        best = reading.logits.argmax(dim=-1)
+        found = []
+        drafted = unrolled_logits(self.model, self._rotary, reading.embedded, reading.features, self._steps)
+        for step, every in enumerate(drafted):
+            here = slice(1 + step, 1 + step + every.shape[1])
+            counted = trained[:, 2 + step : 2 + step + every.shape[1]]
+            logits, right, count = (
+                every[counted].float(),
+                wanted[:, here][counted],
+                counted.sum().clamp(min=1),
+            )
+            higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
+            known = self.model.t2d[best[:, here][counted]]
+            hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
+            found.append(torch.stack([_mean_entropy(logits, right, torch.ones_like(known)), *hits]))
+        return torch.stack(found)
+
+
+def _mean_entropy(logits: torch.Tensor, wanted: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy against distributions, mean over the rows that are counted; 0 where none is."""
+    logits = logits.float()
+    # The shares of ``wanted`` sum to one, so no logarithm of each is needed.
+    each = logits.logsumexp(dim=-1) - (wanted * logits).sum(dim=-1)
+    return (each * counted).sum() / counted.sum().clamp(min=1)
 
 
 def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, None]:
@@ -114,7 +149,7 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
     model = start_draft(config, base, batches).to(device)
     layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
     bf16 = uses_bf16(config, device)
-    losses = UnrolledLosses(model, config.unrolled_steps, device).train()
+    losses = UnrolledLosses(model, config.unrolled_steps, device, compiled=config.compile)
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)
@@ -124,20 +159,17 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
         return {"loss": (each * decay).sum()} | each_head(each)
 
     def evaluate() -> Metrics:
-        losses.eval()
-        scores = _heldout_scores(losses, base, layers, batches.heldout, device, bf16=bf16)
-        losses.train()
-        return scores
+        return _heldout_scores(losses, base, layers, batches.heldout, device, bf16=bf16)
 
-    optimizer = make_optimizer(config, [{"params": list(model.parameters()), "lr": config.learning_rate}])
+    optimizers = make_optimizers(config, (model.named_parameters(), config.learning_rate))
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, losses, [optimizer], schedule, accelerator)
+    run = TrainRun(config, losses, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary))
     yield from run.steps(losses_of, evaluate, "EAGLE-3", watch, config.accumulate, _CLIP, end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
         save(model, folder, base_name(config))
-        write_card(run.folder, config, "step", "the base's most likely token")
+        write_card(run.folder, config, folder, "step", "the base's most likely token")
     accelerator.wait_for_everyone()
     yield finished(run, config, "EAGLE-3", folder)
 
@@ -261,21 +293,11 @@ def _heldout_scores(
             batch = to_device(Batch(*part), device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 reading = Reading(base, batch.tokens, layers)
-                scored = [_scores(*guess) for guess in losses.guesses(reading, batch.trained)]
+                scored = losses.scores(reading, batch.trained)
             own.append(next_token_loss(reading.logits, batch.tokens, batch.trained))
-            for name, values in zip(found, torch.stack(scored).T, strict=True):
+            for name, values in zip(found, scored.T, strict=True):
                 found[name].append(values)
         metrics[f"heldout/{kind}/base"] = float(torch.stack(own).mean())
         for name, rows in found.items():
             metrics |= by_head(f"heldout/{kind}/{name}", torch.stack(rows).mean(dim=0))
     return metrics
-
-
-def _scores(logits: torch.Tensor, wanted: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """Mean loss, and the shares of rows whose first guess, or one of five, is the base's best token [3]."""
-    count = max(1, len(logits))
-    loss = -(wanted * logits.log_softmax(dim=-1)).sum() / count
-    best = wanted.argmax(dim=-1)
-    higher = (logits > logits.gather(1, best[:, None])).sum(dim=1)
-    hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
-    return torch.stack([loss, *hits])
