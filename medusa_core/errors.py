@@ -107,6 +107,9 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"{error} is missing or unknown"
     words = one_line(str(error)).rstrip(".:") or type(error).__name__
+    if callable(errors := getattr(error, "errors", None)):  # pydantic's, whose own text has many lines
+        first = errors()[0]
+        words = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
     return shortened(words, _LONGEST_REASON)
 
 

@@ -65,12 +65,10 @@ ROOMS = {
         "components": "acceptance drafters figures options records replay text trace",
         "runs": "components decoding drafters engine evaluation records serving text trace",
         "session": "acceptance checkpoints drafters engine loading records runs serving trees",
-        "record_race": "evaluation records runs session",
         "tabs": (
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
             "runs serving session text training trees"
         ),
-        "record_opening": "evaluation figures records session tabs",
         "layout": "components records replay serving session tabs",
         "launch": "checkpoints cli components layout serving session",
     },

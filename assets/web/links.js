@@ -38,7 +38,7 @@ function dragToPan(box) {
 
 function treeLegend() {
   const items = [["root", say`root, from the base model`], ["accepted", say`✓ accepted`], ["cut", say`✂ accepted, not in the text`], ["rejected", say`✕ rejected`],
-    ["orphan", say`– parent rejected`], ["spare", say`○ passes, not the longest`], ["untried", say`· not tried`]];
+    ["orphan", say`– passes, parent rejected`], ["spare", say`○ passes, not the longest`], ["untried", say`· not tried`]];
   const entries = items.map(([kind, words]) => html("span", {}, html("i", { class: "mdv-swatch is-" + kind }), words));
   const row = html("div", { class: "mdv-legend mdv-treelegend" }, ...entries);
   // Plain decoding has the root alone; rejection sampling tries guesses one by one, other rules judge all of them.

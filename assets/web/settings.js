@@ -22,8 +22,15 @@ function noteWriter(part) {
   const write = () => {
     for (const [name, words] of Object.entries(notes)) {
       for (const control of (desk || document).querySelectorAll(`.setting-${name}`)) {
-        if (words) control.dataset.note = words;
-        else delete control.dataset.note;
+        let line = control.querySelector(".setting-note");
+        if (!words) {
+          if (line) line.remove();
+          delete control.dataset.note;
+          continue;
+        }
+        if (!line) control.append(line = html("p", { class: "setting-note" }));
+        if (line.textContent !== "→ " + words) line.textContent = "→ " + words; // the observer sees this, too
+        control.dataset.note = words;
       }
     }
   };

@@ -19,7 +19,7 @@ from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, close_name
 from medusa_core.evaluation.bench import ALL_PEERS, BASELINE, TRANSFORMERS, run_bench
 from medusa_core.evaluation.other_work import busy_words
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
@@ -77,6 +77,9 @@ def _methods(text: str) -> list[str]:
     methods = [name.strip() for name in text.split(",")]
     unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
     if unknown or len(set(methods)) != len(methods):
+        names = (ALL, *ALL_PEERS, *method_names())
+        if close := next(filter(None, (close_name(name, names) for name in unknown)), ""):
+            raise MedusaError(f"--methods is {text!r:.60}: did you mean {close}?")
         known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
         raise MedusaError(f"--methods is {text!r:.60}: use {ALL}, or each at most once of {known}")
     return methods

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -16,6 +15,7 @@ from medusa_core.cli.run_setup import headline
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.longrun.folder import TEXT
 from medusa_core.longrun.memory import size
 from medusa_core.longrun.run import SavedRun, saved_run
 
@@ -39,7 +39,7 @@ def run_saved(
     """Begin the run or go on with it; ``notes`` stand below its headline. Raises MedusaError."""
     with saved_run(engine, prompt, config, Path(args.save)) as run:
         lines = [headline(engine, run.config), *notes, run.memory.words(), *run.notes]
-        if run.known and run.result is None:
+        if run.known and run.end is None:
             lines.append(f"going on after {run.known:,} tokens in {args.save}")
         print(*lines, sep="\n", file=sys.stderr)
         stopped: KeyboardInterrupt | None = None
@@ -53,7 +53,7 @@ def run_saved(
                 file=sys.stderr,
             )
         print(_said(run, args.save), file=sys.stderr)
-        output = _output(run)
+        output = run.result()
     if args.json:
         print(json.dumps(output, ensure_ascii=False))
     if stopped is not None:
@@ -83,28 +83,14 @@ def _rates(run: SavedRun) -> str:
 
 def _said(run: SavedRun, folder: str) -> str:
     """What came of it: speed and memory, and where the text lies."""
-    totals, result = run.totals, run.result
+    totals, end = run.totals, run.end
     words = f"{totals.tokens:,} tokens in {totals.steps:,} steps: {_rates(run)}, "
     words += f"{totals.tokens_per_second:.0f} tokens/s"
-    if result is None:
+    if end is None:
         return words
-    memory = result["memory"]
-    off = memory["measured"] / memory["estimated"] - 1
+    memory = end.memory
     return (
-        f"{words}, finished by {result['finish_reason']}; the text is in {Path(folder) / 'text.txt'}\n"
-        f"memory: {size(memory['estimated'])} estimated, {size(memory['measured'])} measured ({off:+.1%})"
+        f"{words}, finished by {end.finish_reason}; the text is in {Path(folder) / TEXT}\n"
+        f"memory: {size(memory.estimated)} estimated, {size(memory.measured)} measured "
+        f"({memory.measured / memory.estimated - 1:+.1%})"
     )
-
-
-def _output(run: SavedRun) -> dict[str, Any]:
-    """The output object of a trace, with what a long run has beside it."""
-    totals = run.totals
-    return {
-        "text": run.text,
-        "token_ids": run.tokens,
-        "finish_reason": "cancelled",
-        "new_tokens": len(run.tokens),
-        "steps": totals.steps,
-        "seconds": round(totals.seconds, 4),
-        **totals.rates(),
-    } | (run.result or {})

@@ -37,15 +37,15 @@ from medusa_core.experiments.record import (
     ModelRecord,
     as_json,
     paper_facts,
+    row_cells,
     write_record,
 )
 from medusa_core.experiments.settings import QUICK_RUN, RunSettings
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.tables import row_cells
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 
-WRITES_TABLES = "python -m medusa_core reproduce tables writes them into README, docs and cards"
+WRITES_TABLES = "python -m tools.measured_tables writes them into README, docs and cards"
 _SETTING_WIDTH = 30  # columns of a row's name, a longer one in two lines
 
 

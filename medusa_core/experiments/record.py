@@ -205,3 +205,40 @@ def as_json(record: ExperimentRecord) -> dict[str, Any]:
             if row[name] is None:
                 del row[name]
     return data
+
+
+def row_cells(row: Row) -> dict[str, str]:
+    """All figures of a row in words by the names of their columns, empty where it has none."""
+    return {
+        "setting": row.name,
+        "nodes": nodes_words(row),
+        "tokens per step": row.tokens_per_step.words(),
+        "estimate": number_words(row.expected_tokens_per_step),
+        "tokens/s": row.tokens_per_second.words(0),
+        "ms a step": number_words(row.step_ms),
+        "α": number_words(row.alpha),
+        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
+        "overhead": number_words(row.overhead),
+        "speedup": spread_words(row.speedup),
+        "over generate": spread_words(row.over_generate),
+        "quality": row.quality.words(3) if row.quality else "",
+        "change": row.quality_change.words(3, "+") if row.quality_change else "",
+        "right sums": row.right_sums.words() if row.right_sums else "",
+        "Distinct-1 to 4": " · ".join(f"{share:.2f}" for share in row.distinct_n or ()),
+        "unrepeated": number_words(row.distinct),
+    }
+
+
+def nodes_words(row: Row) -> str:
+    """How many nodes its tree has, empty where it has none of one size."""
+    return "" if row.tree_nodes is None else str(row.tree_nodes)
+
+
+def number_words(value: float | None) -> str:
+    """With two decimals, empty where there is none."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def spread_words(value: Spread | None) -> str:
+    """The median with its range, empty where there is none."""
+    return "" if value is None else value.words()

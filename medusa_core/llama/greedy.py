@@ -43,7 +43,7 @@ class Made(NamedTuple):
     """What a step leaves. The rows of the accepted path are in their places."""
 
     tree: TokenTree
-    tokens: list[int]  # those of the tree
+    tokens: list[int]  # the tree's tokens
     logits: torch.Tensor  # [N, V]
     features: torch.Tensor  # [N, d], [N, 0] without heads
     choices: list[int]  # the token behind each node
@@ -61,7 +61,7 @@ class GreedySteps:
         self._has_heads = guessing.heads is not None
         self._features: torch.Tensor | None = None  # [1, d] of the last accepted token
         self._batch: ctypes.Structure | None = None  # over the cache of the run
-        self._end = self._threads = 0  # where a root may no longer stand, and threads that it has room for
+        self._end = 0  # where a root may no longer stand
         self._ready: tuple[int, int] | None = None  # cache length and root that the prepared tree belongs to
         parents, depths, places, positions = torch.tensor(
             [shape.parents, shape.depths, guessing.places, [0] * shape.size]
@@ -126,7 +126,7 @@ class GreedySteps:
         batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
         if self._has_heads:
             batch.hidden = features.data_ptr()
-        batch.threads, batch.part[0].length = model.library.threads, cache.start
+        batch.threads, batch.part[0].length = min(model.library.threads, batch.most_threads), cache.start
         step.position, on_host = cache.position, self._next[:]
         model.check(model.library.functions.greedy_step(step))
         choices, path = self._choices[:], self._path[: step.accepted]
@@ -139,9 +139,9 @@ class GreedySteps:
     def _batch_over(self, cache: LlamaCache) -> ctypes.Structure:
         """The same until the text outgrows the rotations or torch has more threads than there is room for."""
         most = self._forward.library.most_threads
-        if self._batch is None or cache.position >= self._end or most > self._threads:
+        if self._batch is None or cache.position >= self._end or most > self._batch.most_threads:
             table = self._forward.table_up_to(cache.position + self._deepest)
-            self._end, self._threads = len(table.cos) - self._deepest, most
+            self._end = len(table.cos) - self._deepest
             tokens, _, logits, features = self._room()
             rows = Rows(tokens, self._depths, self._deepest, self._shape.mask)
             results = Results(logits, [self._shape.size], features if self._has_heads else None)

@@ -66,9 +66,8 @@ class Llama:
         w = self.weights
         return LlamaCache(len(w.layers), w.key_heads, w.head_size, slots, w.dtype, self.library, window)
 
-    def work_bytes(self, rows: int, keys: int) -> int:
+    def work_bytes(self, rows: int, keys: int, threads: int) -> int:
         """What a call of so many rows works in, with so many keys in the longest sequence."""
-        threads = self.library.most_threads
         return int(self.library.functions.work_bytes(self.structure, rows, keys, threads))
 
     def run(
@@ -113,17 +112,18 @@ class Llama:
     ) -> ctypes.Structure:
         """What ``run`` gives to the library; it holds what the addresses are of, but the results.
 
-        There is room to work with ``keys`` of a sequence, or as many as it has now.
+        There is room to work with ``keys`` of a sequence, or as many as it has now, on ``most_threads``.
         """
+        most = self.library.most_threads  # read once, since runs in other threads of the process change it
         counts = [len(part.rows.tokens) for part in parts]
         place = None if list(results.kept) == counts else _places(counts, results.kept)
         sequences = [_sequence(part) for part in parts]
         keys = max(keys, *(own.length + own.rows for own in sequences))
-        work = _cache(parts[0]).work(self.work_bytes(len(tokens), keys))
+        work = _cache(parts[0]).work(self.work_bytes(len(tokens), keys, most))
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
-            threads=self.library.threads,
+            threads=min(self.library.threads, most),
             kept=sum(results.kept),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -139,6 +139,7 @@ class Llama:
             queries=_addresses(results.queries),
         )
         batch.held = tokens, positions, place, table, sequences, features, work
+        batch.most_threads = most
         return batch
 
 

@@ -13,7 +13,9 @@ import torch
 from safetensors import safe_open
 
 from medusa_core.checkpoints.base import reading_base
-from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
+from medusa_core.checkpoints.files import shards
+from medusa_core.checkpoints.names import ADAPTER_CONFIG, INDEX_NAME, WEIGHTS_NAME
+from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.loading.devices import Placement
 from medusa_core.model.bare_llama import BareLlama, BareModel
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from medusa_core.loading.weights import Share
 
 
+_FLOATS = ("F32", "F16", "BF16")  # as safetensors names them
+
+
 def read_bare_llama(folder: Path, placement: Placement, progress: Share) -> BareModel | None:
     """The model in ``folder``; None for what transformers is to read, or to refuse.
 
@@ -30,11 +35,13 @@ def read_bare_llama(folder: Path, placement: Placement, progress: Share) -> Bare
     """
     whole_on_cpu = placement.device.type == "cpu" and placement.device_map is None
     config = plain_llama_config(folder) if whole_on_cpu else None
-    files = plain_llama_files(folder, config) if config is not None else None
-    if config is None or files is None:
+    if config is None:
+        return None
+    bare = BareLlama(config)
+    if (files := plain_llama_files(folder, bare)) is None:
         return None
     with reading_base(folder):
-        bare = BareLlama(config, _tensors(files, placement.dtype, progress))
+        bare.load(_tensors(files, placement.dtype, progress))
 
     def build(bare: BareLlama) -> PreTrainedModel:
         """transformers' model on the weights that are in memory already."""
@@ -47,6 +54,32 @@ def read_bare_llama(folder: Path, placement: Placement, progress: Share) -> Bare
         return model
 
     return BareModel(bare, build, folder)
+
+
+def plain_llama_files(folder: Path, bare: BareLlama) -> dict[str, Path] | None:
+    """In which file each tensor lies; None unless they are those of ``bare`` and no others.
+
+    Reads headers alone.
+    """
+    whole = any((folder / name).is_file() for name in (WEIGHTS_NAME, INDEX_NAME))
+    if not whole or (folder / ADAPTER_CONFIG).is_file():  # transformers would apply the adapter
+        return None
+    shapes = {name: [*parameter.shape] for name, parameter in bare.named_parameters()}
+    found: dict[str, Path] = {}
+    try:
+        for file in shards(folder, WEIGHTS_NAME, lambda _: True):
+            with safe_open(file, framework="pt") as opened:
+                if (opened.metadata() or {}).get("format") != "pt":
+                    return None
+                for name in opened.keys():  # noqa: SIM118
+                    part = opened.get_slice(name)
+                    fits = part.get_shape() == shapes.get(name) and part.get_dtype() in _FLOATS
+                    if not fits or name in found:
+                        return None
+                    found[name] = file
+    except Exception:  # MedusaError, safetensors' own, the system's: what it is, ``check_weights`` says
+        return None
+    return found if found.keys() == shapes.keys() else None
 
 
 def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> dict[str, torch.Tensor]:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from medusa_core.checkpoints.base import empty_base, reading_base
 from medusa_core.checkpoints.headers import tensor_headers
-from medusa_core.checkpoints.plain_llama import PlainLlamaConfig, plain_llama_config
+from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.errors import MedusaError
 from medusa_core.llama.families import FAMILIES
+from medusa_core.model.bare_llama import BareLlama
 from medusa_core.model.quantization import Packing, packing_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def model_size(folder: Path, code: bool = False) -> ModelSize:
     Raises MedusaError when it is no causal language model.
     """
     if (plain := plain_llama_config(folder)) is not None:
-        return _size_of(plain)
+        return _shape_of(BareLlama(plain))
     with reading_base(folder):
         return _shape_of(empty_base(folder, trust_remote_code=code))
 
@@ -80,9 +80,10 @@ def saved_bytes(folder: Path, bytes_each: int) -> int:
     return round(sum(tensor.count * (bytes_each if tensor.is_plain else tensor.width) for tensor in tensors))
 
 
-def _shape_of(model: PreTrainedModel) -> ModelSize:
+def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
     text = model.config.get_text_config(decoder=True)
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding: Any = model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()
     query_heads = getattr(text, "num_attention_heads", None)
     if head is None or query_heads is None:
         raise MedusaError(
@@ -109,30 +110,6 @@ def _shape_of(model: PreTrainedModel) -> ModelSize:
         context=getattr(text, "max_position_embeddings", None),
         packing=packing_of(model.config),
         in_c=model.config.model_type in FAMILIES,
-    )
-
-
-def _size_of(config: PlainLlamaConfig) -> ModelSize:
-    """Sizes of a base by the shapes that its plain config asks for."""
-    shapes, head = config.shapes(), (config.vocab_size, config.hidden_size)
-    tables = [
-        shape for name, shape in shapes.items() if name.endswith(("lm_head.weight", "embed_tokens.weight"))
-    ]
-    inside = [shape for name, shape in shapes.items() if name.endswith("_proj.weight")]
-    return ModelSize(
-        parameters=sum(map(prod, shapes.values())),
-        embeddings=sum(map(prod, tables)),
-        linear=sum(map(prod, inside)),
-        largest=max(map(prod, inside)),
-        adapted=sum(map(sum, [*inside, head])),
-        width=config.hidden_size,
-        vocabulary=config.vocab_size,
-        layers=config.num_hidden_layers,
-        intermediate=config.intermediate_size,
-        key_value_width=config.num_key_value_heads * config.head_dim,
-        context=config.max_position_embeddings,
-        packing=None,
-        in_c=True,
     )
 
 

@@ -1,10 +1,9 @@
 """The folder of a long run: what it needs to go on, appended as it grows, and read back after any end.
 
-run.json     settings, model and prompt, written once
-tokens.jsonl one line a step: {"at", "tokens"}, appended as a whole and handed to the system at once
-steps.jsonl  one line a segment: the tokens so far and their hash, speed, α, memory, the sums to go on from
-result.json  what came of it, when it has ended
-text.txt     the text, when the run ends or is stopped
+run.json        settings, model and prompt, written once
+segments.jsonl  one line a segment: its tokens, a hash of all so far, speed, α, memory, the sums to go on
+                from; the last one also says how the run ended
+text.txt        the text, when the run ends or is stopped
 
 A process may be killed in the middle of any write: half a line is dropped, and tokens after the last whole
 segment are decoded again, to the same ones (``segments``).
@@ -12,27 +11,59 @@ segment are decoded again, to the same ones (``segments``).
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from medusa_core.errors import MedusaError, reason_of, shortened
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import naming, read_bytes
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.longrun.totals import MOST, Totals
 from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
 from medusa_core.training.run_folder import read_record, replace_file, write_record
 
-RUN, TOKENS, STEPS, RESULT, TEXT = "run.json", "tokens.jsonl", "steps.jsonl", "result.json", "text.txt"
-FORMAT = 2
-REASONS = ("eos", "stop", "length", "context")  # for which a run ends
-MEMORY = ("estimated", "measured")  # bytes
+RUN, SEGMENTS, TEXT = "run.json", "segments.jsonl", "text.txt"
+FORMAT = 3
 _OTHER = "choose another --save"
 _CUT = f"delete that line and those after it, or {_OTHER}"
+
+Bytes = Annotated[int, Field(gt=0, le=MOST)]
+
+
+class Memory(BaseModel):
+    """Bytes of a run that has ended, by parts, beside the rows that it had room for."""
+
+    model_config = ConfigDict(strict=True)
+    rows: int
+    weights: int
+    cache: int
+    workspace: int
+    drafter_cache: int
+    estimated: Bytes
+    measured: Bytes
+
+
+class End(BaseModel):
+    """How a run ended."""
+
+    model_config = ConfigDict(strict=True)
+    finish_reason: Literal["eos", "stop", "length", "context"]
+    memory: Memory
+
+
+class Segment(BaseModel):
+    """A line of the file: what is read back of it. Speed and the like stand beside it for people."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    tokens: list[Annotated[int, Field(ge=0)]]
+    sha256: str  # of all tokens up to its end
+    sums: Totals  # over all steps up to its end
+    end: End | None = None
 
 
 class RunFolder:
@@ -45,7 +76,7 @@ class RunFolder:
         self.tokens: list[int] = []  # whole segments, to go on from; of a run that has ended all
         self._hash = sha256()  # of them
         self.totals = Totals()  # of them
-        self.result: dict[str, Any] | None = None
+        self.end: End | None = None
 
     def begun(self) -> dict[str, Any] | None:
         """What the run began with; None in an empty folder. Raises MedusaError for one with other files."""
@@ -72,126 +103,63 @@ class RunFolder:
     def resume(self, budget: int) -> None:
         """Read what is there, for a run of ``budget`` tokens. Raises MedusaError for damaged files.
 
-        Files are cut to whole segments unless the run has ended with this budget or by itself.
+        A last segment that is not whole is dropped, unless the run has ended with this budget or by itself.
         """
-        tokens = self._read_tokens()
-        if len(tokens) > budget:
+        file = self.folder / SEGMENTS
+        lines = read_bytes(file).split(b"\n")[:-1] if file.exists() else []
+        segments = list(self._read(lines))
+        total = sum(len(segment.tokens) for segment in segments)
+        if total > budget:
             raise MedusaError(
-                f"{self.folder} holds {len(tokens)} tokens, --max-new-tokens is {budget}: "
-                f"raise it or {_OTHER}"
+                f"{self.folder} holds {total} tokens, --max-new-tokens is {budget}: raise it or {_OTHER}"
             )
-        result = read_record(self.folder / RESULT, _OTHER) if (self.folder / RESULT).exists() else None
-        if result is not None and result.get("new_tokens") != len(tokens):
-            raise MedusaError(
-                f"{self.folder} holds {len(tokens)} tokens, its {RESULT} says {result.get('new_tokens')}: "
-                f"delete {RESULT}, or {_OTHER}"
-            )
-        marks = self._read_steps(tokens)
-        if result is not None:
-            self._require_whole(result, marks)
-        if result is not None and (result.get("finish_reason") != "length" or len(tokens) == budget):
-            self.tokens, self.result = tokens, result
-            self.totals = marks[-1]
-            return
-        whole = [mark for mark in marks if mark.tokens % SEGMENT == 0 and mark.tokens <= len(tokens)]
-        self.totals = whole[-1] if whole else Totals()
-        self.tokens = tokens[: self.totals.tokens]
+        end = segments[-1].end if segments else None
+        if end is not None and (end.finish_reason != "length" or total == budget):
+            self.end = end
+        elif segments and len(segments[-1].tokens) < SEGMENT:
+            segments.pop()
+        for segment in segments:
+            self.tokens += segment.tokens
+            self.totals = segment.sums
         self._hash.update(_bytes_of(self.tokens))
-        (self.folder / RESULT).unlink(missing_ok=True)
-        self._cut(STEPS, len(whole))
-        self._cut(TOKENS, self._lines_of(len(self.tokens)))
+        replace_file(file, b"".join(line + b"\n" for line in lines[: len(segments)]))
 
-    def _require_whole(self, result: dict[str, Any], marks: Sequence[Totals]) -> None:
-        """Raise MedusaError unless ``result`` is what a run writes at its end, and so are its last sums."""
-        memory = result.get("memory")
-        sizes = [memory.get(name) for name in MEMORY] if isinstance(memory, dict) else []
-        counted = len(sizes) == len(MEMORY) and all(type(size) is int and 0 < size <= MOST for size in sizes)
-        if not counted or result.get("finish_reason") not in REASONS:
-            raise MedusaError(f"{self.folder / RESULT} is damaged: delete it, or {_OTHER}")
-        if not marks or marks[-1].tokens != result["new_tokens"]:
-            raise MedusaError(
-                f"{self.folder / STEPS} does not reach the end of the run: delete {RESULT}, or {_OTHER}"
-            )
+    def _read(self, lines: Sequence[bytes]) -> Iterator[Segment]:
+        """Each line's segment, which must go on where the one before it ended."""
+        hashed, total = sha256(), 0
+        for number, line in enumerate(lines, start=1):
+            try:
+                segment = Segment.model_validate_json(line)
+            except ValidationError as error:
+                raise self._damaged(number, reason_of(error)) from error
+            total += len(segment.tokens)
+            if max(segment.tokens, default=0) >= self._vocabulary or total != segment.sums.tokens:
+                raise self._damaged(number, "does not go on after the line before it")
+            hashed.update(_bytes_of(segment.tokens))
+            if segment.sha256 != hashed.hexdigest():
+                raise self._damaged(number, "other tokens were written")
+            is_last = number == len(lines)
+            if len(segment.tokens) != SEGMENT and not (is_last and segment.end is not None):
+                raise self._damaged(number, f"{len(segment.tokens)} tokens are no whole segment")
+            yield segment
 
-    def append(self, tokens: Sequence[int]) -> None:
-        """Add the tokens of a step."""
-        if tokens:
-            self._write_line(TOKENS, {"at": len(self.tokens), "tokens": list(tokens)})
-            self.tokens += tokens
-            self._hash.update(_bytes_of(tokens))
-
-    def mark(self, record: Mapping[str, Any], totals: Totals) -> None:
-        """Add the line of a segment, from whose end the run may go on."""
-        head = {"tokens": totals.tokens, "sha256": self._hash.hexdigest()}
-        self._write_line(STEPS, {**head, **record, "sums": totals.sums()})
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """Write what came of the run."""
-        self.result = record
-        write_record(self.folder / RESULT, record)
+    def append(
+        self, tokens: Sequence[int], totals: Totals, record: Mapping[str, Any], end: End | None = None
+    ) -> None:
+        """Add a segment, from whose end the run may go on."""
+        self.tokens += tokens
+        self._hash.update(_bytes_of(tokens))
+        self.end = end
+        line = Segment(tokens=list(tokens), sha256=self._hash.hexdigest(), sums=totals, end=end, **record)
+        with naming(self.folder / SEGMENTS), open(self.folder / SEGMENTS, "ab") as file:
+            file.write(line.model_dump_json(exclude_none=True).encode() + b"\n")
 
     def write_text(self, text: str) -> None:
         """Write the text so far."""
         replace_file(self.folder / TEXT, text.encode("utf-8", "replace"))
 
-    def _read_tokens(self) -> list[int]:
-        tokens: list[int] = []
-        for number, record in self._lines(TOKENS):
-            new = record.get("tokens")
-            known = isinstance(new, list) and all(
-                type(token) is int and 0 <= token < self._vocabulary for token in new
-            )
-            if not known or record.get("at") != len(tokens):
-                raise self._damaged(TOKENS, number, f"does not go on after {len(tokens)} tokens")
-            tokens += new or []
-        return tokens
-
-    def _read_steps(self, tokens: Sequence[int]) -> list[Totals]:
-        """The sums at the end of each segment, whose tokens must be the ones that were written."""
-        marks: list[Totals] = []
-        hashed = sha256()
-        for number, record in self._lines(STEPS):
-            try:
-                mark = Totals.of(record["sums"])
-            except (KeyError, AttributeError, ValueError) as error:
-                raise self._damaged(STEPS, number, reason_of(error)) from error
-            if mark.tokens != record.get("tokens") or (marks and mark.tokens <= marks[-1].tokens):
-                raise self._damaged(STEPS, number, "does not go on after the line before it")
-            hashed.update(_bytes_of(tokens[marks[-1].tokens if marks else 0 : mark.tokens]))
-            if mark.tokens <= len(tokens) and record.get("sha256") != hashed.hexdigest():
-                raise self._damaged(STEPS, number, f"{TOKENS} holds other tokens")
-            marks.append(mark)
-        return marks
-
-    def _lines(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The whole lines of a file, numbered from 1. Raises MedusaError for one that is no JSON object."""
-        for number, line in enumerate(self._whole_lines(name), start=1):
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise self._damaged(name, number, reason_of(error)) from error
-            if not isinstance(record, dict):
-                raise self._damaged(name, number, f"is {shortened(repr(record), 30)}")
-            yield number, record
-
-    def _whole_lines(self, name: str) -> list[bytes]:
-        file = self.folder / name
-        return read_bytes(file).split(b"\n")[:-1] if file.exists() else []
-
-    def _lines_of(self, count: int) -> int:
-        """How many lines hold the first ``count`` tokens: a step ends where its segment ends."""
-        return sum(record["at"] < count for _, record in self._lines(TOKENS))
-
-    def _cut(self, name: str, count: int) -> None:
-        lines = self._whole_lines(name)[:count]
-        replace_file(self.folder / name, b"".join(line + b"\n" for line in lines))
-
-    def _write_line(self, name: str, record: Mapping[str, Any]) -> None:
-        with naming(self.folder / name), open(self.folder / name, "ab") as file:
-            file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-
-    def _damaged(self, name: str, number: int, why: str) -> MedusaError:
-        return MedusaError(f"line {number} of {self.folder / name} is damaged ({why}): {_CUT}")
+    def _damaged(self, number: int, why: str) -> MedusaError:
+        return MedusaError(f"line {number} of {self.folder / SEGMENTS} is damaged ({why}): {_CUT}")
 
 
 def _bytes_of(tokens: Sequence[int]) -> bytes:

@@ -6,7 +6,6 @@ The cache is allocated once, for the whole length, so that nothing grows or is c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import torch
@@ -21,8 +20,6 @@ from medusa_core.longrun.segments import SEGMENT
 from medusa_core.model.freed_memory import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
-
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -94,43 +91,21 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
-        self._sampled = 0
+        self._most = 0
         if self._cuda is not None:
             torch.cuda.reset_peak_memory_stats(self._cuda)
             self._start = torch.cuda.memory_allocated(self._cuda)
             return
         return_freed_memory()  # memory left by loading would hide the run's own
-        self._whole = _reset_peak()
-        self._start = self._resident()
+        self._process = psutil.Process()
+        self._start = self._process.memory_info().rss
 
     def grown(self) -> int:
-        """Bytes until now; where the system keeps no peak, the largest of those seen at these calls."""
+        """Bytes until now; of a process the largest that was seen at these calls, one behind each step."""
         if self._cuda is not None:
             return torch.cuda.max_memory_allocated(self._cuda) - self._start
-        peak = _peak_resident() if self._whole else None
-        self._sampled = max(self._sampled, peak if peak is not None else self._resident())
-        return self._sampled - self._start
-
-    def _resident(self) -> int:
-        resident: int = psutil.Process().memory_info().rss
-        return resident
-
-
-def _reset_peak() -> bool:
-    """Let Linux count the peak of the resident memory anew; False where it does not."""
-    try:
-        _RESET.write_text("5", encoding="ascii")
-    except OSError:
-        return False
-    return _peak_resident() is not None
-
-
-def _peak_resident() -> int | None:
-    try:
-        lines = _STATUS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), None)
+        self._most = max(self._most, self._process.memory_info().rss - self._start)
+        return self._most
 
 
 def size(count: int) -> str:

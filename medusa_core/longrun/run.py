@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step, check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.longrun.folder import RunFolder, opened
+from medusa_core.longrun.folder import End, Memory, RunFolder, opened
 from medusa_core.longrun.identity import identity, surroundings, with_tree_of
 from medusa_core.longrun.memory import PeakMemory, RunMemory, run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
@@ -36,40 +36,35 @@ class SavedRun:
         self.config = config
         about = json.loads(json.dumps(identity(engine, prompt, config)))
         self.memory: RunMemory = run_memory(engine, len(prompt), config)
-        if begun is None:
-            self.memory.require()
-            files.begin(about | {"surroundings": surroundings(engine)})
-        else:
+        if begun is not None:
             _require_same(about, begun, files.folder)
             self.notes += _other_surroundings(surroundings(engine), begun["surroundings"])
             files.resume(config.max_new_tokens)
-            if files.result is None:
-                self.memory.require()
-        self.known = len(files.tokens)
+        if files.end is None:
+            self.memory.require()
+        if begun is None:
+            files.begin(about | {"surroundings": surroundings(engine)})
+        self.tokens = list(files.tokens)  # all so far
+        self.known = len(self.tokens)
         self.totals = files.totals.copy()
-        if files.result is not None:  # a kill may have come before the text was written
+        if files.end is not None:  # a kill may have come before the text was written
             files.write_text(self.text)
 
     @property
-    def result(self) -> dict[str, Any] | None:
-        """What came of the run, None while it has not ended."""
-        return self._files.result
-
-    @property
-    def tokens(self) -> list[int]:
-        """All tokens so far."""
-        return self._files.tokens
+    def end(self) -> End | None:
+        """How the run ended, None while it has not."""
+        return self._files.end
 
     @property
     def text(self) -> str:
         """The text so far, cut before the end-of-text token or a stop string."""
-        ended = self.result is not None and self.result["finish_reason"] == "eos"
+        ended = self.end is not None and self.end.finish_reason == "eos"
         tokens = self.tokens[:-1] if ended else self.tokens
         return text_before_stop(self._engine.decode_text(tokens), self.config.stop)
 
     def steps(self) -> Generator[Step, None, None]:
-        """Decode the rest; what a step gave is on disk before it is yielded. Raises MedusaError."""
-        if self.result is not None:
+        """Decode the rest; a segment is on disk before its last step is yielded. Raises MedusaError."""
+        if self.end is not None:
             return
         engine, files, totals = self._engine, self._files, self.totals
         self._warm_up()
@@ -80,14 +75,19 @@ class SavedRun:
             now = perf_counter()
             at_once = totals.tokens % SEGMENT == 0  # before the step a segment was read
             totals.add(step, max(0.0, now - last - step.ms.total / 1000) if at_once else 0.0)
-            files.append(step.emitted)
-            if totals.tokens % SEGMENT == 0 or step.finish_reason is not None:
-                part = totals.since(marked)
-                record = part.rates() | {"read_seconds": round(part.reading, 4), "peak_bytes": peak.grown()}
-                files.mark(record, totals)
-                marked = totals.copy()
+            self.tokens += step.emitted
+            grown, end = peak.grown(), None
             if step.finish_reason is not None:
-                files.finish(self._record(step.finish_reason, peak, state.nbytes - state.cache.nbytes))
+                drafter_cache = state.nbytes - state.cache.nbytes
+                end = End(
+                    finish_reason=cast("Any", step.finish_reason), memory=self._memory(grown, drafter_cache)
+                )
+            if totals.tokens % SEGMENT == 0 or end is not None:
+                part = totals.since(marked)
+                record = part.rates() | {"read_seconds": round(part.reading, 4), "peak_bytes": grown}
+                files.append(self.tokens[marked.tokens :], totals, record, end)
+                marked = totals.copy()
+            if end is not None:
                 files.write_text(self.text)
             yield step
             last = perf_counter()
@@ -101,28 +101,35 @@ class SavedRun:
 
     def stop(self) -> None:
         """Write the text so far, for a run that is broken off."""
-        if self.result is None:
+        if self.end is None:
             self._files.write_text(self.text)
 
-    def _record(self, reason: str, peak: PeakMemory, drafter_cache: int) -> dict[str, Any]:
-        grown = peak.grown()
+    def result(self) -> dict[str, Any]:
+        """What has come of the run so far, as JSON: a trace's output with what a long run has beside it."""
+        totals, end = self.totals, self.end
         return {
-            "finish_reason": reason,
-            "new_tokens": self.totals.tokens,
-            "steps": self.totals.steps,
-            "seconds": round(self.totals.seconds, 4),
-            "read_seconds": round(self.totals.reading, 4),
-            **self.totals.rates(),
-            "memory": {
-                "rows": self.memory.rows,
-                "weights": self.memory.weights,
-                "cache": self.memory.cache,
-                "workspace": self.memory.workspace,
-                "drafter_cache": drafter_cache,
-                "estimated": self.memory.total,
-                "measured": self.memory.weights + grown,
-            },
+            "text": self.text,
+            "token_ids": self.tokens,
+            "finish_reason": "cancelled" if end is None else end.finish_reason,
+            "new_tokens": len(self.tokens),
+            "steps": totals.steps,
+            "seconds": round(totals.seconds, 4),
+            "read_seconds": round(totals.reading, 4),
+            **totals.rates(),
+            **({} if end is None else {"memory": end.memory.model_dump()}),
         }
+
+    def _memory(self, grown: int, drafter_cache: int) -> Memory:
+        told = self.memory
+        return Memory(
+            rows=told.rows,
+            weights=told.weights,
+            cache=told.cache,
+            workspace=told.workspace,
+            drafter_cache=drafter_cache,
+            estimated=told.total,
+            measured=told.weights + grown,
+        )
 
 
 @contextmanager

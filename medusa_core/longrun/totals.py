@@ -8,9 +8,13 @@ decoding drafts nothing and has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from medusa_core.decoding import Step
 from medusa_core.engine.summary import PHASES
@@ -18,17 +22,29 @@ from medusa_core.engine.summary import PHASES
 MOST = 2**53  # largest sum: beyond it JSON numbers are not exact
 
 
+def _of_all_phases(found: dict[str, float]) -> dict[str, float]:
+    if found.keys() != set(PHASES):
+        raise ValueError("a phase is missing")
+    return found
+
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Amount = Annotated[float, Field(ge=0, le=MOST)]
+
+
 @dataclass
 class Totals:
     """Sums over steps. ``seconds`` adds up the steps, ``reading`` what was read between them."""
 
-    tokens: int = 0
-    steps: int = 0
-    kept: int = 0  # tokens of accepted paths, roots included
-    offered: int = 0  # tokens that paths to the deepest nodes would have had
-    seconds: float = 0.0
-    reading: float = 0.0
-    phase_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    tokens: Count = 0
+    steps: Count = 0
+    kept: Count = 0  # tokens of accepted paths, roots included
+    offered: Count = 0  # tokens that paths to the deepest nodes would have had
+    seconds: Amount = 0.0
+    reading: Amount = 0.0
+    phase_ms: Annotated[dict[str, Amount], AfterValidator(_of_all_phases)] = field(
+        default_factory=lambda: dict.fromkeys(PHASES, 0.0)
+    )
 
     def add(self, step: Step, reading: float = 0.0) -> None:
         """Count a step, before which the text was read for so many seconds."""
@@ -60,9 +76,13 @@ class Totals:
 
     def since(self, earlier: Totals) -> Totals:
         """The sums of the steps after ``earlier``."""
-        now, before = asdict(self), asdict(earlier)
-        phases = {phase: value - before["phase_ms"][phase] for phase, value in now.pop("phase_ms").items()}
-        return Totals(**{name: value - before[name] for name, value in now.items()}, phase_ms=phases)
+        return self._plus(earlier, -1)
+
+    def _plus(self, other: Totals, times: int = 1) -> Totals:
+        now, more = vars(self), vars(other)
+        phases = {name: value + times * other.phase_ms[name] for name, value in self.phase_ms.items()}
+        plain = {name: now[name] + times * more[name] for name in now if name != "phase_ms"}
+        return Totals(**plain, phase_ms=phases)
 
     def mean_ms(self, phase: str) -> float:
         """Milliseconds of a step in a phase, 0 before the first one."""
@@ -70,7 +90,7 @@ class Totals:
 
     def copy(self) -> Totals:
         """The sums as they are now."""
-        return Totals(**asdict(self))
+        return deepcopy(self)
 
     def rates(self) -> dict[str, Any]:
         """What a reader wants to know of these steps, as JSON."""
@@ -81,34 +101,7 @@ class Totals:
             "step_ms": {phase: round(self.mean_ms(phase), 4) for phase in PHASES},
         }
 
-    def sums(self) -> dict[str, Any]:
-        """All of it as JSON, read by ``of``."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, sums: Mapping[str, Any]) -> Totals:
-        """Read what ``sums`` gave. Raises ValueError for anything else."""
-        phases, kinds = sums.get("phase_ms"), {"int": (int,), "float": (int, float)}
-        plain = {item.name: kinds[str(item.type)] for item in fields(cls) if item.name != "phase_ms"}
-        if not isinstance(phases, dict) or sums.keys() != {*plain, "phase_ms"} or set(phases) != set(PHASES):
-            raise ValueError("these are no sums of a run")
-        if not all(type(sums[name]) in kind for name, kind in plain.items()):
-            raise ValueError("a sum is no number")
-        if not all(type(value) in (int, float) for value in phases.values()):
-            raise ValueError("a phase has no number")
-        numbers = [*(sums[name] for name in plain), *phases.values()]
-        if not all(0 <= value <= MOST for value in numbers):  # a NaN fails this too
-            raise ValueError(f"a sum is not between 0 and {MOST:.0e}")
-        return cls(**sums)
-
 
 def together(all_of: Iterable[Totals]) -> Totals:
     """The sums of several runs."""
-    result = Totals()
-    for one in all_of:
-        for name, value in asdict(one).items():
-            if name != "phase_ms":
-                setattr(result, name, getattr(result, name) + value)
-        for phase, value in one.phase_ms.items():
-            result.phase_ms[phase] += value
-    return result
+    return reduce(Totals._plus, all_of, Totals())

@@ -4,7 +4,7 @@
 adapts or packs weights treats both alike, and no forward: that is the one in C. transformers' own model of
 the same weights is built when somebody asks for it.
 
-V vocabulary · d hidden size · D head size
+D head size
 """
 
 from __future__ import annotations
@@ -22,19 +22,29 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-Tensors = Mapping[str, torch.Tensor]
-
-
 class BareLlama(nn.Module):
-    """The weights of a Llama under the names that they have in transformers' model."""
+    """The weights of a Llama under the names that they have in transformers' model.
 
-    def __init__(self, config: Any, tensors: Tensors) -> None:
-        """``config`` has the settings of a LlamaConfig, ``tensors`` are all that they ask for."""
+    They lie on the meta device, shapes without numbers, until ``load`` brings them.
+    """
+
+    def __init__(self, config: Any) -> None:
+        """``config`` has the settings of a LlamaConfig."""
         super().__init__()
         self.config = config
-        self.model = _Decoder(config, tensors)
-        self.lm_head = _linear(tensors, "model.embed_tokens" if config.tie_word_embeddings else "lm_head")
-        if config.tie_word_embeddings:
+        with torch.device("meta"):
+            self.model = _Decoder(config)
+            self.lm_head = _linear(config.hidden_size, config.vocab_size, bias=False)
+        self.requires_grad_(False)
+        self._tie()
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take these tensors themselves, one for each of ``named_parameters``."""
+        self.load_state_dict(tensors, strict=False, assign=True)
+        self._tie()
+
+    def _tie(self) -> None:
+        if self.config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
     @property
@@ -52,61 +62,64 @@ class BareLlama(nn.Module):
 
 
 class _Decoder(nn.Module):
-    def __init__(self, config: Any, tensors: Tensors) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding.from_pretrained(tensors["model.embed_tokens.weight"])
-        self.layers = nn.ModuleList(
-            _Layer(config, tensors, f"model.layers.{number}") for number in range(config.num_hidden_layers)
-        )
-        self.norm = _RMSNorm(config, tensors, "model.norm")
+        table = torch.empty(config.vocab_size, config.hidden_size)
+        self.embed_tokens = nn.Embedding.from_pretrained(table)
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = _RMSNorm(config)
         self.rotary_emb = PlainRotary(config.rope_theta, config.head_dim)
 
 
 class _Layer(nn.Module):
-    def __init__(self, config: Any, tensors: Tensors, name: str) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.self_attn = _Attention(config, tensors, f"{name}.self_attn")
-        self.mlp = _MLP(tensors, f"{name}.mlp")
-        self.input_layernorm = _RMSNorm(config, tensors, f"{name}.input_layernorm")
-        self.post_attention_layernorm = _RMSNorm(config, tensors, f"{name}.post_attention_layernorm")
+        self.self_attn = _Attention(config)
+        self.mlp = _MLP(config)
+        self.input_layernorm = _RMSNorm(config)
+        self.post_attention_layernorm = _RMSNorm(config)
 
 
 class _Attention(nn.Module):
-    def __init__(self, config: Any, tensors: Tensors, name: str) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.head_dim = config.head_dim
         self.scaling = config.head_dim**-0.5
-        self.q_proj = _linear(tensors, f"{name}.q_proj")
-        self.k_proj = _linear(tensors, f"{name}.k_proj")
-        self.v_proj = _linear(tensors, f"{name}.v_proj")
-        self.o_proj = _linear(tensors, f"{name}.o_proj")
+        width, bias = config.hidden_size, config.attention_bias
+        queries, keys = (
+            heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads)
+        )
+        self.q_proj = _linear(width, queries, bias)
+        self.k_proj = _linear(width, keys, bias)
+        self.v_proj = _linear(width, keys, bias)
+        self.o_proj = _linear(queries, width, bias)
 
 
 class _MLP(nn.Module):
     act_fn = staticmethod(nn.functional.silu)
 
-    def __init__(self, tensors: Tensors, name: str) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.gate_proj = _linear(tensors, f"{name}.gate_proj")
-        self.up_proj = _linear(tensors, f"{name}.up_proj")
-        self.down_proj = _linear(tensors, f"{name}.down_proj")
+        width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = _linear(width, inner, bias)
+        self.up_proj = _linear(width, inner, bias)
+        self.down_proj = _linear(inner, width, bias)
 
 
 class _RMSNorm(nn.Module):
-    def __init__(self, config: Any, tensors: Tensors, name: str) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.weight = nn.Parameter(tensors[f"{name}.weight"], requires_grad=False)
+        self.weight = nn.Parameter(torch.empty(config.hidden_size))
         self.variance_epsilon = config.rms_norm_eps
 
 
-def _linear(tensors: Tensors, name: str) -> nn.Linear:
-    """The linear layer of these weights. ``nn.Linear`` itself would first draw random ones of their size."""
+def _linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    """A linear layer without numbers. ``nn.Linear`` itself would draw some, for which torch imports sympy."""
     layer = nn.Linear.__new__(nn.Linear)
     nn.Module.__init__(layer)
-    weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-    layer.out_features, layer.in_features = weight.shape
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    layer.register_parameter("bias", None if bias is None else nn.Parameter(bias, requires_grad=False))
+    layer.in_features, layer.out_features = inputs, outputs
+    layer.weight = nn.Parameter(torch.empty(outputs, inputs))
+    layer.register_parameter("bias", nn.Parameter(torch.empty(outputs)) if bias else None)
     return layer
 
 
@@ -115,7 +128,9 @@ class PlainRotary(nn.Module):
 
     def __init__(self, theta: float, size: int) -> None:
         super().__init__()
-        self._frequencies = 1.0 / (theta ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+        self._frequencies = 1.0 / (
+            theta ** (torch.arange(0, size, 2, dtype=torch.float, device="cpu") / size)
+        )
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin for ``positions`` [1, P], in the dtype of ``x``: [1, P, D] each."""

@@ -28,7 +28,7 @@ def methods_script() -> str:
         }
         for name in method_names()
     }
-    settings = dict.fromkeys(ALWAYS_HELD) | RUN_SETTINGS  # those first that each trace has
+    settings = dict.fromkeys(ALWAYS_HELD) | RUN_SETTINGS  # the fields of every trace come first
     return (
         f"const METHODS = {json.dumps(known, ensure_ascii=False)};\n"
         f"const RUN_SETTINGS = {json.dumps(settings)};"

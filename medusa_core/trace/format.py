@@ -307,11 +307,10 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
         return RunTrace.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
+        what = f"no trace of version {version}" if trace is not None else "no trace"
         place = ".".join(map(str, first["loc"])) or "the file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise MedusaError(
-            f"{name} is no trace of version {version}: {place}: {first['msg']}{more}"
-        ) from error
+        raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}") from error
     except ValueError as error:
         raise MedusaError(f"{name} is no trace of version {version}: {error}") from error
 

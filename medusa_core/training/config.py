@@ -101,7 +101,20 @@ class Medusa1Config(HeadsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle3Config(DrafterConfig):
+class DraftLayerConfig(DrafterConfig):
+    """What the recipes for a draft layer on a frozen base share."""
+
+    unrolled_steps: int = setting(7, "steps that a row drafts ahead", low=1, high=16)
+    unrolled_decay: float = setting(
+        0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0
+    )
+    compile: bool = setting(
+        False, "compile the draft layer with torch.compile: minutes first, then each step is shorter"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle3Config(DraftLayerConfig):
     """EAGLE-3: a draft layer on a frozen base, which learns to go on from its own output."""
 
     out: str = setting("runs/eagle3", "run folder: config, metrics, checkpoints, card and the draft layer")
@@ -114,14 +127,28 @@ class Eagle3Config(DrafterConfig):
         "",
         "the three layers whose inputs are fused, as 2,4,6; of n, n: the last one's output; default: a rule",
     )
-    unrolled_steps: int = setting(7, "steps that a row drafts ahead", low=1, high=16)
-    unrolled_decay: float = setting(
-        0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0
-    )
-    compile: bool = setting(
-        False, "compile the draft layer with torch.compile: minutes first, then each step is shorter"
-    )
     learning_rate: float = setting(5e-5, "peak learning rate", low=0.0, high=MOST_RATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtpConfig(DraftLayerConfig):
+    """Multi-token prediction: a layer behind a frozen base, DeepSeek-V3's way (arXiv 2412.19437)."""
+
+    out: str = setting("runs/mtp", "run folder: config, metrics, checkpoints, card and the layer")
+    start: str = setting("", "folder or hub name of such a layer to go on from; default: a fresh one")
+    unrolled_steps: int = setting(4, "steps that a row drafts ahead", low=1, high=16)
+    learning_rate: float = setting(1e-3, "peak learning rate", low=0.0, high=MOST_RATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig(DraftLayerConfig):
+    """Block drafter: layers on a frozen base that guess several tokens in one pass (arXiv 2602.06036)."""
+
+    out: str = setting("runs/block", "run folder: config, metrics, checkpoints, card and the drafter")
+    start: str = setting("", "folder or hub name of a block drafter to go on from; default: a fresh one")
+    unrolled_steps: int = setting(5, "tokens of a block, which one pass drafts", low=1, high=16)
+    block_layers: int = setting(2, "decoder layers of the drafter", low=1, high=8)
+    learning_rate: float = setting(1e-3, "peak learning rate", low=0.0, high=MOST_RATE)
 
 
 @dataclass(frozen=True, kw_only=True)

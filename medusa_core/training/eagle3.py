@@ -10,8 +10,9 @@ B windows · T tokens of a window · R rows of a step · V vocabulary · V' draf
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -19,15 +20,13 @@ from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.eagle3.files import read_draft, read_shape, save
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
-from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers, states_read
+from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_logits
 from medusa_core.errors import MedusaError
-from medusa_core.model.features import Features
-from medusa_core.model.recording import recorded
 from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
-from medusa_core.training.config import Eagle3Config
+from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.head_data import EVALUATION_ROWS, Batches, by_head, to_device
@@ -44,97 +43,21 @@ from medusa_core.training.loop import (
 from medusa_core.training.losses import next_token_loss
 from medusa_core.training.medusa1 import RESULT, each_head, finished
 from medusa_core.training.optimizers import make_optimizers
+from medusa_core.training.unrolled_losses import Drafted, Reading, UnrolledLosses
 
 _CLIP = 0.5  # limit of the gradient's norm, as published
 _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabulary
 
 
-class Reading:
-    """What the frozen base makes of tokens [B, T]: embeddings, fused features and logits."""
+@dataclass(frozen=True)
+class LayerRecipe:
+    """What a recipe that trains a draft layer on a frozen base has of its own."""
 
-    def __init__(self, base: PreTrainedModel, tokens: torch.Tensor, layers: tuple[int, ...]) -> None:
-        count = _text_config(base).num_hidden_layers
-        with torch.no_grad():
-            output = recorded(base, Features(states_read(layers, count)), input_ids=tokens, use_cache=False)
-            self.features = torch.cat(output.states, dim=-1)
-            self.logits = output.logits
-            self.embedded = cast("Any", base.get_input_embeddings()).weight[tokens]
-
-
-class UnrolledLosses(torch.nn.Module):
-    """The draft model with its losses as forward pass, which is what processes synchronise on."""
-
-    def __init__(
-        self, model: DraftModel, steps: int, device: torch.device, *, compiled: bool = False
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self._steps = steps
-        self._rotary = RotaryTable(model.shape, device)
-        self._known = model.t2d.nonzero().flatten()
-        self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
-
-    def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does.
-
-        The mean is over the rows that count; the public code divides by all rows of its windows.
-        """
-        self._rotary.prepare(trained.shape[1] + self._steps)
-        return self._run(reading.embedded, reading.features, reading.logits, trained)
-
-    def _losses(
-        self, embedded: torch.Tensor, features: torch.Tensor, base: torch.Tensor, trained: torch.Tensor
-    ) -> torch.Tensor:
-        """Only rows count whose best token the draft vocabulary has: elsewhere what the base says is hardly
-        the distribution over the rest. All rows are computed, so that shapes are those of the windows.
-        """
-        wanted = self._wanted(base)
-        best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
-        losses = []
-        drafted = unrolled_logits(self.model, self._rotary, embedded, features, self._steps)
-        for step, logits in enumerate(drafted):
-            here = slice(1 + step, 1 + step + logits.shape[1])
-            counted = trained[:, 2 + step : 2 + step + logits.shape[1]]
-            if best_known is not None:
-                counted = counted & best_known[:, here]
-            losses.append(_mean_entropy(logits, wanted[:, here], counted))
-        return torch.stack(losses)
-
-    def _wanted(self, base: torch.Tensor) -> torch.Tensor:
-        """The base's distribution over the draft vocabulary [B, T, V'], from its logits [B, T, V]."""
-        logits = base[..., self._known] if self.model.shape.maps_tokens else base
-        return logits.float().softmax(dim=-1)
-
-    def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Of each step the mean loss, and the shares of rows whose first guess, or one of five, is right [3].
-
-        All rows count whose token does; a base's best token that cannot be drafted is never guessed.
-        """
-        wanted = self._wanted(reading.logits)
-        best = reading.logits.argmax(dim=-1)
-        found = []
-        drafted = unrolled_logits(self.model, self._rotary, reading.embedded, reading.features, self._steps)
-        for step, every in enumerate(drafted):
-            here = slice(1 + step, 1 + step + every.shape[1])
-            counted = trained[:, 2 + step : 2 + step + every.shape[1]]
-            logits, right, count = (
-                every[counted].float(),
-                wanted[:, here][counted],
-                counted.sum().clamp(min=1),
-            )
-            higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
-            known = self.model.t2d[best[:, here][counted]]
-            hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
-            found.append(torch.stack([_mean_entropy(logits, right, torch.ones_like(known)), *hits]))
-        return torch.stack(found)
-
-
-def _mean_entropy(logits: torch.Tensor, wanted: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy against distributions, mean over the rows that are counted; 0 where none is."""
-    logits = logits.float()
-    # The shares of ``wanted`` sum to one, so no logarithm of each is needed.
-    each = logits.logsumexp(dim=-1) - (wanted * logits).sum(dim=-1)
-    return (each * counted).sum() / counted.sum().clamp(min=1)
+    stage: str
+    model: Any  # a DraftModel, or another with its ``shape`` and its map ``t2d``
+    layers: tuple[int, ...]  # hidden states of the base that are its features
+    save: Callable[[Path], None]
+    drafted: Drafted = unrolled_logits
 
 
 def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, None]:
@@ -142,14 +65,30 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
+
+    def recipe(base: PreTrainedModel, batches: Batches) -> LayerRecipe:
+        model = start_draft(config, base, batches)
+        layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
+        return LayerRecipe("EAGLE-3", model, layers, lambda folder: save(model, folder, base_name(config)))
+
+    yield from train_layer(config, end, recipe)
+
+
+def train_layer(
+    config: DraftLayerConfig, end: End, recipe_of: Callable[[PreTrainedModel, Batches], LayerRecipe]
+) -> Generator[Progress, None, None]:
+    """Train the draft layer of a recipe on a frozen base; the last record's ``folder`` holds it.
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
     accelerator = make_accelerator(config)
     device = accelerator.device
     batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
     base = load_frozen(config, device)
-    model = start_draft(config, base, batches).to(device)
-    layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
+    recipe = recipe_of(base, batches)
+    model, layers = recipe.model.to(device), recipe.layers
     bf16 = uses_bf16(config, device)
-    losses = UnrolledLosses(model, config.unrolled_steps, device, compiled=config.compile)
+    losses = UnrolledLosses(model, config.unrolled_steps, device, recipe.drafted, compiled=config.compile)
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)
@@ -165,13 +104,13 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
     run = TrainRun(config, losses, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary))
-    yield from run.steps(losses_of, evaluate, "EAGLE-3", watch, config.accumulate, _CLIP, end)
+    yield from run.steps(losses_of, evaluate, recipe.stage, watch, config.accumulate, _CLIP, end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
-        save(model, folder, base_name(config))
+        recipe.save(folder)
         write_card(run.folder, config, folder, "step", "the base's most likely token")
     accelerator.wait_for_everyone()
-    yield finished(run, config, "EAGLE-3", folder)
+    yield finished(run, config, recipe.stage, folder)
 
 
 def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -> DraftModel:
@@ -183,7 +122,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     if config.start:
         folder = locate_heads(config.start)
         shape = read_shape(folder)
-        fresh = _shape_of(base)
+        fresh = shape_of(base)
         layers = shape.layers or fresh.layers
         if config.feature_layers and _layers_asked(config, base) != layers:
             raise MedusaError(
@@ -200,7 +139,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
             {name: t.float() if t.is_floating_point() else t for name, t in read_draft(folder, shape).items()}
         )
         return model
-    shape = _shape_of(base, config.draft_vocab, config.draft_mlp)
+    shape = shape_of(base, config.draft_vocab, config.draft_mlp)
     if config.feature_layers:
         shape = replace(shape, layers=_layers_asked(config, base))
     if shape.draft_vocabulary > shape.vocabulary:
@@ -250,7 +189,7 @@ def _text_config(base: PreTrainedModel) -> Any:
     return base.config.get_text_config(decoder=True)
 
 
-def _shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
+def shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
     """A draft layer with the sizes of the base's own layers, where no others are asked for."""
     text = _text_config(base)
     rope = getattr(text, "rope_parameters", None) or {}

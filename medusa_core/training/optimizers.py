@@ -43,23 +43,13 @@ def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[
 def muon_and_adamw(
     weights: Named, matrix_rate: float, rate: float, weight_decay: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices.
-
-    Raises MedusaError for a torch without Muon.
-    """
-    require_muon()
+    """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices."""
     weights = [(name, weight) for name, weight in weights if weight.requires_grad]
     matrices, others = (list(_of_kind(weights, kind)) for kind in (True, False))
     muon = torch.optim.Muon(
         matrices, lr=matrix_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
     return [muon, torch.optim.AdamW(others, lr=rate, betas=_BETAS, weight_decay=0.0, fused=True)]
-
-
-def require_muon() -> None:
-    """Raise MedusaError for a torch without Muon."""
-    if not hasattr(torch.optim, "Muon"):
-        raise MedusaError(f"Muon is torch.optim.Muon, torch {torch.__version__} has none: upgrade to 2.9")
 
 
 def _is_matrix(name: str, weight: torch.nn.Parameter) -> bool:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, cast
 from medusa_core.config import LoadConfig
 from medusa_core.library_messages import quiet_bitsandbytes
 from medusa_core.training.config import (
+    BlockConfig,
     DirectConfig,
     DrafterConfig,
     Eagle3Config,
     HydraConfig,
     Medusa1Config,
     Medusa2Config,
+    MtpConfig,
     RunConfig,
     SelfDistillConfig,
     TokenSwiftConfig,
@@ -35,6 +37,8 @@ RECIPES: dict[str, type[RunConfig]] = {
     "self-distill": SelfDistillConfig,
     "hydra": HydraConfig,
     "eagle3": Eagle3Config,
+    "mtp": MtpConfig,
+    "block": BlockConfig,
     "tokenswift": TokenSwiftConfig,
 }
 _RUNS: dict[type[RunConfig], str] = {
@@ -43,6 +47,8 @@ _RUNS: dict[type[RunConfig], str] = {
     SelfDistillConfig: "self_distill:self_distill",
     HydraConfig: "hydra:hydra",
     Eagle3Config: "eagle3:eagle3",
+    MtpConfig: "mtp:mtp",
+    BlockConfig: "block:block",
     TokenSwiftConfig: "tokenswift:tokenswift",
 }
 

@@ -194,6 +194,9 @@ def empty_page(chromium, shared_pages) -> Iterator[Any]:
     """A page with nothing in it; its console messages are not checked."""
     page = shared_pages.take()
     page.set_viewport_size({"width": 1440, "height": 1000})
+    page.emulate_media(
+        color_scheme="light", reduced_motion="no-preference"
+    )  # a test before may have changed it
     yield page
     shared_pages.give_back(page)
 

@@ -1,11 +1,16 @@
-"""A guess is one element through the phases of a step: it ends where each draws it, then in the text."""
+"""The view's marks: a guess through the phases, rows a drafter saw, a copy's source, a run that goes on."""
 
 from __future__ import annotations
 
 import pytest
+from page_messages import step_messages
+from test_other_drafters_in_view import SETTLED, show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
-from ui.components.decode_view import message_trace
+from medusa_core.config import GenerationConfig
+from medusa_core.replay.view import web_script
+from medusa_core.trace.builder import TraceBuilder
+from ui.components.decode_view import message_begin, message_trace
 
 pytestmark = pytest.mark.browser
 
@@ -76,3 +81,134 @@ def test_nothing_flies_for_who_wants_no_motion(shown):
     shown.evaluate(TO_PHASE, "layout")
     assert shown.evaluate(FLIGHTS, None) == []
     shown.emulate_media(reduced_motion="no-preference")
+
+
+# --- The cache rows that a drafter saw: marked in strip and mask by bins, however long the context.
+
+
+LENGTH = 20_000
+
+
+def shares(length, ranges, most):
+    """By counting rows one by one."""
+    seen = [0.0] * min(most, length)
+    for start, end in ranges:
+        for row in range(start, end):
+            seen[row * len(seen) // length] += 1
+    return [count * len(seen) / length for count in seen]
+
+
+def test_bins_hold_the_share_of_rows_seen(view):
+    for length, most, ranges in (
+        (900, 90, [[0, 40], [55, 60], [200, 201], [899, 900]]),
+        (5, 90, [[0, 1], [3, 5]]),
+        (100, 10, []),
+    ):
+        step = {"cache_length": length, "drafter_rows": ranges}
+        assert view.evaluate("([step, most]) => rowsSeen(step, most)", [step, most]) == pytest.approx(
+            shares(length, ranges, most)
+        )
+    assert view.evaluate("rowsSeen({ cache_length: 9 }, 3)") is None
+
+
+def test_a_long_context_is_drawn_by_bins_and_said(view):
+    trace = make_trace(3)
+    for number, step in enumerate(trace["steps"]):
+        step["cache_length"] += LENGTH
+        if number == 1:
+            step["drafter_rows"] = [[row, row + 1] for row in range(0, LENGTH, 4)]
+    view.evaluate("(text) => view.receive(text)", message_trace(1, "seen", trace))
+    view.locator(".mdv-area-kv").scroll_into_view_if_needed()  # it is drawn while it is in sight
+    view.wait_for_selector(".mdv-kvcell")
+    assert view.locator(".mdv-kvprefix .seen").count() == 0
+    view.evaluate("view.store.goto(1)")
+    view.wait_for_selector(".mdv-area-kv .mdv-kvprefix .seen")
+    assert view.locator(".mdv-area-kv .mdv-kvprefix .seen").count() <= 2 * 90  # during the step and after it
+    words = f"{LENGTH // 4} committed rows of {trace['steps'][1]['cache_length']}"
+    assert words in view.locator("[data-role=kv-caption]").inner_text()
+    assert words in view.locator("[data-role=mask-caption]").inner_text()
+    sent = view.evaluate("view.state.trace.steps[1].drafter_rows.length")
+    assert sent == len(trace["steps"][1]["drafter_rows"])
+
+
+def test_a_window_is_said_where_rows_lie_before_it(view):
+    trace = make_trace(3)
+    trace["model"] |= {"context": 24_000, "extend": "window", "window": 1024}
+    trace["steps"][2]["cache_length"] += LENGTH
+    length = trace["steps"][2]["cache_length"]
+    view.evaluate("(text) => view.receive(text)", message_trace(1, "window", trace))
+    view.locator(".mdv-area-kv").scroll_into_view_if_needed()
+    assert "last 1024" not in view.locator("[data-role=mask-caption]").inner_text()
+    view.evaluate("view.store.goto(2)")
+    view.wait_for_function(
+        f"document.querySelector('.mdv-kvprefix')?.textContent.includes('{length - 1023} … ')"
+    )
+    assert "1023 rows" in view.locator(".mdv-kvprefix").first.text_content()
+    for caption in ("mask", "kv"):
+        words = view.locator(f"[data-role={caption}-caption]").inner_text()
+        assert "Every layer sees the last 1024 positions alone" in words
+    assert "context 24000 in a window of 1024" in view.locator(".mdv").first.inner_text()
+    command = view.evaluate("(trace) => asCommand(recipeOf(trace))", trace)
+    assert "--context=24000 --extend=window" in command
+
+
+# --- Where a copied guess stood before is outlined in the text, for the prompt's tokens and for new ones.
+
+
+OUTLINED = "() => [...document.querySelectorAll('.mdv-strip .source')].map((part) => part.innerText)"
+OF_PROMPT = "() => document.querySelectorAll('.mdv-prompt .source').length"
+
+
+def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):  # noqa: F811
+    prompt = engine.encode("abcfeabcabd")
+    config = GenerationConfig.of(method="lookup", max_new_tokens=30, ignore_eos=True, lookup_ngram=1)
+    builder = TraceBuilder(engine, config, prompt)
+    for step in engine.stream(prompt, config):
+        builder.add(step)
+    trace = builder.finish()
+    page = show(trace)
+    assert page.locator(".mdv-prompt").inner_text() == "abcfeabcabd"
+    seen_in_prompt = seen_in_text = 0
+    for number in range(len(trace["steps"])):
+        page.evaluate("(at) => window.view.store.goto(at)", number)
+        page.evaluate(SETTLED)
+        nodes = trace["steps"][number]["nodes"]
+        last = nodes[-1]
+        if last["origin"]["back"] is None:
+            continue
+        page.evaluate("(node) => window.view.store.set({ node, pinned: true })", last["id"])
+        page.evaluate(SETTLED)
+        outlined = page.evaluate(OUTLINED)
+        assert sorted(set(outlined)) == sorted({node["text"] for node in nodes[1:]})
+        assert "outlined in the text" in page.locator(".mdv-area-why").inner_text()
+        in_prompt = page.evaluate(OF_PROMPT)
+        seen_in_prompt += in_prompt
+        seen_in_text += len(outlined) - in_prompt
+    assert seen_in_prompt
+    assert seen_in_text
+    page.evaluate("() => window.view.store.set({ node: 0, pinned: true })")
+    page.evaluate(SETTLED)
+    assert page.evaluate(OUTLINED) == []
+
+
+# --- Mask and reason of a run that goes on follow its tree, also where no further step comes for a while.
+
+
+TRACE = make_trace()
+
+
+def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(empty_page):
+    page = empty_page
+    page.set_content("<div id='host'></div>")
+    page.add_script_tag(content=web_script())
+    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
+    for number, message in enumerate([message_begin(1, "r", TRACE), *step_messages("r", TRACE)[:3]]):
+        page.evaluate("(text) => view.receive(text)", message)
+        if number:
+            page.wait_for_selector(f'.mdv[data-step="{number - 1}"]')
+    rows = TRACE["steps"][2]["cache_length"]
+    page.wait_for_selector(f'.mdv-maskpic[aria-label*="{rows} committed row"]', timeout=5000)
+    position = page.locator(".mdv-facts dd").nth(1)
+    last = TRACE["steps"][2]["path"][-1]
+    depth = TRACE["steps"][2]["nodes"][last]["depth"]
+    assert position.inner_text() == str(rows + depth)

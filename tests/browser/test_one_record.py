@@ -124,7 +124,7 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     address = serve_session(Session(LoadConfig(dtype="float32", device="cpu")))
     page = open_page(address)
     page.wait_for_selector("#figures-bar", state="visible")
-    assert figures_of(page, MEASURED) == after
+    assert stated(page, "#decode-view [data-role=worth]", MEASURED) == after["Watch"]
     page.click("#figures-back")
     page.wait_for_selector("#figures-bar", state="hidden")
     assert figures_of(page, RECORDED) == before

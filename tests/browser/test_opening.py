@@ -19,6 +19,7 @@ LANES = """([trace, beside]) => {
     plain: texts(plan.plain), tree: texts(plan.tree),
     passes: lanes.map((lane) => lane.passes.length), ends: lanes.map((lane) => lane.end),
     at: [2, plan.plain.end].map((time) => laneAt(plan.plain, time).tokens),
+    said: openingWords(plan, plan.end),
   };
 }"""
 
@@ -39,6 +40,7 @@ def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     assert tokens == sum(emitted)
     # A pass with a tree takes half as long again, by the times given.
     assert plan["ends"] == [18, pytest.approx(18 * 1.5 * steps / tokens)]
+    assert f"{tokens / steps / 1.5:.2f} times as fast" in plan["said"]
     assert plan["at"] == [int(2 / (18 / tokens)), tokens]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import places
 import pytest
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]  # each tab has a phone's width in its own tests
 
 PHONE = {"width": 390, "height": 844}
 SAYS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
@@ -32,7 +32,7 @@ def set_number(page, field: str, value: int) -> None:
     page.locator(field).first.press("Tab")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme):
     page = open_page(shipped_address, **PHONE, color_scheme=scheme)
     says(page, "#model-line", "Medusa heads")
@@ -58,7 +58,6 @@ def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme)
     assert page.locator("#trees-drawing").bounding_box()["width"] > 300  # it scrolls in a frame of its own
 
 
-@pytest.mark.slow
 def test_a_phone_shows_what_runs_and_long_words_without_sideways_scrolling(private_address, open_page):
     page = open_page(private_address, **PHONE, alone=True)
     says(page, "#model-line", "Medusa heads")

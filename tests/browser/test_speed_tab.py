@@ -1,12 +1,14 @@
-"""The Speed tab in a browser: a press draws bars, says what limits a step; Stop keeps what was measured."""
+"""The tabs Methods, Speed and Hardware in a browser: a press measures, charts follow, figures are listed."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from greedy_texts import EMBEDDED
 from places import turn_to
 
+from medusa_core.drafters import title_of
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.runs.speed import Effort
@@ -64,3 +66,147 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     says(page, "#speed-words", "On this machine a plain step takes")
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0
+
+
+# --- The Hardware tab in a browser: charts follow the sliders, bad settings are said, a measurement streams.
+
+
+SAYS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
+
+
+@pytest.fixture(scope="module")
+def page(shipped_address, open_warm_page):
+    page = open_warm_page(shipped_address)
+    turn_to(page, "Hardware")
+    page.wait_for_selector("#hardware-roofline .main-svg")
+    return page
+
+
+def set_number(page, where: str, value: int) -> None:
+    field = page.locator(f"{where} input[type=number]")
+    field.fill(str(value))
+    field.press("Tab")
+
+
+def hardware_says(page, where: str, words: str) -> None:
+    page.wait_for_function(SAYS, arg=[where, words])
+
+
+def test_the_roofline_follows_the_sliders(page):
+    hardware_says(page, "#hardware-words", "7.11 ms")
+    assert page.locator("#hardware-table table").first.locator("tbody tr").count() == 10
+    set_number(page, "#hardware-batch", 64)
+    hardware_says(page, "#hardware-table", "arithmetic")
+
+
+def test_the_gain_ends_above_batch_32(page):
+    page.get_by_role("tab", name="Gain").click()
+    page.wait_for_selector("#gain-1 .main-svg")
+    hardware_says(page, "#gain-words", "Best where")
+    set_number(page, "#gain-batch", 64)
+    hardware_says(page, "#gain-words", "No number of candidates is faster")
+
+
+@pytest.mark.slow
+def test_heads_that_cannot_be_shared_get_a_sentence(page):
+    page.get_by_role("tab", name="Memory wall").click()
+    page.wait_for_selector("#memory-sharing .main-svg")
+    set_number(page, "#memory-kv-heads", 8)
+    hardware_says(page, "#memory-words", "GQA: 131 kB a token")
+    set_number(page, "#memory-kv-heads", 5)
+    hardware_says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
+
+
+def test_a_text_is_timed_with_and_without_a_cache(page):
+    page.get_by_role("tab", name="Measured here").click()
+    page.wait_for_selector("#live-growth .main-svg")
+    page.locator("#live-what input[value=cache]").check()
+    set_number(page, "#live-tokens", 16)
+    page.locator("#live-run").click()
+    hardware_says(page, "#live-status", "Both chose the same token 16 of 16 times.")
+    page.wait_for_selector("#live-growth .scatterlayer .trace")
+
+
+# --- The Methods tab in a browser: one press measures every method, and draws and lists them.
+
+
+NAMES = "#methods-plot .js-plotly-plot .textpoint text"
+WORDS = "#methods-words .text-line-words"
+TITLE = "#methods-plot .gtitle"
+
+
+def unfold_figures(page) -> None:
+    page.click("#methods-figures button")
+    page.wait_for_selector("#methods-table tbody tr")
+
+
+def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, open_page):
+    page = open_page(shipped_address)
+    turn_to(page, "Methods")
+    page.wait_for_selector("#methods-plot .js-plotly-plot")
+    for name, value in (("tokens", "16"), ("rounds", "1")):
+        field = page.locator(f"#methods-{name} input[type=number]")
+        field.fill(value)
+        field.press("Tab")
+    page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
+    page.click("#methods-run")
+    page.wait_for_selector("#methods-status :has-text('Measured.')")
+    page.wait_for_selector("#methods-words :has-text('Measured on this machine, today at')")
+    unfold_figures(page)
+    rows = page.locator("#methods-table tbody th").all_inner_texts()
+    titles = {title_of(name) for name in EMBEDDED}
+    assert set(rows) == titles
+    page.wait_for_selector(NAMES)
+    assert (
+        set(page.locator(NAMES).all_text_contents()) <= titles
+    )  # where points lie close, the pointer says it
+    page.locator("#methods-copies input").check()
+    page.wait_for_selector("#methods-table th:has-text('Medusa heads + lookup')")
+    assert page.locator("#methods-table tbody tr").count() == len(titles)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate(WIDER) <= 0
+
+
+def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(shipped_address, open_page):
+    page = open_page(shipped_address)
+    turn_to(page, "Methods")
+    page.wait_for_selector("#methods-plot .js-plotly-plot .xtitle:has-text('milliseconds per step')")
+    unfold_figures(page)
+    measured = page.locator("#methods-table tbody tr").all_inner_texts()
+    recorded = page.locator(WORDS).inner_text()
+    assert "omputed" not in page.locator("#methods-table").inner_text()
+    assert not page.locator("#methods-model").is_visible()
+
+    page.locator("#methods-times input[value=computed]").check()
+    page.wait_for_selector(f"{WORDS}:has-text('Computed by formulas, not measured: llama-7b')")
+    page.wait_for_selector(f"{TITLE}:has-text('Computed by formulas, not measured')")
+    page.wait_for_selector("#methods-plot .xtitle:has-text('computed milliseconds')")
+    page.wait_for_selector("#methods-table th:has-text('computed ms a step')")
+    columns = page.locator("#methods-table thead th").all_inner_texts()
+    assert not {"ms a step", "overhead", "tokens/s", "speedup"} & set(columns)
+    computed = page.locator("#methods-table tbody tr").all_inner_texts()
+    assert len(computed) == len(measured)
+    before, after = (
+        {name: cells[1] for name, *cells in (row.split("\t") for row in rows)}
+        for rows in (measured, computed)
+    )
+    assert list(after) == list(before)
+    heads = "Medusa heads"  # of their measured trees the one that pays most on that device
+    assert {name: kept for name, kept in after.items() if name != heads} == {
+        name: kept for name, kept in before.items() if name != heads
+    }
+    assert float(after[heads]) >= float(before[heads])
+    assert page.locator("#methods-table li").count() > 0
+
+    page.locator("#methods-device input").click()
+    page.get_by_role("option", name="H200").click()
+    page.wait_for_selector(f"{WORDS}:has-text('on H200')")
+    page.set_viewport_size(PHONE)
+    assert page.evaluate(WIDER) <= 0
+
+    page.locator("#methods-times input[value=measured]").check()
+    page.wait_for_selector("#methods-table th:text-is('ms a step')")
+    page.wait_for_selector(TITLE, state="detached")
+    page.wait_for_selector("#methods-model", state="hidden")
+    assert page.locator("#methods-table tbody tr").all_inner_texts() == measured
+    assert page.locator(WORDS).inner_text() == recorded

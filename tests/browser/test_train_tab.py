@@ -12,9 +12,7 @@ from places import turn_to
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
-from ui.layout import build_page
 from ui.records.updates import StopFlag
-from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.train import run as train_run
 
@@ -149,13 +147,3 @@ def test_the_settings_follow_the_recipe(train_tab):
     weight.wait_for(state="visible")
     assert weight.input_value() == "1"
     says(page, "#train-recipe-note", "as the paper warns")
-
-
-def test_the_policy_decides_whether_there_is_a_train_tab(session):
-    def tabs(policy):
-        page = build_page(Session(session.load_config, session.assets, policy))
-        return [block.label for block in page.blocks.values() if type(block).__name__ == "Tab"]
-
-    assert "Train" in tabs(Policy())
-    assert "Train" in tabs(Policy(public=True))
-    assert "Train" not in tabs(Policy(public=True, training=False))

@@ -43,6 +43,8 @@ def test_settings_that_do_not_count_with_the_method_say_so(page):
     page.locator(fold).get_by_label("typical").check()
     choose(page, fold, "method", "N-grams of the text")
     wait_for_note(page, fold, "tree", "counts for nothing with this method")
+    said = page.locator(f"{fold} .setting-tree .setting-note").all_inner_texts()
+    assert said == ["→ counts for nothing with this method"]  # text, which a screen reader reads
     wait_for_note(page, fold, "heads", "count for nothing with this method")
     choose(page, fold, "method", "Plain decoding")
     if page.locator(f"{fold} .setting-temperature input[type=number]").input_value() == "0":

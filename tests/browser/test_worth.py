@@ -34,7 +34,7 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(v
         name: card.locator(f"[data-count={name}] b").inner_text()
         for name in ("worth-mean", "worth-overhead", "worth-speedup")
     }
-    assert counts == {"worth-mean": "2.00", "worth-overhead": "1.60×", "worth-speedup": "≈ 1.25×"}
+    assert counts == {"worth-mean": "2.00", "worth-overhead": "÷ 1.60×", "worth-speedup": "≈ 1.25×"}
     words = card.locator("[data-role=worth]").inner_text()
     assert words.startswith("An estimate: 2.00 tokens a step ÷ overhead 1.60 ≈ 1.25 times")
     assert "Side by side measures both" in words

@@ -1,14 +1,19 @@
-"""What a model's generation_config.json asks for and a run does not do is said, and how to have it."""
+"""What a model's generation_config.json asks for, and what a folder of weights is called."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from medusa_core import generate, load
+from medusa_core.checkpoints.sources import shown_name
+from medusa_core.config import LoadConfig
+from medusa_core.files import folder_title
+from ui.serving.models import name_of
 
 
 @pytest.fixture
@@ -57,3 +62,25 @@ def test_the_flags_that_are_named_give_what_transformers_makes_of_it(asking):
     assert ours.token_ids == theirs[0, len(prompt) :].tolist()
     plain = generate(engine, prompt, max_new_tokens=24, ignore_eos=True)
     assert ours.token_ids != plain.token_ids
+
+
+# --- What a folder of weights is called: its name, with the folder around it where many have that name.
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [("/owls/model", "owls/model"), ("/owls/Heads", "owls/Heads"), ("/owls", "owls"), ("/model", "model")],
+)  # fmt: skip
+def test_a_name_that_tells_nothing_is_said_with_the_folder_around_it(path, title):
+    assert folder_title(Path(path)) == title
+
+
+def test_the_folder_of_a_persons_own_files_is_not_named():
+    assert folder_title(Path.home() / "model") == "model"
+
+
+def test_the_page_says_it_so_and_weights_name_their_base_by_a_name_that_is_no_repository(tmp_path):
+    folder = tmp_path / "owls" / "model"
+    folder.mkdir(parents=True)
+    assert name_of(LoadConfig(str(folder))) == "owls/model"
+    assert shown_name(str(folder)) == "model"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import re
 
 import pytest
@@ -159,18 +157,6 @@ def test_a_file_that_was_cut_off_or_is_missing_is_named(base, folder):
     assert "model.safetensors is damaged or cut off" in refusal(base, folder)
     (folder / FILE).unlink()
     assert "has no model.safetensors: fetch or save the heads again" in refusal(base, folder)
-
-
-def test_a_pickle_with_code_is_not_run(base, folder, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path / 'ran'}",)
-
-    (folder / FILE).unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({f"{FIRST}linear.weight": Trap()}))
-    said = refusal(base, folder)
-    assert "was not run" in said or "nothing in it was run" in said
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

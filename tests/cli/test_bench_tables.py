@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import block_files
 import eagle3_files
 import mtp_files
 import pytest
@@ -146,9 +147,9 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     swift_files.save_heads(random_tokenswift(model), tmp_path / "tokenswift", "tiny")
     small_model.first_layers(model).save_pretrained(tmp_path / "small")
     mtp_files.write(tmp_path / "mtp", mtp_files.state(model))
-    folders = [
-        shop.engine / "heads", eagle3, *(tmp_path / name for name in ("hydra", "tokenswift", "small", "mtp"))
-    ]  # fmt: skip
+    block_files.write(tmp_path / "block", model)
+    others = ("hydra", "tokenswift", "small", "mtp", "block")
+    folders = [shop.engine / "heads", eagle3, *(tmp_path / name for name in others)]
     heads = "+".join(map(str, folders))
     code, out, err = command(
         ["bench", "--model", shop.engine, "--heads", heads, "--prompts", shop.engine / "text.jsonl",
@@ -166,7 +167,7 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     assert found["machine"]["transformers"]
 
 
-@pytest.mark.parametrize("methods", ["hf,hf", "hf-beam", "", "none,", "HF"])
+@pytest.mark.parametrize("methods", ["hf,hf", "", "none,"])
 def test_bad_methods_are_one_line_with_all_names(command, methods):
     code, out, err = command(["bench", "--methods", methods, *CPU])
     assert (code, out) == (2, "")

@@ -46,7 +46,7 @@ def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, 
     code, out, err = generate("--json")
     assert code == 0, err
     output, files = json.loads(out), tmp_path / "run"
-    tokens = [token for line in lines_of(files / "tokens.jsonl") for token in line["tokens"]]
+    tokens = [token for line in lines_of(files / "segments.jsonl") for token in line["tokens"]]
     assert output["token_ids"] == tokens
     assert len(tokens) == 100
     assert (files / "text.txt").read_text() == output["text"] == tiny.tiny_tokenizer().decode(tokens)
@@ -54,7 +54,7 @@ def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, 
     assert "context 900 in a window of 96" in err
     assert "memory for" in err
     assert "100 tokens in" in err
-    monkeypatch.setattr(SavedRun, "_record", None)  # nothing is decoded again
+    monkeypatch.setattr(SavedRun, "_memory", None)  # nothing is decoded again
     code, again, err = generate("--json")
     assert (code, json.loads(again)) == (0, output)
 
@@ -117,48 +117,57 @@ def test_another_model_or_prompt_is_refused(generate, command, engine_folder, tm
     assert (code, "another model (weights" in err) == (2, True)
 
 
-def spoil(file, number, line):
+def spoil(files, number, line):
     """Put another line in the place of one."""
-    lines = file.read_text().splitlines()
+    lines = (files / "segments.jsonl").read_text().splitlines()
     lines[number] = line
-    file.write_text("\n".join(lines) + "\n")
+    (files / "segments.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def change(file, **values):
-    """Give fields of a JSON file other values, or take those away that are None."""
-    record = json.loads(file.read_text()) | values
-    file.write_text(json.dumps({name: value for name, value in record.items() if value is not None}))
+def change(files, number, **values):
+    """Give fields of a segment other values."""
+    lines = lines_of(files / "segments.jsonl")
+    spoil(files, number, json.dumps(lines[number] | values))
+
+
+def change_run(files, **values):
+    record = json.loads((files / "run.json").read_text())
+    (files / "run.json").write_text(json.dumps(record | values))
 
 
 def huge_sum(files):
-    record = json.loads((files / "steps.jsonl").read_text().splitlines()[-1])
-    record["sums"]["steps"] = 10**400
-    spoil(files / "steps.jsonl", -1, json.dumps(record))
+    change(files, -1, sums=lines_of(files / "segments.jsonl")[-1]["sums"] | {"steps": 10**400})
 
 
 def other_token(files):
-    record = json.loads((files / "tokens.jsonl").read_text().splitlines()[3])
-    record["tokens"][0] = (record["tokens"][0] + 1) % 4
-    spoil(files / "tokens.jsonl", 3, json.dumps(record))
+    tokens = lines_of(files / "segments.jsonl")[0]["tokens"]
+    change(files, 0, tokens=[(tokens[0] + 1) % 4, *tokens[1:]])
+
+
+def of_nothing(files):
+    end = lines_of(files / "segments.jsonl")[-1]["end"]
+    change(files, -1, end=end | {"memory": end["memory"] | {"estimated": 0}})
+
+
+def cut_line(files):
+    file = files / "segments.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
 
 
 DAMAGE = {
-    "no reason": lambda files: change(files / "result.json", finish_reason=None),
-    "no memory": lambda files: change(files / "result.json", memory=None),
-    "memory of nothing": lambda files: change(
-        files / "result.json", memory={"estimated": 0, "measured": float("nan")}
-    ),
-    "settings": lambda files: change(files / "run.json", settings=[1]),
-    "surroundings": lambda files: change(files / "run.json", surroundings="torch"),
+    "no reason": lambda files: change(files, -1, end=None),
+    "another reason": lambda files: change(files, -1, end={"finish_reason": "tired", "memory": {}}),
+    "memory of nothing": of_nothing,
+    "settings": lambda files: change_run(files, settings=[1]),
+    "surroundings": lambda files: change_run(files, surroundings="torch"),
     "a huge sum": huge_sum,
-    "sums gone": lambda files: (files / "steps.jsonl").unlink(),
-    "no JSON": lambda files: spoil(files / "tokens.jsonl", 2, "{"),
-    "a gap": lambda files: spoil(files / "tokens.jsonl", 2, '{"at":1,"tokens":[3]}'),
-    "no token": lambda files: spoil(files / "tokens.jsonl", 0, '{"at":0,"tokens":[99]}'),
+    "no JSON": lambda files: spoil(files, 1, "{"),
+    "a gap": cut_line,
+    "no token": lambda files: change(files, 0, tokens=[99] * SHORT),
     "another token": other_token,
-    "a word": lambda files: spoil(files / "steps.jsonl", 1, '"abc"'),
-    "no sums": lambda files: spoil(files / "steps.jsonl", 1, '{"tokens":32,"sums":{"tokens":32}}'),
-    "result": lambda files: (files / "result.json").write_text('{"new_tokens":3}'),
+    "a word": lambda files: spoil(files, 1, '"abc"'),
+    "no sums": lambda files: change(files, 1, sums=None),
+    "no phases": lambda files: change(files, 1, sums={"phase_ms": {}}),
     "run": lambda files: (files / "run.json").write_text("[]"),
     "another folder": lambda files: (files / "run.json").unlink(),
 }
@@ -203,11 +212,13 @@ def test_a_process_that_is_killed_loses_nothing(engine_folder, tmp_path):
     subprocess.run([*words, str(tmp_path / "whole")], cwd=ROOT, check=True, capture_output=True)
     for pause in (0.3, 0.6, 0.1):
         process = subprocess.Popen([*words, str(tmp_path / "killed")], cwd=ROOT, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not (tmp_path / "killed" / "tokens.jsonl").exists():
+        while process.poll() is None and not (tmp_path / "killed" / "segments.jsonl").exists():
             time.sleep(0.02)
         time.sleep(pause)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     subprocess.run([*words, str(tmp_path / "killed")], cwd=ROOT, check=True, capture_output=True)
-    for name in ("text.txt", "tokens.jsonl"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    killed, whole = ((tmp_path / name) for name in ("killed", "whole"))
+    assert (killed / "text.txt").read_bytes() == (whole / "text.txt").read_bytes()
+    texts = [[line["tokens"] for line in lines_of(folder / "segments.jsonl")] for folder in (killed, whole)]
+    assert texts[0] == texts[1]

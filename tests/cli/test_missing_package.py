@@ -35,7 +35,7 @@ def test_it_names_what_to_install(package, command, what):
 
 def test_a_module_of_our_own_that_is_missing_stays_a_traceback():
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, "medusa_core.cli.reproduce_tables", "reproduce", "tables", "--check"],
+        [sys.executable, "-c", WITHOUT, "medusa_core.cli.commands.tree", "tree", "show", "vicuna_7b_stage2"],
         cwd=ROOT, capture_output=True, text=True, env=without_gradios(PYTHONPATH=str(ROOT)), timeout=120,
         check=False,
     )  # fmt: skip

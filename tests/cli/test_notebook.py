@@ -32,6 +32,7 @@ def said(cells, source):
     return cell.outputs, "".join(output.get("text", "") for output in cell.outputs)
 
 
+@pytest.mark.slow
 def test_the_replay_of_a_run_stands_in_the_notebook(executed):
     outputs, _ = said(executed, "trace=True")
     (frame,) = [output.data["text/html"] for output in outputs if "data" in output]
@@ -39,6 +40,7 @@ def test_the_replay_of_a_run_stands_in_the_notebook(executed):
     assert "mountDecodeView" in frame
 
 
+@pytest.mark.slow
 def test_every_drafter_writes_the_same_text(executed):
     _, lines = said(executed, "exact.methods()")
     assert lines.count("the same text") == len(lines.splitlines()) > 5

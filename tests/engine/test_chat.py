@@ -317,14 +317,6 @@ def test_reset_forgets_everything_but_the_system_prompt(engine_for):
     assert (again.prompt, again.summary.token_ids, again.reused) == (first.prompt, first.summary.token_ids, 0)
 
 
-def test_half_a_character_is_refused_and_the_conversation_goes_on(engine_for):
-    conversation = Conversation(engine_for(CHATML))
-    with pytest.raises(MedusaError, match=r"the message has half a character \(U\+D800\) at position 2"):
-        ask(conversation, "a\ud800b")
-    assert conversation.messages == []
-    assert ask(conversation, "ab").summary.steps > 0
-
-
 def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
     with pytest.raises(MedusaError, match="no tokenizer"):
         Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))

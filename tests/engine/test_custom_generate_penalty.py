@@ -8,9 +8,9 @@ import torch
 from custom import by_medusa, plain
 from transformers import LogitsProcessorList
 
-from medusa_core import MedusaError
 from medusa_core.config import GenerationConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor
+from medusa_core.errors import MedusaError
 
 PENALTY = {"medusa_penalty": 1.4, "medusa_penalty_window": 6}
 

@@ -7,9 +7,8 @@ import tiny
 import torch
 from tiny import PROMPT, run, transformers_greedy
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.loading.load import load_engine
 
 TREES = ["cartesian-1x1x1", "cartesian-4x2x1", "cartesian-3x3x3", "cartesian-10"]
 
@@ -44,15 +43,6 @@ def test_greedy_medusa_equals_plain_greedy(prompts_and_continuations, tree):
     assert accepted > 20  # an equality without accepted drafts would show nothing
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_greedy_equality_with_heads_that_know_nothing(model, layers):
-    engine = tiny.build_engine(model, tiny.random_heads(model, count=4, layers=layers))
-    for tree in [*TREES, "mc_sim_7b_63"]:
-        assert tiny.emitted(run(engine, tree=tree, max_new_tokens=40)) == transformers_greedy(
-            model, PROMPT, 40
-        )
-
-
 def test_typical_at_temperature_zero_is_greedy_too(engine):
     plain = tiny.emitted(run(engine, method="none"))
     assert tiny.emitted(run(engine, acceptance="typical")) == plain
@@ -63,16 +53,6 @@ def test_typical_accepts_more_than_matching_does(engine):
     loose = run(engine, acceptance="typical", temperature=1.0, epsilon=0.01, max_new_tokens=60)
     greedy = run(engine, max_new_tokens=60)
     assert len(loose) < len(greedy)
-
-
-def test_the_loaded_engine_decodes_like_the_one_in_memory(engine, engine_folder):
-    loaded = load_engine(LoadConfig(model=str(engine_folder), dtype="float32", device="cpu"))
-    assert [list(choice) for choice in medusa_draft(loaded).tree("default").choices] == [[0], [1], [0, 0]]
-    steps = run(loaded, tree="default", max_new_tokens=40)
-    assert tiny.emitted(steps) == tiny.emitted(run(engine, method="none", max_new_tokens=40))
-    assert max(len(step.emitted) for step in steps) == 3
-    assert loaded.encode("abca") == [0, 1, 2, 0]
-    assert loaded.decode_text([0, 0, 3]) == "aad"
 
 
 # --- the records -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import small_model
 import tiny
 import torch
+from block_files import with_block
 from hydra_heads import with_hydra
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from medusa_core.drafters import (
     method,
     method_names,
 )
+from medusa_core.drafters.medusa import with_heads
 from medusa_core.drafters.ngram import NgramDrafter, Settings
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
@@ -43,6 +45,7 @@ REPEATING = [4, 9, 2, 7] * 6  # a prompt in which n-grams come again
 def engine(engine, tmp_path_factory):
     """The tiny engine with weights of every drafter that has some."""
     drafting = with_tokenswift(with_hydra(small_model.with_draft_model(eagle3_files.with_draft(engine))))
+    drafting = with_block(drafting, tmp_path_factory.mktemp("block"))
     return with_mtp(drafting, tmp_path_factory.mktemp("mtp"))
 
 
@@ -162,3 +165,21 @@ def test_reading_settings_imports_neither_torch_nor_transformers():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# --- A conversation whose heads change between two replies drafts with the new ones.
+
+
+CONFIG = GenerationConfig.of(method="medusa", tree="cartesian-3x2", max_new_tokens=8)
+
+
+def test_other_heads_on_the_same_model_draft_in_the_next_run(model, engine):
+    """Heads that a visitor trained share the target, and so the conversation's cache, with those shipped."""
+    other = with_heads(engine, heads=tiny.random_heads(model, seed=9), default_tree=None)
+    state = RunState(engine.target.new_cache(0))
+    first = tiny.emitted(engine.stream(tiny.PROMPT, CONFIG, state=state))
+    text = [*tiny.PROMPT, *first, 5]
+    kept = [step.tree.tokens.tolist() for step in other.stream(text, CONFIG, state=state)]
+    fresh = [step.tree.tokens.tolist() for step in other.stream(text, CONFIG)]
+    assert kept == fresh
+    assert kept != [step.tree.tokens.tolist() for step in engine.stream(text, CONFIG)]

@@ -32,7 +32,7 @@ RUNS = 2000
 TEMPERATURE = 1.2
 PROMPT = [3, 0, 5]
 
-# One step's rule is counted in test_exact_rule; here are thousands of whole runs.
+# One step's rule is counted in test_draws; here are thousands of whole runs.
 pytestmark = pytest.mark.slow
 
 

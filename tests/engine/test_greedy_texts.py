@@ -1,10 +1,20 @@
-"""Every drafter's greedy text is plain decoding's in C: in each kind of weights, on each processor."""
+"""Every drafter's greedy text is plain decoding's in C: in each kind of weights, to the context's end."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import greedy_texts
 import pytest
+import tiny
+import torch
 from greedy_texts import EMBEDDED, KINDS
+
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.evaluation.prompts import shipped_prompts
+from medusa_core.loading.load import load_engine
+from medusa_core.model.features import LAST_HIDDEN
 
 
 @pytest.fixture
@@ -48,3 +58,79 @@ def test_in_texts_of_25_000_tokens(llama_library, load_with):
     assert {row.isa for row in found} == {llama_library.isa}
     assert_all_are_plain_decoding_s(found)
     assert sum(row.tokens for row in found) >= 25_000
+
+
+# --- In bfloat16 greedy Medusa gives plain decoding's tokens, where the forward in C runs.
+
+
+# Trees narrower and wider than the rows for which kernels change, the widest of which has 85 nodes.
+TREES = ("default", "cartesian-2x2x2x2x1", "cartesian-4x3x2", "cartesian-4x4x4")
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    engine = load_engine(LoadConfig(dtype="bfloat16", device="cpu"))
+    if not engine.target.choice.exact:
+        pytest.skip(engine.info.forward)
+    return engine
+
+
+def tokens(engine, prompt, **settings):
+    config = GenerationConfig.of(max_new_tokens=100, ignore_eos=True, **settings)
+    return tiny.emitted(engine.stream(prompt, config))
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(5, marks=pytest.mark.slow)])
+def test_medusa_equals_plain_decoding(embedded, number):
+    """Behind a prompt of 90 tokens."""
+    prompt = shipped_prompts(embedded)[number]
+    prompt = (prompt * 60)[:90]
+    plain = tokens(embedded, prompt, method="none")
+    assert {tree: tokens(embedded, prompt, tree=tree) == plain for tree in TREES} == dict.fromkeys(
+        TREES, True
+    )
+
+
+@pytest.mark.slow
+def test_medusa_equals_plain_decoding_on_every_shipped_prompt(embedded):
+    for prompt in shipped_prompts(embedded):
+        plain = tokens(embedded, prompt, method="none")
+        assert all(tokens(embedded, prompt, tree=tree) == plain for tree in TREES)
+
+
+def test_a_node_gets_the_bits_of_its_token_alone(embedded):
+    """The same of hidden states and logits, where equal tokens could hide a difference."""
+    target, prompt = embedded.target, tiny.random_tokens(126, 1, vocabulary=4000)
+    parents = [-1, *((node - 1) // 2 for node in range(1, 47))]
+    drafted = tiny.random_tokens(len(parents), 2, vocabulary=4000)
+    with torch.inference_mode():
+        cache = target.new_cache(200)
+        target.prefill(prompt, cache)
+        logits, hidden = target.verify(tiny.token_tree(parents, drafted), cache, LAST_HIDDEN)
+        for leaf in (46, 30, 20):
+            for node in tiny.path_to(parents, leaf):
+                alone, state = target.verify(tiny.token_tree([-1], [drafted[node]]), cache, LAST_HIDDEN)
+                assert torch.equal(alone[0], logits[node])
+                assert torch.equal(state[0], hidden[node])
+                cache.commit([0])
+            cache.truncate(len(prompt))
+
+
+# --- The last token of the context, where no guess has room, in the forms that heads are held in.
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_run_ends_with_the_context(dtype, batch, library):
+    """Heads in C are asked for nothing there."""
+    model = tiny.build_model(tiny.tiny_config(2, hidden_size=64, max_position_embeddings=32), dtype=dtype)
+    draft = MedusaDraft(tiny.random_heads(model).to(dtype), library=library)
+    engine = replace(tiny.build_engine(model, None), drafts={"medusa": draft})
+    assert draft.native is not None
+    prompts = [tiny.random_tokens(20, seed=seed) for seed in range(batch)]
+    config = GenerationConfig.of(tree="cartesian-2x2", max_new_tokens=100)
+    last = dict(engine.stream_batch(prompts, config, batch))
+    for step in last.values():
+        assert step.finish_reason == "context"
+        assert step.cache_length + len(step.verdict.path) == 32

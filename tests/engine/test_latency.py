@@ -11,7 +11,6 @@ import tiny
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.head_accuracy import count_heads
 from medusa_core.evaluation.latency import measure_latency
 from medusa_core.trees.budget import (
     LatencyPoint,
@@ -118,18 +117,6 @@ def test_impossible_measurements_are_named(engine, changes, words):
         next(measure_latency(**({"engine": engine, "prompts": PROMPTS} | changes)))
 
 
-def test_without_heads_there_is_no_tree_to_time(model):
-    with pytest.raises(MedusaError, match="tiny has no heads: name them with --heads"):
-        next(measure_latency(tiny.build_engine(model, None), PROMPTS))
-
-
-def test_accuracies_grow_prompt_by_prompt(engine):
-    first, last = count_heads(engine, PROMPTS, 24)
-    assert 0 < first.positions < last.positions
-    (alone,) = count_heads(engine, PROMPTS[:1], 24)
-    assert first == alone
-
-
 # ---- the curve ------------------------------------------------------------------------------------------
 
 
@@ -162,13 +149,6 @@ def test_of_equally_fast_trees_the_smaller_one_is_taken():
     found = budgets([[0.0, 0.0], [0.0, 0.0]], curve((1, 9), (2, 10), (7, 10)))
     assert best_budget(found).nodes == 2
     assert plain_budget(found).tokens_per_second > best_budget(found).tokens_per_second
-
-
-def test_a_cheap_machine_wants_a_larger_tree_than_a_dear_one():
-    flat, steep = curve((1, 10), (64, 11)), curve((1, 10), (64, 400))
-    accuracies = assumed_accuracies(5)
-    assert best_budget(budgets(accuracies, flat)).nodes > 40
-    assert best_budget(budgets(accuracies, steep)).nodes < 6
 
 
 def test_a_curve_without_plain_decoding_begins_at_its_smallest_tree():

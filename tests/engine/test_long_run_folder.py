@@ -24,7 +24,7 @@ from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun import folder, memory, run, segments
-from medusa_core.longrun.folder import RESULT, STEPS, TOKENS
+from medusa_core.longrun.folder import SEGMENTS
 from medusa_core.longrun.run import saved_run
 from medusa_core.longrun.segments import decode_segments
 from medusa_core.trees.tree import Topology
@@ -59,7 +59,8 @@ def finish(engine, config, path) -> list[int]:
     with saved_run(engine, tiny.PROMPT, config, path) as saved:
         for _ in saved.steps():
             pass
-        assert saved.totals.tokens == len(saved.tokens) == saved.result["new_tokens"]
+        assert saved.totals.tokens == len(saved.tokens) == saved.result()["new_tokens"]
+        assert saved.end is not None
         return list(saved.tokens)
 
 
@@ -68,11 +69,11 @@ def killed(engine, config, path, steps, chance) -> None:
     with saved_run(engine, tiny.PROMPT, config, path) as saved, closing(saved.steps()) as decoding:
         for _ in islice(decoding, steps):
             pass
-    for name in (TOKENS, STEPS):
-        file = path / name
-        if file.exists() and not (path / RESULT).exists() and chance.random() < 0.7:
-            content = file.read_bytes()
-            file.write_bytes(content[: len(content) - chance.randrange(min(90, len(content)) + 1)])
+        ended = saved.end is not None
+    file = path / SEGMENTS
+    if file.exists() and not ended and chance.random() < 0.7:
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) - chance.randrange(min(90, len(content)) + 1)])
 
 
 @pytest.mark.sample(6)
@@ -133,17 +134,19 @@ def test_the_context_ends_a_run_at_the_border_of_a_segment_too(engine, room, mon
 def test_each_segment_leaves_its_speed_and_alpha(engine, tmp_path):
     config = config_of()
     finish(engine, config, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / STEPS).read_text().splitlines()]
-    assert [line["tokens"] for line in lines] == [*range(SHORT, TOKENS_WANTED, SHORT), TOKENS_WANTED]
+    lines = [json.loads(line) for line in (tmp_path / SEGMENTS).read_text().splitlines()]
+    assert [line["sums"]["tokens"] for line in lines] == [*range(SHORT, TOKENS_WANTED, SHORT), TOKENS_WANTED]
     steps = list(decode_segments(engine, tiny.PROMPT, config, engine.new_state(len(tiny.PROMPT), config)))
     kept = sum(len(step.verdict.path) - 1 for step in steps)
     depth = max(steps[0].tree.depths)
-    result = json.loads((tmp_path / RESULT).read_text())
+    with saved_run(engine, tiny.PROMPT, config, tmp_path) as saved:
+        result = saved.result()
     assert result["alpha"] == pytest.approx(kept / (depth * len(steps)), abs=1e-4)
     assert result["steps"] == len(steps) == lines[-1]["sums"]["steps"]
     assert all(0 <= line["alpha"] <= 1 and line["step_ms"]["total"] > 0 for line in lines)
     finish(engine, config_of(method="none"), tmp_path / "plain")
-    assert json.loads((tmp_path / "plain" / RESULT).read_text())["alpha"] is None
+    with saved_run(engine, tiny.PROMPT, config_of(method="none"), tmp_path / "plain") as saved:
+        assert saved.result()["alpha"] is None
 
 
 def test_the_cache_is_made_once_and_is_what_was_told(engine, tmp_path):
@@ -185,7 +188,7 @@ def far_run(extend, method, root):
     ) as saved:
         for _ in saved.steps():
             pass
-        return list(saved.tokens), saved.result["memory"]
+        return list(saved.tokens), saved.result()["memory"]
 
 
 @pytest.mark.slow

@@ -226,6 +226,26 @@ def test_threads_may_come_and_go_within_a_run(one_engine, made, monkeypatch):
     assert len(made) == len(found)
 
 
+def test_a_call_uses_no_more_threads_than_it_has_room_for(one_engine, monkeypatch):
+    """Runs in other threads of the process change the number while a call is prepared."""
+    counts, rooms, called = itertools.cycle((1, 3, 2, 4)), [], []
+    monkeypatch.setattr(Library, "most_threads", property(lambda self: next(counts)))
+    functions = one_engine.target.forward.library.functions
+
+    def watch(name, number_of_threads, told):
+        real = getattr(functions, name)
+        monkeypatch.setattr(
+            functions, name, lambda *given: (told(number_of_threads(*given)), real(*given))[1]
+        )
+
+    watch("work_bytes", lambda model, rows, keys, threads: threads, rooms.append)
+    watch("forward", lambda model, batch: batch.threads, lambda threads: called.append((threads, rooms[-1])))
+    watch("greedy_step", lambda step: step.batch.contents.threads, lambda n: called.append((n, rooms[-1])))
+    steps_of(one_engine)
+    assert len(called) > 5
+    assert all(threads <= room for threads, room in called), called
+
+
 def test_a_step_keeps_its_tensors(one_engine):
     """The next one writes to others."""
     steps = steps_of(one_engine, method="none")

@@ -17,7 +17,6 @@ from medusa_core.decoding import decode
 from medusa_core.drafters import SamplingDrafter, make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import RunState
-from medusa_core.engine.chat import Conversation
 from medusa_core.logits.processor import processor_of
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import load_tree
@@ -98,16 +97,6 @@ def test_a_text_that_is_continued_or_changed_is_penalised_as_a_fresh_one(engine)
         assert text == tiny.emitted(engine.stream(prompt, config))
         prompt = [*prompt, *text[:5], 7]  # cut, and another token after it
         state.cache.truncate(len(prompt) - 1)
-
-
-def test_a_chat_counts_the_messages_before(engine_for):
-    engine = engine_for(None)
-    config = GenerationConfig.of(max_new_tokens=8, penalty=1.4, penalty_window=40)
-    conversation = Conversation(engine)
-    for words in ("abc", "cab"):
-        reply = conversation.reply(words, config)
-        found = tiny.emitted(list(reply))
-        assert found == tiny.emitted(engine.stream(reply.prompt, reply.config))
 
 
 SAMPLED = {"temperature": sampling.TEMPERATURE, "penalty": 1.5, "penalty_window": 3, "min_p": 0.05}

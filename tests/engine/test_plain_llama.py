@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
 from medusa_core.checkpoints.base import empty_base, load_tokenizer
-from medusa_core.checkpoints.plain_llama import plain_llama_config, plain_llama_files
+from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.config import LoadConfig
 from medusa_core.loading import load, model_size
+from medusa_core.loading.bare_llama import plain_llama_files
 from medusa_core.loading.load import load_engine
-from medusa_core.model.bare_llama import BareModel
+from medusa_core.model.bare_llama import BareLlama, BareModel
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.loaded_model import LoadedModel
 
@@ -175,10 +176,10 @@ def plain_folder(tmp_path_factory):
 def test_all_else_is_left_to_transformers_and_its_checks(change, plain_folder, tmp_path):
     folder = tmp_path / "changed"
     shutil.copytree(plain_folder, folder)
-    assert plain_llama_files(folder, plain_llama_config(folder)) is not None
+    assert plain_llama_files(folder, BareLlama(plain_llama_config(folder))) is not None
     change(folder)
     config = plain_llama_config(folder)
-    assert config is None or plain_llama_files(folder, config) is None
+    assert config is None or plain_llama_files(folder, BareLlama(config)) is None
 
 
 def test_transformers_model_is_built_on_the_same_weights_when_asked_for(plain_folder):

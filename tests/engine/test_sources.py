@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from medusa_core.checkpoints.locate import embedded_model, locate
 from medusa_core.checkpoints.read import read_heads
-from medusa_core.checkpoints.sources import find_sources, locate_heads
+from medusa_core.checkpoints.sources import find_sources, locate_heads, split_names
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
@@ -185,3 +185,21 @@ def test_names_that_cannot_be_had_end_in_one_line(hub, capsys, name):
     if name == "offline":
         assert main(["generate", "x", "--heads", given]) == 2
         assert message in capsys.readouterr().err
+
+
+# --- ``--heads A+B`` names weights of several drafters; an empty name is told before any file is looked for.
+
+
+@pytest.mark.parametrize("names", ["heads+", "+heads", "+", "heads++more", "none+heads", "heads+none"])
+def test_every_part_is_a_name(names, tmp_path, engine_folder):
+    names = names.replace("heads", str(engine_folder / "heads"))
+    with pytest.raises(MedusaError, match=r"names no weights: write A\+B, or none alone"):
+        find_sources(str(engine_folder), names)
+
+
+def test_names_are_taken_apart(tmp_path):
+    assert split_names("a + b") == ["a", "b"]
+    assert split_names("none") == ["none"]
+    assert split_names("") == [""]
+    (tmp_path / "a+").mkdir()
+    assert split_names(str(tmp_path / "a+")) == [str(tmp_path / "a+")]

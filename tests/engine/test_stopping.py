@@ -157,25 +157,6 @@ def test_a_sliding_window_model_runs_on_past_its_window():
     assert tiny.emitted(steps) == transformers_greedy(model, PROMPT, 60)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ([], "the prompt is empty"),
-        ([1] * 96, "the prompt has 96 tokens, the context holds 96"),
-        ([1, 24], "prompt ids run from 1 to 24, the vocabulary from 0 to 23"),
-        ([1, -1], "prompt ids run from -1 to 1"),
-    ],
-)
-def test_bad_prompts(engine, prompt, message):
-    with pytest.raises(MedusaError, match=message):
-        run(engine, prompt)
-
-
-def test_empty_text_is_refused(engine):
-    with pytest.raises(MedusaError, match="the prompt is empty"):
-        engine.encode("")
-
-
 def test_settings_that_do_not_fit(engine, model):
     bare = tiny.build_engine(model, None)
     with pytest.raises(MedusaError, match=r"method medusa needs weights, .*: name them with --heads"):

@@ -8,8 +8,8 @@ import json
 import pytest
 import tiny
 
-from medusa_core import MedusaError
 from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import read_trace
 
@@ -152,13 +152,3 @@ def test_contradictions_are_refused(good, tmp_path, subtests):
             change(trace["steps"], trace["output"])
             with pytest.raises(MedusaError, match=words):
                 read(trace, tmp_path)
-
-
-def test_whole_runs_are_read(good, engine, tmp_path):
-    assert len(read(good, tmp_path).steps) == len(good["steps"])
-    for settings in ({"method": "none"}, {"acceptance": "match"}, {"stop": ("a",)}, {"temperature": 1.3}):
-        config = GenerationConfig.of(**({"tree": "cartesian-4x2x2", "max_new_tokens": 40} | settings))
-        builder = TraceBuilder(engine, config, tiny.PROMPT)
-        for step in engine.stream(tiny.PROMPT, config):
-            builder.add(step)
-            read(builder.finish(), tmp_path)  # also as a run that was broken off

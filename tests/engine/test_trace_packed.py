@@ -1,20 +1,24 @@
-"""The compact form of a trace: the records come back from it, it is small, and a broken one is refused."""
+"""The compact form of a trace, and a run's record by windows: the records come back, and both are small."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
+import pickle
+import zlib
 
 import pytest
 import tiny
+from trace_factory import make_trace
 
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder, write_trace
 from medusa_core.trace.format import RunTrace, parse_trace, read_trace
-from medusa_core.trace.packed import MOST_CHARACTERS, packed, unpacked
+from medusa_core.trace.packed import MOST_CHARACTERS, Tables, packed, packed_step, unpacked
+from medusa_core.trace.run_record import WINDOW, RunRecord
 
 SETTINGS = {
     "greedy": {},
@@ -125,3 +129,57 @@ def test_a_broken_file_is_refused_in_one_line(whole, name):
     with pytest.raises(MedusaError, match=words) as refused:
         parse_trace(json.dumps(trace).encode(), "the file")
     assert "\n" not in str(refused.value)
+
+
+# --- A run's whole_run holds its steps by windows, and gives what a list of them would.
+
+
+@pytest.fixture(scope="module")
+def trace():
+    found = make_trace([f"w{number % 50}" for number in range(800)], heads=3)
+    assert 2 * WINDOW < len(found["steps"]) < 800
+    return unpacked(packed(found))
+
+
+@pytest.fixture(scope="module")
+def whole_run(trace):
+    tables = Tables()
+    found = RunRecord({name: trace[name] for name in ("model", "config", "prompt")}, tables)
+    for step in trace["steps"]:
+        found.steps.add([packed_step(step, tables)])
+    found.output = trace["output"]
+    return found
+
+
+def test_all_forms_are_those_of_the_whole_list(trace, whole_run):
+    whole = packed(trace)
+    assert whole_run.packed() == whole
+    assert json.loads(b"".join(whole_run.texts())) == whole
+    assert whole_run.trace() == trace
+    steps = whole_run.trace()["steps"]
+    assert len(steps) == len(trace["steps"])
+    assert [steps[place] for place in (0, WINDOW, -1)] == [trace["steps"][place] for place in (0, WINDOW, -1)]
+    assert steps[WINDOW - 1 : WINDOW + 1] == trace["steps"][WINDOW - 1 : WINDOW + 1]
+    with pytest.raises(IndexError):
+        steps[len(steps)]
+
+
+def test_a_window_holds_its_steps_also_while_it_grows(trace):
+    tables = Tables()
+    whole_run = RunRecord({}, tables)
+    all_of = [packed_step(step, tables) for step in trace["steps"]]
+    for count, step in enumerate(all_of[: WINDOW + 3], 1):
+        whole_run.steps.add([step])
+        last = (count - 1) // WINDOW
+        if count in (1, WINDOW - 1, WINDOW, WINDOW + 1, WINDOW + 3):
+            assert json.loads(zlib.decompress(whole_run.steps.window(last))) == all_of[last * WINDOW : count]
+    for number in (-1, 2):
+        with pytest.raises(IndexError, match="windows"):
+            whole_run.steps.window(number)
+
+
+def test_it_takes_a_small_part_of_its_text_and_goes_to_another_process(trace, whole_run):
+    assert whole_run.steps.size < whole_run.steps.text_bytes / 2
+    other = pickle.loads(pickle.dumps(whole_run))
+    assert other.trace() == trace
+    assert other.size == whole_run.size

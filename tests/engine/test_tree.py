@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
 from medusa_core.trees.token_tree import ancestor_mask
-from medusa_core.trees.tree import MAX_NODES, Topology, cartesian, load_tree, published_trees
+from medusa_core.trees.tree import MAX_NODES, Topology, load_tree, published_trees
 
 # name: (nodes per depth, leaves), from the table of published facts
 PUBLISHED = {
@@ -86,14 +86,6 @@ def test_worked_example():
     ]
 
 
-def test_the_root_alone_is_a_tree():
-    tree = Topology.from_choices([])
-    assert (tree.size, tree.parents, tree.depths, tree.ranks) == (1, [-1], [0], [0])
-    assert tree.paths() == [[0]]
-    assert tree.mask() == [[True]]
-    tree.check(heads=0)
-
-
 @settings(max_examples=60)
 @given(parents=tiny.parent_lists(24), data=st.data())
 def test_random_trees_against_the_slow_versions(parents, data):
@@ -130,14 +122,6 @@ def test_limited_keeps_exactly_the_shallow_nodes(parents, depth):
     # A shallower tree is the beginning of the deeper one, node by node.
     assert limited.parents == tree.parents[: limited.size]
     assert limited.mask() == [row[: limited.size] for row in tree.mask()[: limited.size]]
-
-
-def test_cartesian_is_every_combination():
-    tree = cartesian([2, 3])
-    assert tree.choices == ((0,), (1,), (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))
-    assert load_tree("cartesian-2x3") == tree
-    assert cartesian([4, 2, 1]).size == 1 + 4 + 8 + 8
-    assert cartesian([]).size == 1
 
 
 @pytest.mark.parametrize(

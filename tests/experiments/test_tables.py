@@ -10,10 +10,10 @@ import pytest
 from paths import ROOT
 from tiny_experiments import headline
 
-from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import store, tables
+from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
+from tools import measured_tables as tables
 
 FILES = tables.files_with_tables(ROOT)
 PROSE = [
@@ -108,7 +108,7 @@ def test_a_typed_figure_would_be_seen(sentence):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_table_is_that_of_its_record(file):
     text = file.read_text(encoding="utf-8")
-    assert tables.rendered(text) == text, "python -m medusa_core reproduce tables"
+    assert tables.rendered(text) == text, "python -m tools.measured_tables"
 
 
 def test_every_table_stands_somewhere_and_the_cards_have_theirs():
@@ -186,13 +186,12 @@ def test_a_bad_block_is_refused(text, cause):
         tables.rendered(text)
 
 
-def test_the_command_compares_and_writes(tmp_path, monkeypatch, capsys):
+def test_the_command_compares_and_writes(tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text("<!-- measured: kinds-of-text -->\n<!-- /measured -->\n", encoding="utf-8")
-    monkeypatch.setattr("medusa_core.cli.reproduce_tables.ROOT", tmp_path)
     with pytest.raises(SystemExit) as stop:
-        main(["reproduce", "tables", "--check"])
+        tables.main(["--check"], tmp_path)
     assert (stop.value.code, "README.md differs" in capsys.readouterr().out) == (1, True)
-    assert main(["reproduce", "tables"]) == 0
+    tables.main([], tmp_path)
     assert "| Story | " in readme.read_text(encoding="utf-8")
-    assert main(["reproduce", "tables", "--check"]) == 0
+    tables.main(["--check"], tmp_path)

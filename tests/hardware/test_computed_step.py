@@ -129,7 +129,8 @@ def test_medusa_s_overhead_is_the_paper_s():
 
 def test_the_embedded_drafters_settings_are_read_without_loading_them():
     found = embedded_options()
-    shipped = {name for name in drafter_names() if method(name).has_weights} - {"mtp"}  # of no shipped model
+    not_shipped = {"mtp", "block"}
+    shipped = {name for name in drafter_names() if method(name).has_weights} - not_shipped
     assert found.keys() == shipped
     with_trees = [name for name in found if "tree" in found[name]]
     assert {"medusa", "hydra", "tokenswift"} == set(with_trees)
@@ -138,7 +139,8 @@ def test_the_embedded_drafters_settings_are_read_without_loading_them():
         assert computed_step(name, options, 16, LLAMA, A100, CONTEXT).draft > 0
 
 
-def test_a_layer_that_predicts_one_token_more_costs_less_than_the_model():
-    step = computed_step("mtp", {}, 16, LLAMA, A100, CONTEXT)
+@pytest.mark.parametrize("name", ["mtp", "block"])
+def test_a_draft_layer_costs_less_than_the_model(name):
+    step = computed_step(name, {}, 16, LLAMA, A100, CONTEXT)
     plain = computed_step("none", {}, 1, LLAMA, A100, CONTEXT)
     assert 0 < step.draft < plain.seconds / 2

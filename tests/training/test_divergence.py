@@ -1,17 +1,22 @@
-"""Divergence: runs that are healthy go on wherever they begin, those that are lost are stopped."""
+"""Learning rates by the formula, and divergence: healthy runs go on, those that are lost are stopped."""
 
 from __future__ import annotations
 
 import math
+from math import cos, pi
 
 import pytest
 import torch
+from test_training import pretrain_config
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from training_runs import settings_for
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.divergence import DivergenceLimit, LossTracker
+from medusa_core.training.loop import Schedule
 from medusa_core.training.recipes import train
+from tools.make_model.pretrain import pretrain
 
 CHANCE = math.log(4096)  # 8.3
 WATCH = DivergenceLimit("loss/1", CHANCE)
@@ -85,3 +90,53 @@ def test_fresh_heads_far_above_chance_learn(trained_base, tmp_path):
     assert last.folder is not None
     with pytest.raises(MedusaError, match=r"at step \d+ loss/1 is .* the run has diverged; lower the"):
         list(train(Medusa1Config(**settings_for(trained_base, tmp_path / "wild", learning_rate=5.0))))
+
+
+# --- The learning rates that optimizers are given, step by step, against the formula written out.
+
+
+STEPS, WARMUP = 40, 4
+
+
+@pytest.fixture
+def rates():
+    """The rate of each step of each optimizer, by the optimizer's name."""
+    found = {}
+
+    def note(optimizer, *_):
+        found.setdefault(type(optimizer).__name__, []).append(optimizer.param_groups[0]["lr"])
+
+    hook = register_optimizer_step_pre_hook(note)
+    yield found
+    hook.remove()
+
+
+def trapezoid(step, share):
+    """Linear warm-up, constant, then linear to zero over the last ``share`` of the run."""
+    if step < WARMUP:
+        return (step + 1) / WARMUP
+    return min(1.0, (STEPS - step) / round(share * STEPS))
+
+
+def test_a_run_that_was_broken_off_goes_on_with_the_rates_of_the_formula(corpus, rates):
+    config = pretrain_config(corpus)
+    records = pretrain(config)
+    while next(records).step < 25:
+        pass
+    records.close()
+    resumed = pretrain(config)
+    assert next(resumed).step == 26
+    *_, last = resumed
+    assert last.step == STEPS
+    factors = [trapezoid(step, config.decay_share) for step in range(STEPS)]
+    assert rates["Muon"] == [config.matrix_learning_rate * factor for factor in factors]
+    assert rates["AdamW"] == [config.learning_rate * factor for factor in factors]
+
+
+def test_the_cosine_falls_over_the_whole_run_behind_its_warm_up():
+    schedule = Schedule(STEPS, WARMUP, 1.0, "cosine")
+    factors = [schedule.factor(step) for step in range(STEPS)]
+    assert factors[:WARMUP] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[WARMUP:] == pytest.approx(
+        [0.5 * (1 + cos(pi * step / STEPS)) for step in range(WARMUP, STEPS)], rel=1e-15
+    )

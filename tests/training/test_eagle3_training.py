@@ -22,7 +22,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training.base_model import load_frozen
 from medusa_core.training.config import Eagle3Config
-from medusa_core.training.eagle3 import Reading, UnrolledLosses
+from medusa_core.training.unrolled_losses import Reading, UnrolledLosses
 
 PROMPT = "The cat saw a"
 DRAFT = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 8, "max_new_tokens": 60}

@@ -17,7 +17,6 @@ from medusa_core.training.fit.plan import (
     FEWEST_ANSWERS,
     FEWEST_STEPS,
     MOST_PASSES,
-    Plan,
     Rates,
     first_plan,
     read_plan,
@@ -100,12 +99,6 @@ def test_a_plan_is_kept_for_its_settings_only(tmp_path):
     assert read_plan(tmp_path, other, begun=False) is None
     with pytest.raises(MedusaError, match=r"a fit with minutes 5, now it is 7: choose another --out"):
         read_plan(tmp_path, other, begun=True)
-
-
-def test_a_plan_survives_its_file(tmp_path):
-    plan = Plan(64, 512, 512, 4e-3, 24, 32, 5120, rates=RATES, seconds={"answers": 1.5})
-    write_plan(tmp_path, FitConfig(out=str(tmp_path)), plan)
-    assert read_plan(tmp_path, FitConfig(out=str(tmp_path)), begun=True) == plan
 
 
 # --- memory

@@ -6,7 +6,8 @@ import json
 import socket
 
 import pytest
-from served import DONE, PRIVATE, PUBLIC, launched, terminal, words_of
+from gradio.server_messages import HeartbeatMessage
+from served import DONE, PRIVATE, PUBLIC, engine_taken, launched, terminal, words_of
 
 JSON = {"content-type": "application/json"}
 DOORS = ("queue/join", "run/predict")
@@ -124,6 +125,19 @@ def test_listening_to_a_page_that_asked_for_nothing_ends_with_a_message(site, qu
     assert answer.status_code == 200
     [line] = [line for line in answer.text.splitlines() if line]
     assert json.loads(line.removeprefix("data: "))["session_not_found"] is True
+
+
+def test_a_second_reader_of_ones_own_messages_ends_with_a_message(site, quiet):
+    number = site.event("work", "Textbox")
+    values = site.values(number, Prompt="abc", **{"New tokens at most": 4})
+    with engine_taken(site.session):
+        assert site.join("twice", number, values).status_code == 200
+        with site.listen("twice") as one, site.listen("twice") as other:
+            # Whoever reads the last message takes the queue away.
+            waiting = site.page._queue.pending_messages_per_session.pop("twice")
+            for _ in range(2):
+                waiting.put_nowait(HeartbeatMessage())
+            assert [list(one)[-1]["session_not_found"], list(other)[-1]["session_not_found"]] == [True, True]
 
 
 WRONG_HEADERS = [

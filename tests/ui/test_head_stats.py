@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import tiny
-from page_runs import MINE, SHIPPED
+from page_runs import SHIPPED
 
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import LoadConfig
@@ -84,11 +84,6 @@ def test_other_heads_bring_their_own_accuracies(session, model):
 
 
 # ---- trees of a size ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("nodes", [2, 9, 40])
-def test_the_tree_is_the_best_one_of_its_size(nodes):
-    assert head_stats.tree_of(LAB, nodes) == search_tree(ROWS, nodes - 1).choices
 
 
 def test_the_sentence_gives_size_tokens_and_where_known_the_best_size():
@@ -259,8 +254,3 @@ def test_own_heads_are_the_ones_measured(session, model):
     items = finished(session, LAB, selection=selection)
     assert any("one head" in (item.update.badge or "") for item in items)
     assert len(items[-1].stats.accuracies) == 1  # three rows of other heads would not fit
-
-
-def test_a_tree_made_here_is_one_that_decode_takes(session):
-    selection = MINE.with_tree(head_stats.tree_of(LAB, 9))
-    assert Topology.from_choices(selection.choices).size == 9

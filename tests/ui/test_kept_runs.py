@@ -1,18 +1,28 @@
-"""Finished runs by bytes: the newest of each page, the pages used last, and a sentence for the others."""
+"""What the page keeps: finished runs by bytes, what a conversation has read, and files for a while."""
 
 from __future__ import annotations
 
 import gc
 import json
 import random
+import time
+from pathlib import Path
 
+import gradio as gr
+import httpx
 import pytest
+from launching import launch
 from trace_factory import make_trace
 
+from medusa_core.config import GenerationConfig
+from medusa_core.engine.chat import Conversation
 from medusa_core.errors import MedusaError
+from medusa_core.model.target import Target
 from medusa_core.trace.packed import Tables, packed_step
 from medusa_core.trace.run_record import RunRecord
+from ui.serving.engines import ConversationCache
 from ui.serving.kept_runs import KeptRuns, RunSlot
+from ui.serving.temporary_files import DownloadFolder
 
 
 def record(seed=0, tokens=400):
@@ -105,3 +115,88 @@ def test_a_new_run_of_a_page_takes_the_key_of_the_one_before_away():
     with pytest.raises(MedusaError, match="no such steps"):
         runs.window("the second run", 99)
     assert json.loads(b"".join(runs.texts("the second run")))["output"] == record(2).output
+
+
+# --- What a conversation has read is kept for its next turn, within a number and a size.
+
+
+def test_the_cache_keeps_the_last_used_of_each_model(model):
+    one, two, cache = Target(model), Target(model), ConversationCache(most=2)
+    first, second = cache.get(one, "a"), cache.get(one, "b")
+    assert cache.get(two, "a") is not first
+    assert cache.get(one, "a") is first
+    cache.get(one, "c")
+    assert cache.get(one, "a") is first
+    assert cache.get(one, "b") is not second
+
+
+def test_the_cache_drops_what_takes_too_much_memory(engine):
+    cache = ConversationCache(most_bytes=1)
+    first = cache.get(engine.target, "a")
+    assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
+    assert cache.get(engine.target, "a") is first  # the one in use stays
+    cache.get(engine.target, "b")
+    assert cache.get(engine.target, "a") is not first
+
+
+def test_the_drafters_own_cache_counts_as_well(engine, monkeypatch):
+    cache = ConversationCache(most_bytes=2**30)
+    first = cache.get(engine.target, "a")
+    assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
+    cache.get(engine.target, "b")
+    assert cache.get(engine.target, "a") is first
+    monkeypatch.setattr(first.state.drafter, "cache_bytes", 2**31, raising=False)
+    cache.get(engine.target, "b")
+    assert cache.get(engine.target, "a") is not first
+
+
+# --- Files made for a visitor: each in a folder of its own, gone after a while, never more than a few.
+
+
+def names(place):
+    return sorted(file.name for file in place.rglob("*") if file.is_file())
+
+
+@pytest.mark.slow
+def test_a_file_can_be_fetched_and_is_gone_when_it_is_old(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "place"))
+    made = []
+
+    def pack():
+        made.append(handout.make("a.zip", lambda path: path.write_bytes(b"x")))
+        return str(made[0])
+
+    with gr.Blocks(delete_cache=(2, 2)) as page:
+        button, packed = gr.Button(), gr.DownloadButton()
+        handout = DownloadFolder(Path(packed.GRADIO_CACHE))
+        button.click(pack, None, packed, api_name="pack")
+    url = launch(page) + "gradio_api"
+    try:
+        event = httpx.post(f"{url}/call/pack", json={"data": []}).json()["event_id"]
+        assert "complete" in httpx.get(f"{url}/call/pack/{event}").text
+        assert httpx.get(f"{url}/file={made[0]}").content == b"x"
+        assert made[0].is_relative_to(tmp_path / "place")
+        assert len(made[0].parent.name) >= 32  # too long to be guessed
+        deadline = time.monotonic() + 20
+        while made[0].exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert names(tmp_path) == []
+    finally:
+        page.close(verbose=False)
+
+
+def test_the_oldest_goes_when_there_are_too_many(tmp_path):
+    handout = DownloadFolder(tmp_path, most=2)
+    files = [handout.make(f"{n}.zip", lambda path: path.write_bytes(b"x")) for n in range(4)]
+    assert names(tmp_path) == ["2.zip", "3.zip"]
+    assert len({file.parent for file in files}) == 4
+
+
+def test_what_fails_leaves_nothing(tmp_path):
+    def fail(path):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        DownloadFolder(tmp_path).make("a.zip", fail)
+    assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui import record_opening
+from tools import record_opening
 from ui.records.examples import ASSETS
 from ui.session import Session
 from ui.tabs.openings import FILES, RecordedHardware, RecordedTraining, recorded, write_opening

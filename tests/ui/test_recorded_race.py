@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ui import record_race
+from tools import record_race
 from ui.components.race_view import recorded_message
 from ui.records.examples import ASSETS, RACE_FILE, recorded_race
 from ui.runs.verdict import first_difference

@@ -1,4 +1,4 @@
-"""What a link or a program may set: what the controls would let pass, and no files or models."""
+"""What links, programs, recordings and controls may set, with each method's defaults; else it is refused."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import json
 import urllib.parse
 
 import pytest
+from page_runs import SETTINGS, run_decode, trace_of
+from trace_factory import make_trace
 
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from ui.components.controls import FIELDS
 from ui.records.examples import recordings
+from ui.records.lanes import SecondLane
+from ui.records.link import Link, read_link
 from ui.records.outside import (
     MOST_LINK_CHARACTERS,
     outside_defaults,
     settings_from_outside,
     settings_of_link,
 )
-from ui.records.settings import make_config
+from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_of
+from ui.records.updates import StopFlag
+from ui.runs.compare import CompareRequest
+from ui.runs.methods import MethodsRequest, MethodsUpdate
+from ui.runs.verdict import MAY, MUST, expectation
+from ui.session import Session
 
 WRONG = [
     ({"tree": "/etc/passwd"}, "no tree is called"),
@@ -79,3 +89,156 @@ def test_a_link_carries_what_the_controls_held(recording):
 def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():
     held = settings_of_link('{"method": "medusa+lookup"}')
     assert (held["method"], held["copies"]) == ("medusa", True)
+
+
+# --- A link names a recorded run and a step, or what differs from the defaults; all else is refused.
+
+
+FORGED_LINKS = [
+    ({"recorded": "another"}, "has not"),
+    ({"recorded": "a", "step": "0"}, "names step 0"),
+    ({"prompt": "a", "step": "x"}, "not a whole number"),
+    ({"prompt": "a", "temperature": "hot"}, "not a number"),
+    ({"prompt": "a", "temperature": "9"}, "temperature is 9"),
+    ({"prompt": "a", "ignore_eos": "maybe"}, "not true or false"),
+    ({"prompt": "a", "model": "someone/else"}, "no setting is called"),
+    ({"prompt": "a", "tree": "/etc/passwd"}, "no tree is called"),
+    ({"prompt": 5}, "damaged"),
+    ({}, "damaged"),
+]
+
+
+def read(parts: dict, recorded=("a",)) -> Link:
+    return read_link(json.dumps({"link": parts}), recorded)
+
+
+@pytest.mark.parametrize(("parts", "words"), FORGED_LINKS)
+def test_a_forged_link_is_refused_in_one_line(parts, words):
+    with pytest.raises(MedusaError, match=words) as refused:
+        read(parts)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_recorded_run_is_named_with_its_step():
+    name = recordings()[0].name
+    assert read({"recorded": name, "step": "4"}, [name]) == Link(recorded=name, step=3)
+
+
+def test_what_a_link_leaves_out_has_the_default_of_its_method():
+    link = read(
+        {"prompt": "a fox", "method": "eagle3", "temperature": "0.7", "ignore_eos": "true", "step": "2"}
+    )
+    assert link.step == 1
+    expected = {"prompt": "a fox", "method": "eagle3", "temperature": 0.7, "ignore_eos": True}
+    assert link.settings.items() >= expected.items()
+    assert link.settings["draft_nodes"] == 59  # EAGLE-3's own, where others have 15
+    assert link.settings["epsilon"] == outside_defaults()["epsilon"]
+
+
+def test_a_link_of_an_earlier_page_is_read_too():
+    assert read_link('{"prompt": "a fox", "seed": 3}', ()).settings == {"prompt": "a fox", "seed": 3}
+
+
+# --- Going on after the end of the text: from the page's control and from links to the run and its trace.
+
+
+@pytest.fixture(scope="module")
+def session(load):
+    return Session(load)
+
+
+def test_a_run_goes_on_and_says_so(session, monkeypatch):
+    asked = SETTINGS | {"max_new_tokens": 12}
+    whole = trace_of(list(run_decode(session, "abcabc", asked, StopFlag())))
+    # The third token ends the text from here on.
+    monkeypatch.setattr(Engine, "end_tokens", lambda engine: frozenset(whole["output"]["token_ids"][2:3]))
+    short = trace_of(list(run_decode(session, "abcabc", asked, StopFlag())))
+    assert short["output"]["finish_reason"] == "eos"
+    assert "ignore_eos" not in short["config"]
+    longer = trace_of(list(run_decode(session, "abcabc", asked | {"ignore_eos": True}, StopFlag())))
+    assert longer["output"]["token_ids"] == whole["output"]["token_ids"]
+    assert longer["config"]["ignore_eos"] is True
+    assert (settings_of(short)["ignore_eos"], settings_of(longer)["ignore_eos"]) == (False, True)
+
+
+def test_a_link_and_a_program_may_ask_for_it():
+    assert make_config(settings_from_outside({"ignore_eos": True})).ignore_eos
+    assert settings_of_link(json.dumps({"ignore_eos": True})) == {"ignore_eos": True}
+    with pytest.raises(MedusaError, match="ignore_eos is 1, not true or false"):
+        settings_from_outside({"ignore_eos": 1})
+
+
+def test_a_program_is_told_how_many_tokens_the_page_allows():
+    with pytest.raises(MedusaError, match="600 new tokens asked for, the page allows 512"):
+        settings_from_outside({"max_new_tokens": 600}, most_tokens=512)
+
+
+# --- The penalty and min-p of the page: from controls, links and recordings to the run, and in comparisons.
+
+
+PENALTY = {"penalty": 1.4, "penalty_window": 9.0}  # a slider hands a whole number over as a float
+
+
+def test_the_controls_reach_the_run_and_its_trace(session):
+    settings = SETTINGS | PENALTY | {"min_p": 0.1, "temperature": 0.7, "max_new_tokens": 12}
+    config = trace_of(list(run_decode(session, "abcabc", settings, StopFlag())))["config"]
+    assert (config["penalty"], config["penalty_window"], config["min_p"]) == (1.4, 9, 0.1)
+
+
+def test_a_link_and_a_program_may_set_them_within_their_range():
+    config = make_config(settings_from_outside({**PENALTY, "min_p": 0.5}))
+    assert (config.penalty, config.penalty_window, config.min_p) == (1.4, 9, 0.5)
+    assert settings_of_link(json.dumps(PENALTY)) == PENALTY
+    for wrong in ({"penalty": 0.5}, {"penalty_window": 1.5}, {"min_p": "0.1"}, {"min_p": 2}):
+        with pytest.raises(MedusaError, match=next(iter(wrong))):
+            settings_from_outside(wrong)
+
+
+def test_a_recording_brings_them_along_where_the_sliders_hold_them():
+    trace = make_trace()
+    assert settings_of(trace)["penalty"] == 1.0
+    trace["config"] |= {"penalty": 1.4, "penalty_window": 9, "min_p": 0.2}
+    found = settings_of(trace)
+    assert (found["penalty"], found["penalty_window"], found["min_p"]) == (1.4, 9, 0.2)
+    trace["config"] |= {"penalty_window": MOST_WINDOW + 1}
+    assert settings_of(trace)["penalty_window"] == 1024
+
+
+def test_two_lanes_that_differ_in_the_penalty_alone_are_compared(session):
+    first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
+    request = CompareRequest("abcabc", first, 1, SecondLane(method=None, penalty=1.0))
+    last = list(session.run(request, StopFlag()))[-1]
+    assert not last.problem, last.status
+    found = json.loads(last.message)
+    assert [lane["name"] for lane in found["lanes"]] == [
+        "Medusa · penalty 1.4",
+        "Medusa · penalty 1",
+        "Plain decoding",
+    ]
+    assert found["verdict"]["expected"] == "may"
+    assert "different penalties" in found["verdict"]["note"]
+
+
+def test_lanes_with_one_penalty_must_have_one_text(session):
+    first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
+    verdict = json.loads(list(session.run(CompareRequest("abcabc", first, 1), StopFlag()))[-1].message)[
+        "verdict"
+    ]
+    assert verdict["equal"]
+    assert verdict["expected"] == "must"
+
+
+def test_a_penalty_on_no_tokens_is_none():
+    first, second = make_trace(), make_trace()
+    first["config"] |= {"penalty": 1.4, "penalty_window": 0}
+    assert expectation(first, second).kind == MUST
+    first["config"] |= {"penalty_window": 5}
+    assert expectation(first, second).kind == MAY
+
+
+def test_all_methods_are_measured_under_it_and_write_one_text(session):
+    request = MethodsRequest("abcabc", 16, 1, penalty=1.4, penalty_window=9.0)
+    updates = list(session.run(request, StopFlag()))
+    last = next(update for update in reversed(updates) if isinstance(update, MethodsUpdate))
+    assert {one["identical_outputs"] for one in last.record["methods"].values()} == {"1 of 1"}
+    assert last.note == "All runs had a penalty of 1.4 on the last 9 tokens."

@@ -1,16 +1,35 @@
-"""The recorded runs beside the code: all are good, and a broken one is left out with a line."""
+"""The recorded runs beside the code: all are good, and each brings the settings that make such a run."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
+from trace_factory import make_trace
 
+from medusa_core.acceptance import rule_settings
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.options import option_defaults
+from medusa_core.trees.tree import published_trees
+from ui.layout import build_page
 from ui.records.examples import ASSETS, recordings
+from ui.records.settings import (
+    MAX_PROMPT_CHARACTERS,
+    MOST_TOKENS,
+    RunSettings,
+    check_prompt,
+    make_config,
+    settings_of,
+)
+from ui.records.updates import StopFlag
+from ui.serving.page_channel import PageChannel
+from ui.session import Session
+from ui.tabs.run_bar import STARTING, WAITING, _arm
 
 
 @pytest.fixture
@@ -49,24 +68,27 @@ BREAKS = {
 def test_all_shipped_recordings_are_shown(caplog):
     assert len(recordings()) == len(list((ASSETS / "traces").glob("*.json"))) > 1
     assert not caplog.records
+    assert recordings()[0].name == GREEDY[0].name  # beside which the page shows plain decoding's same text
 
 
-def test_a_greedy_recording_has_the_text_of_plain_decoding_token_for_token():
+GREEDY = [one for one in recordings() if not one.trace["config"]["temperature"]]
+
+
+@pytest.fixture(scope="module")
+def shipped_engine():
+    return load()
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("recording", GREEDY, ids=lambda recording: recording.name)
+def test_a_greedy_recording_has_the_text_of_plain_decoding_token_for_token(shipped_engine, recording):
     """The page says so of it, and that the forward that made it gives a guess what its token gets alone."""
-    engine, compared = load(), 0
-    for trace in (recording.trace for recording in recordings()):
-        run = {
-            name: trace["config"].get(name)
-            for name in ("temperature", "max_new_tokens", "penalty", "penalty_window", "ignore_eos")
-        }
-        if run["temperature"] > 0:
-            continue
-        given = {name: value for name, value in run.items() if value is not None}
-        config = GenerationConfig.of(method="none", acceptance="match", **given)
-        steps = engine.stream(trace["prompt"]["token_ids"], config)
-        assert [token for step in steps for token in step.emitted] == trace["output"]["token_ids"]
-        compared += 1
-    assert compared > 1
+    trace = recording.trace
+    names = ("temperature", "max_new_tokens", "penalty", "penalty_window", "ignore_eos")
+    given = {name: trace["config"][name] for name in names if trace["config"].get(name) is not None}
+    config = GenerationConfig.of(method="none", acceptance="match", **given)
+    steps = shipped_engine.stream(trace["prompt"]["token_ids"], config)
+    assert [token for step in steps for token in step.emitted] == trace["output"]["token_ids"]
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -90,3 +112,114 @@ def test_the_page_is_built_without_any_recording(assets, caplog):
     assert build_page(Session(LoadConfig(), assets)).blocks
     lines = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
     assert len(lines) == 2
+
+
+# --- A recording brings the settings along that make such a run, and the page limits say what they cut.
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
+def test_the_settings_of_a_recording_make_its_run(recording):
+    config = make_config(RunSettings.of(**recording.settings | {"budget": 16}))
+    recorded = recording.trace["config"]
+    for name in ("temperature", "max_new_tokens", "seed"):
+        assert getattr(config, name) == recorded[name]
+    assert (config.method, config.acceptance) == (recorded["drafter"]["name"], recorded["acceptance"]["name"])
+    assert recorded["acceptance"]["settings"] == asdict(rule_settings(config))
+    assert recording.settings["prompt"] == recording.trace["prompt"]["text"]
+
+
+def test_a_tree_is_called_by_its_name_in_the_menu():
+    name, tree = next(iter(published_trees().items()))
+    trace = make_trace()
+    trace["config"]["tree"] = tree[::-1]
+    assert settings_of(trace)["tree"] == name
+    trace["config"]["tree"] = [[0], [1]]
+    assert settings_of(trace)["tree"] == "auto"
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """The components of the page, by id or class of a setting."""
+    page = build_page(Session(LoadConfig()))
+    return [block for block in page.blocks.values() if hasattr(block, "value")]
+
+
+def test_the_first_view_shows_the_settings_of_its_recording(parts):
+    first = recordings()[0]
+    shown = json.loads(next(part for part in parts if part.elem_id == "decode-view").value)
+    assert shown["settings"] == first.settings
+    controls = [part for part in parts if part.elem_id not in (None, "race-prompt") or part.elem_classes]
+    for name, value in first.settings.items():
+        mine = [part for part in controls if f"setting-{name}" in (part.elem_classes or [])]
+        assert mine[0].value == value, name  # Watch comes first
+
+
+def test_no_box_cuts_a_pasted_text_without_a_word(parts):
+    boxes = [part for part in parts if part.get_block_name() == "textbox" and (part.lines or 0) > 1]
+    ids = {box.elem_id for box in boxes}
+    assert {"decode-prompt", "race-prompt", "train-text"} <= ids
+    assert [box.elem_id for box in boxes if box.max_length] == []
+
+
+def test_a_prompt_beyond_the_limit_is_refused_with_its_length():
+    check_prompt("a" * MAX_PROMPT_CHARACTERS)
+    with pytest.raises(Exception, match="has 8001 characters, the page takes 8000"):
+        check_prompt("a" * (MAX_PROMPT_CHARACTERS + 1))
+
+
+def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
+    flag = StopFlag(stopped=True)
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=False, trains=False), flag, "a key", "a page")
+        == STARTING
+    )
+    assert "one run at a time" not in STARTING
+    assert (
+        _arm(SimpleNamespace(channel=PageChannel(), busy=True, trains=False), flag, "a key", "a page")
+        == WAITING
+    )
+    training = SimpleNamespace(channel=PageChannel(), busy=True, trains=True)
+    assert "a training has it" in _arm(training, flag, "a key", "a page")
+    assert not flag.stopped
+
+
+# --- A recording of another version of the engine is shown, and leaves the controls with what they can hold.
+
+
+FOREIGN = {
+    "a drafter of another version": {
+        "drafter": {"name": "oracle", "settings": {"depth": 3, "temperature": "hot", "prompt": 7}}
+    },
+    "a rule of another version": {"acceptance": {"name": "fair", "settings": {"epsilon": "x", "seed": "y"}}},
+    "more tokens than the page makes": {"max_new_tokens": MOST_TOKENS + 1},
+    "a temperature beyond the slider": {"temperature": 50.0},
+    "a seed beyond the field": {"seed": 10**40},
+}  # fmt: skip
+
+
+def foreign(changes):
+    trace = make_trace()
+    return trace | {"config": trace["config"] | changes}
+
+
+@pytest.mark.parametrize("changes", FOREIGN.values(), ids=FOREIGN)
+def test_its_settings_make_a_run_of_this_page(changes):
+    trace = foreign(changes)
+    settings = settings_of(trace)
+    make_config(RunSettings.of(**settings))
+    assert settings["prompt"] == trace["prompt"]["text"]
+    numbers = {name for name, default in option_defaults().items() if isinstance(default, int | float)}
+    assert set(settings) >= numbers
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("changes", FOREIGN.values(), ids=FOREIGN)
+def test_the_page_begins_with_it(changes, tmp_path):
+    (tmp_path / "traces").mkdir()
+    shutil.copy(ASSETS / "prompts.json", tmp_path)
+    (tmp_path / "traces" / "1-foreign.json").write_text(json.dumps(foreign(changes)), "utf-8")
+    page = build_page(Session(LoadConfig(), assets=tmp_path))
+    run = next(function for function in page.fns.values() if function.name == "work")
+    for block in run.inputs:
+        if not block.stateful:
+            block.preprocess(block.value)  # raises for what is out of range or not in the menu

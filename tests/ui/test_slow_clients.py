@@ -27,7 +27,7 @@ def run_alone(coroutine):
 SECONDS = 0.5  # of patience with a header, in these tests
 
 
-@pytest.fixture(scope="module", params=["as installed", "h11"])
+@pytest.fixture(scope="module", params=["as installed", pytest.param("h11", marks=pytest.mark.slow)])
 def site(request, engine_folder):
     """With less patience than the app's."""
     with launched(engine_folder, PUBLIC) as found:
@@ -69,7 +69,6 @@ def whole(wire):
     return b"".join(parts)
 
 
-@pytest.mark.sample(1)
 def test_a_connection_that_says_nothing_ends(site):
     with connected(site) as wire:
         assert ended_after(wire) > 0.5 * SECONDS
@@ -89,7 +88,6 @@ def test_a_second_header_that_trickles_ends(site):
         ended_after(wire, trickle=b"a")
 
 
-@pytest.mark.sample(1)
 def test_a_page_that_listens_is_not_ended(site):
     """An answer may take as long as it likes: the limit is on what is asked."""
     with connected(site) as wire:

@@ -1,15 +1,35 @@
-"""The steps of a run reach the page several in a message: all of them, in their order, each once."""
+"""What a run tells its page: its steps in order, its end or failure, and nothing for what is skipped."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass
+from time import sleep
 
+import gradio as gr
 import pytest
+from gradio.state_holder import SessionState
 from page_runs import SETTINGS, run_decode, trace_of
 
-from medusa_core.config import LoadConfig
+from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters.medusa import with_heads
+from medusa_core.evaluation.step_times import timed_steps
+from medusa_core.loading.load import load_engine
 from medusa_core.trace.packed import TABLES, compact, unpacked
-from ui.records.updates import StopFlag
+from medusa_core.trees.budget import LatencyPoint
+from medusa_core.trees.tree import Topology
+from ui.components.text_line import TextLine
+from ui.records.settings import RunSettings
+from ui.records.updates import StopFlag, Update
+from ui.runs.decode import DecodeRequest
+from ui.serving.kept_runs import KeptRuns
+from ui.serving.page import Page
+from ui.serving.page_channel import PageChannel
+from ui.serving.policy import Policy
+from ui.serving.update_stream import Acks
 from ui.session import Session
 
 PROMPT = "bcad"
@@ -53,3 +73,113 @@ def test_a_run_that_is_stopped_has_told_its_steps(session):
         flag.stopped = True
     told = [message for update in updates if (message := json.loads(update.message or "{}")).get("steps")]
     assert sum(len(message["steps"]) for message in told) == len(updates[-1].trace["steps"]) > 0
+
+
+# --- The end of a run and what is said behind it reach the page as one change, and nothing of it is lost.
+
+
+@dataclass(frozen=True)
+class UntilStopped(DecodeRequest):
+    """A run that ends with its trace once the flag is raised."""
+
+    def run(self, engines, flag):
+        yield Update('{"kind": "begin"}', "Reading the prompt…")
+        while not flag.stopped:
+            sleep(0.005)
+            yield Update('{"kind": "step"}', "Step")
+        yield Update('{"kind": "end"}', "stopped.", trace={"steps": [1]})
+
+
+def test_a_run_that_its_time_limit_ended_keeps_its_trace(engine_folder):
+    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+    request = UntilStopped("abc", RunSettings.of(**SETTINGS))
+    updates = list(session.run(request, StopFlag(), Acks()))
+    assert [update.trace for update in updates if update.trace is not None] == [{"steps": [1]}]
+    assert "broken" not in "".join(update.message or "" for update in updates)
+    assert updates[-1].status == "stopped. Ended after 0.05 s, the longest that a run may take here."
+
+
+# --- What the end of a run tells beside it: steps timed here, and whether the forward is exact.
+
+
+TIMES = (LatencyPoint(nodes=1, step_ms=2.5), LatencyPoint(nodes=8, step_ms=3.5))
+
+
+def test_steps_are_known_only_where_they_were_timed(load):
+    engine, run = load_engine(load), GenerationConfig.of(tree=Topology.from_choices([[0], [1], [0, 0]]))
+    assert timed_steps(engine, run) is None
+    timed = with_heads(engine, latency=TIMES)
+    assert timed_steps(timed, run) == (2.5, pytest.approx(2.5 + 3 / 7))
+    assert timed_steps(timed, run.changed(method="medusa+ngram")) is None
+    assert timed_steps(with_heads(engine, latency=TIMES[1:]), run) is None
+    assert timed_steps(with_heads(engine, latency=TIMES[:1]), run) is None
+
+
+def test_the_end_of_a_run_says_what_is_known_of_its_model(load):
+    session = Session(load)
+    updates = list(run_decode(session, "abc", SETTINGS, StopFlag()))
+    exact = session.model_at_hand(SETTINGS["selection"]).target.choice.exact
+    last = json.loads(updates[-1].message)
+    if last["kind"] == "several":
+        last = last["messages"][-1]
+    assert last["beside"] == {"timed_ms": None, "exact": exact, "small": ""}
+
+
+# --- What an event skips costs nothing: gradio would make the component anew for every message of a stream.
+
+
+VALUES = {
+    "values": ["words", "more", "text", 1],
+    "skips": ["words", gr.skip(), "text", gr.skip()],
+    "one value": [gr.skip(), gr.skip(), "text", gr.skip()],
+    "only skips": [gr.skip(), gr.skip(), gr.skip(), gr.skip()],
+    "a change": [gr.update(visible=False), gr.skip(), gr.update(value="x"), 1],
+    "one skip for all": gr.skip(),
+}
+
+
+@pytest.fixture
+def page():
+    with Page(PageChannel(), KeptRuns()) as page:
+        outputs = [TextLine(), TextLine(), gr.Textbox(), gr.State()]
+        gr.Button().click(lambda: None, None, outputs)
+    return page
+
+
+def run_apart(coroutine):
+    """The result, made in another thread: a browser's tests leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
+def told(page, values):
+    """What the browser is told, by our page and by gradio's own way."""
+    function = next(iter(page.fns.values()))
+    # Copies: gradio takes the value out of an update.
+    ours = run_apart(page.postprocess_data(function, deepcopy(values), SessionState(page)))
+    theirs = run_apart(gr.Blocks.postprocess_data(page, function, deepcopy(values), SessionState(page)))
+    return [without_noise(value) for value in ours], [without_noise(value) for value in theirs]
+
+
+def without_noise(value):
+    """An update without the mark of an update among the props, which gradio leaves there for HTML."""
+    if isinstance(value, dict) and value.get("props") == gr.skip():
+        del value["props"]
+    return value
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_browser_is_told_what_gradio_would_tell_it(page, name):
+    ours, theirs = told(page, VALUES[name])
+    assert ours == theirs
+    assert len(ours) == 4
+
+
+def test_no_component_is_made_for_what_is_skipped(page, monkeypatch):
+    made = []
+    monkeypatch.setattr(TextLine, "__init__", lambda self, *args, **kwargs: made.append(self))
+    function = next(iter(page.fns.values()))
+    state = SessionState(page)
+    for number in range(5):
+        run_apart(page.postprocess_data(function, [f"step {number}", gr.skip(), gr.skip(), 1], state))
+    assert made == []

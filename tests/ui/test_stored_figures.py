@@ -1,4 +1,4 @@
-"""The page's tabs state the figures of the store: step times of the headline, reasons beside the methods."""
+"""The page's tabs state the figures of the store or of a measurement that was kept."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ui.records.figures import PageFigures, stored_page
 from ui.records.lessons import lesson_records
 from ui.records.selection import Selection
 from ui.records.worth import recorded_worth
+from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.methods import shown_methods
 from ui.tabs.speed.results import Results
@@ -103,3 +104,29 @@ def test_methods_speed_learn_and_trees_state_one_plain_step():
     assert next(step for step in Results(stored).step_times() if step.name == "none").ms == plain
     stats = stats_of(Session(LoadConfig(device="cpu"), ASSETS), Selection())
     assert stats.latency[0].step_ms == plain
+
+
+# --- A measurement of the page is kept for later starts on one's own machine, and is one visitor's in public.
+
+
+@pytest.mark.parametrize("public", [False, True], ids=["own", "public"])
+def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, monkeypatch, own_cache):
+    monkeypatch.setenv("MEDUSA_MEASURE", "1")
+
+    def opened():
+        """The app after a start, and a page that opens."""
+        figures = Session(LoadConfig(device="cpu"), policy=Policy(public=public)).figures
+        return figures, figures.choose(figures.begin(), Selection())
+
+    figures, page = opened()
+    assert page.own is None
+    measured = replace(page.stored, at="2026-01-02T03:04")
+    page = figures.adopt(page, measured)
+    assert page.shown is measured
+    assert public == (not own_cache.exists())
+    for later in (figures.choose(figures.begin(), Selection()), opened()[1]):
+        assert public == (later.own is None)
+        assert later.shown.at == ("" if public else measured.at)
+    page = figures.forget(page)
+    assert page.shown is page.stored
+    assert opened()[1].own is None

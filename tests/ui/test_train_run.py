@@ -166,8 +166,18 @@ def test_the_model_writes_its_own_text_within_the_minutes(session, source):
     assert any("tokens/s" in words and words.startswith("Training") for words in statuses)
 
 
-def test_the_joint_recipes_train_the_base_too(session):
-    updates = lessons_of(session, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
+@pytest.fixture(scope="module")
+def joint(trained_base, assets):
+    """A public page and what it said while it trained heads and model together."""
+    load = LoadConfig(str(trained_base), dtype="float32", device="cpu")
+    page = Session(load, assets, Policy(public=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
+        return page, lessons_of(page, replace(PLAN, recipe="direct", steps=6, head_weight=1.0))
+
+
+def test_the_joint_recipes_train_the_base_too(joint):
+    session, updates = joint
     own = session.own_engine(Selection(trained_by(updates).engine))
     assert medusa_draft(own).heads.count == 3
     assert own.target is not shared_engine(session).target
@@ -265,11 +275,8 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
-    session = Session(
-        LoadConfig(str(trained_base), dtype="float32", device="cpu"), assets, Policy(public=True)
-    )
-    trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
+def test_on_a_public_page_no_path_is_taken_home(joint, trained_base, tmp_path):
+    session, trained = joint[0], trained_by(joint[1])
     write_zip(session.own_engine(Selection(trained.engine)), trained.package, tmp_path / "heads.zip")
     with ZipFile(tmp_path / "heads.zip") as packed:
         texts = [packed.read(name) for name in packed.namelist() if not name.endswith(".safetensors")]
@@ -279,8 +286,8 @@ def test_on_a_public_page_no_path_is_taken_home(trained_base, assets, tmp_path):
     assert any(b"--model WHERE_model_LIES" in text for text in texts)
 
 
-def test_heads_too_large_for_the_page_are_refused(session, tmp_path, monkeypatch):
-    trained = trained_by(lessons_of(session, replace(PLAN, recipe="direct", steps=4)))
+def test_heads_too_large_for_the_page_are_refused(joint, tmp_path, monkeypatch):
+    session, trained = joint[0], trained_by(joint[1])
     own, package = session.own_engine(Selection(trained.engine)), trained.package
     heads = 2 * sum(p.numel() for p in medusa_draft(own).heads.parameters())
     monkeypatch.setattr(take_home, "MOST_BYTES", heads + package.adapter.size - 1)

@@ -1,4 +1,4 @@
-"""Pretrain a small Llama from scratch on packed text.
+"""Pretrain a small Llama on packed text, from scratch or from weights that are there.
 
 Matrices are trained with Muon, embeddings and norms with AdamW; learning rate constant after warm-up,
 then linear to zero, so that a longer or shorter budget can be chosen while a run is under way.
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from medusa_core.checkpoints.locate import locate_model
 from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
@@ -33,7 +34,7 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
-from medusa_core.training.optimizers import muon_and_adamw, require_muon
+from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
 from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
@@ -47,9 +48,8 @@ IGNORED = -100  # cross_entropy's mark for a target that does not count
 def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
-    Raises MedusaError for data that cannot be used, a torch without Muon, or several processes.
+    Raises MedusaError for data that cannot be used or several processes.
     """
-    require_muon()
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1:
         raise MedusaError("pretraining runs on one process: start it without accelerate launch")
@@ -61,7 +61,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
     torch.manual_seed(config.seed)
-    model = LlamaForCausalLM(_architecture(config, tokenizer)).to(device)
+    model = _model(config, tokenizer).to(device)
     dropout = Dropout(model)
     # Phases differ in their windows: a graph for each shape is faster than one for all.
     body = torch.compile(model.model, dynamic=False) if config.compile else model.model
@@ -165,6 +165,19 @@ def _kept_tokenizer(file: Path) -> Tokenizer:
 
 def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     return zip(batch.tokens.split(1), batch.trained.split(1), strict=True)
+
+
+def _model(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaForCausalLM:
+    if not config.start:
+        return LlamaForCausalLM(_architecture(config, tokenizer))
+    model = LlamaForCausalLM.from_pretrained(locate_model(config.start), dtype=torch.float32)
+    if model.config.vocab_size != tokenizer.get_vocab_size():
+        raise MedusaError(
+            f"{config.start} has {model.config.vocab_size} tokens, the tokenizer "
+            f"{tokenizer.get_vocab_size()}: "
+            "name the model's own with --tokenizer"
+        )
+    return model
 
 
 def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:

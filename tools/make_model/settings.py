@@ -17,6 +17,7 @@ class PretrainConfig(RunConfig):
     tokenizer: str = setting(
         "", "tokenizer.json to keep, so that losses stay comparable; default: a new one made from the text"
     )
+    start: str = setting("", "folder of a Llama to go on from, which gives the sizes; default: fresh weights")
     vocab_size: int = setting(4096, "tokens of a new tokenizer, a byte-level BPE", low=300, high=65_536)
     hidden_size: int = setting(384, "width of the model", low=16, high=65_536)
     intermediate_size: int = setting(1024, "width of the MLP", low=16, high=262_144)

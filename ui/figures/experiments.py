@@ -22,7 +22,7 @@ from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_t
 from ui.figures.palette import plotly_template
 from ui.figures.simulation import gain_of_record, speedups_of_record
 
-HEIGHT, HEAT_ROW = 360, 26  # of a chart, and at least of a row of a heat map whose number is to be read
+HEIGHT, HEAT_ROW = 360, 26  # pixels: a chart, and a row of a heat map with a readable number
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
 SERIES = {  # of figure 4: colour of the palette, marker, line
     "optimised": ("accepted", "circle", "solid"),

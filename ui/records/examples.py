@@ -60,7 +60,7 @@ def recordings(assets: Path = ASSETS) -> list[Recording]:
 
 
 def recorded_race(assets: Path = ASSETS) -> dict[str, Any] | None:
-    """The race shown before anything has run, as `python -m ui.record_race` wrote it, if there is one.
+    """The race shown before anything has run, as `python -m tools.record_race` wrote it, if there is one.
 
     A broken one is logged and left out.
     """

@@ -28,6 +28,7 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
             return {
                 "timed_ms": [plain.step_ms, own.step_ms],
                 "speedup": own.speedup.median,
+                "nodes": own.tree_nodes or 1,
                 "sized": _sized(trace, figures.record.rows, own),
                 "exact": True,  # the C made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),

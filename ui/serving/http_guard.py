@@ -115,14 +115,26 @@ class HttpGuard:
         if self._open.count(address) >= OPEN_OF_AN_ADDRESS:
             raise RequestRefusedError(429, TOO_MUCH)
         with noted(address, self._open):
-            if service == DATA and self._is_unknown(scope):
-                await _session_is_gone(scope, receive, send)
+            if service == DATA:
+                await self._messages(scope, receive, send)
             elif service in WHOLE:
                 await self._in_turn(address, scope, receive, send)
             elif scope["method"] != "POST":
                 await self._app(scope, receive, send)
             else:
                 await self._post(service, address, scope, receive, send)
+
+    async def _messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_unknown(scope):
+            await _session_is_gone(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except (KeyError, RuntimeError):
+            # Another reader of the same messages had the last: gradio has said so, and raises it as well.
+            if not self._is_unknown(scope):
+                raise
+            await send({"type": "http.response.body", "body": b""})
 
     async def _post(self, service: str, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

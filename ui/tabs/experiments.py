@@ -21,9 +21,9 @@ from medusa_core.experiments.record import (
     MachineRecord,
     PaperFacts,
     paper_facts,
+    row_cells,
 )
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
-from medusa_core.experiments.tables import row_cells
 from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way

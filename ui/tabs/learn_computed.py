@@ -89,10 +89,12 @@ def _paper_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
     """Medusa's overhead by these limits with the tree of the paper's 7B, and as the paper measured it."""
     heads = computed_step(HEADS, {"tree": load_tree(PAPER_TREE)}, TREE, shape, device, CONTEXT)
     plain = step_seconds(shape, Work(1, 1, CONTEXT, NUMBER_BYTES), device)
-    measured = next(row.overhead for row in paper_facts("figure3").rows if row.overhead)
+    measured = next(row for row in paper_facts("figure3").rows if row.overhead)
     return {
         "hw_paper_computed": f"{heads.seconds / plain:.2f}" if heads else "",
-        "hw_paper_overhead": f"{measured:.2f}",
+        "hw_paper_overhead": f"{measured.overhead:.2f}",
+        "hw_paper_tokens": f"{measured.tokens_per_step:.2f}",
+        "hw_paper_speedup": f"{measured.speedup:.2f}",
     }
 
 
@@ -179,9 +181,9 @@ def _heads_words(shape: ModelShape, bits: int) -> Words:
     plain = Work(1, 1, CONTEXT, NUMBER_BYTES, bits / 8)
     head, model = draft_products(HEADS, {"tree": "cartesian-1"}, shape, plain), operators(shape, plain)
     return Words(
-        "Each Medusa head reads {0} for a draft, beside the {1} of a plain step, since it has an output "
-        "layer of its own for {2} tokens: the more tokens a model knows for its size, the less many heads "
-        "pay.",
+        "Each Medusa head reads {0} for a draft, beside the {1} that a plain step reads, weights and cache, "
+        "since it has an output layer of its own for {2} tokens: the more tokens a model knows for its "
+        "size, the less many heads pay.",
         *(bytes_words(sum(one.calls * one.moved for one in products or ())) for products in (head, model)),
         f"{shape.vocabulary:,}",
     )  # fmt: skip

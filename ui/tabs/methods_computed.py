@@ -27,7 +27,7 @@ CAPTION = (
     "decoding; what a step takes beyond its draft is the verification."
 )
 COUNTED = "How a draft is counted"
-BITS = 8 * NUMBER_BYTES  # of a weight, where no others are asked for
+BITS = 8 * NUMBER_BYTES  # bits per weight by default
 
 
 @dataclass(frozen=True)

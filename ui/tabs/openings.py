@@ -1,6 +1,6 @@
 """What Train and Measured here show before a visitor has pressed anything: records of real runs.
 
-``python -m ui.record_opening`` makes them; a page without them begins with empty charts.
+``python -m tools.record_opening`` makes them; a page without them begins with empty charts.
 """
 
 from __future__ import annotations

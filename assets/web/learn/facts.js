@@ -15,7 +15,7 @@ function factsOf(trace, index, records) {
     typical: rule === "typical", greedy: rule === "greedy", sampling: !["typical", "greedy", "nucleus"].includes(rule), nucleus: rule === "nucleus", matching: rule === "match", rejection: rule === "rejection", temperature: setting(config.temperature),
     epsilon: setting(config.epsilon ?? NaN), delta: setting(config.delta ?? NaN),
     index, step: index + 1, next_step: index + 2, before: step.cache_length, nodes: step.nodes.length, ...factsOfRun(trace),
-    ...factsOfHeads(trace, records), ...factsOfTimes(trace, step, records), ...factsOfLearning(records), ...records.computed,
+    ...factsOfHeads(trace, records), ...factsOfTimes(trace, step, records), ...factsOfLearning(records), ...factsOfMethods(records), ...records.computed,
   };
 }
 
@@ -55,6 +55,11 @@ function factsOfTimes(trace, step, records) {
     plain_ms: decimal(plain.step_ms), tree_ms: decimal(own.step_ms), measured_nodes: own.nodes, overhead: decimal(overhead),
     sized: records.base === trace.model.base && rows.length > 2, speedup: ratio(mean, overhead), ...told("best", best), ...told("big", big),
   };
+}
+
+function factsOfMethods({ methods }) {
+  const { speedup } = methods.find(({ name }) => name === "tokenswift") || {};
+  return { swift_speedup: isKnown(speedup) ? decimal(speedup) : "–" };
 }
 
 function factsOfLearning({ accuracies, head_decay: decay, trainings }) {

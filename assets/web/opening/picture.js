@@ -140,11 +140,12 @@ function textPlaces({ prompt, tokens }, inner, top, show) {
   const font = tokenFont(show.type);
   const measure = (words) => widthOf(words, font);
   const pieces = [{ text: "… " + prompt.split(/\s/).slice(-6).join(" ") }, ...tokens.map((node) => ({ text: visible(node.text, node.token_id).replaceAll("␣", " "), node }))];
-  const lines = wrapPieces(pieces, inner.width, measure);
+  const sign = measure("␣"); // at the start of a line it has a place of its own, as the words' own blanks fall away there
+  const lines = wrapPieces(pieces, inner.width - sign, measure);
   const places = new Map();
   const before = [];
   lines.forEach((line, row) => line.forEach(({ piece, text, x, width }) => {
-    const at = { x: inner.x + x, y: top + 18 + row * show.line, width };
+    const at = { x: inner.x + x + (row && line[0].piece.node && line[0].piece.text.startsWith(" ") && !line[0].text.startsWith(" ") ? sign : 0), y: top + 18 + row * show.line, width };
     if (piece.node) places.has(piece.node) || places.set(piece.node, at);
     else before.push({ ...at, words: text });
   }));

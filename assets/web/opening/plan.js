@@ -1,5 +1,5 @@
 // The opening's timetable: the beginning of a recorded run twice on one slowed clock, by plain decoding and with its
-// tree. Pure. Both lanes write the same text, since the run is greedy (tests/ui/test_opening_run.py).
+// tree. Pure. Both lanes write the same text, since the run is greedy (tests/ui/test_shipped.py).
 
 const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: to the end of a sentence between these
 const OPENING_SECONDS = 18; // duration of the slower lane; the result is read after it
@@ -16,7 +16,7 @@ function openingPlan(trace, beside) {
     tokens.push(...emittedNodes(step));
   }
   const timed = beside && beside.timed_ms && beside.timed_ms.every(isKnown) ? beside.timed_ms : null;
-  const [plainMs, treeMs] = timed || [1, 1];
+  const [plainMs, treeMs] = timed ? [timed[0], beside.sized ? beside.sized.ms : timed[1]] : [1, 1];
   const slow = OPENING_SECONDS / Math.max(tokens.length * plainMs, steps.length * treeMs);
   const lane = (kept, ms) => {
     const passes = kept.map((each, i) => ({ ...each, start: i * ms * slow, end: (i + 1) * ms * slow }));
@@ -35,11 +35,11 @@ function laneAt({ passes, end }, time) {
 }
 
 // What is said at a time, for a reader who knows nothing of it.
-function openingWords({ plain, tree, tokens }, time) {
+function openingWords({ plain, tree, tokens, isTimed }, time) {
   if (time < 4.5) return say`To write one token, a language model reads all its weights once. Then it begins again.`;
   if (time < 9) return say`Medusa’s heads guess the next tokens from what the last pass left: a tree of guesses.`;
   if (time < 13.5) return say`One pass of the model checks the whole tree: it reads the weights once and keeps what it would have written.`;
   if (time < plain.end) return say`The rest is dropped. Both write the same text: only the number of passes differs.`;
-  const ratio = decimal(plain.passes.length / tree.passes.length, 1);
-  return say`${plural(tokens.length, "token")}: ${plain.passes.length} passes one by one, ${tree.passes.length} with Medusa. The weights were read ${ratio} times less often.`;
+  const counted = say`${plural(tokens.length, "token")} in ${tree.passes.length} passes, not ${plain.passes.length}.`;
+  return isTimed ? counted + " " + say`A pass with a tree takes longer; Medusa’s text is ready ${decimal(plain.end / tree.end)} times as fast.` : counted;
 }

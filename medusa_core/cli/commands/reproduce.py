@@ -28,9 +28,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         _add_output_flags(one)
         one.set_defaults(run="medusa_core.cli.reproduce:run")
     _add_all(experiments)
-    tables = experiments.add_parser("tables", help="write the tables of README, docs and cards")
-    tables.add_argument("--check", action="store_true", help="change nothing; exit with 1 where one differs")
-    tables.set_defaults(run="medusa_core.cli.reproduce_tables:run")
 
 
 def _add_all(experiments: argparse._SubParsersAction) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.cli.flags import COLUMNS
+from medusa_core.errors import MedusaError, close_name
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
@@ -77,7 +79,11 @@ def find_shape(name: str) -> ModelShape:
         return known[name.lower()]
     if name in ("", EMBEDDED):
         return shape_of_config(read_config(embedded_model()), EMBEDDED)
-    return shape_of_config(read_config(locate_model(name, Fetch(weights=False))), name)
+    close = "" if Path(name).exists() else close_name(name, known)
+    try:
+        return shape_of_config(read_config(locate_model(name, Fetch(weights=False))), name)
+    except MedusaError as error:
+        raise MedusaError(f"{error}; did you mean {close}?" if close else str(error)) from error
 
 
 def record(shape: ModelShape, work: Work, device: Device) -> dict[str, Any]:

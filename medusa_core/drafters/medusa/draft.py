@@ -120,7 +120,7 @@ def owns(folder: Path) -> bool:
         return True
     config = read_config(folder)
     # Heads of other kinds name their base too, and count themselves by another name.
-    others = any(key.endswith("_heads") for key in config)
+    others = any(key.endswith(("_heads", "_predict_layers")) for key in config)
     return "medusa_num_heads" in config or (BASE_KEY in config and not others)
 
 

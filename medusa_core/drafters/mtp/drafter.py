@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.network import Network, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.mtp import NAME
-from medusa_core.drafters.mtp.files import read_layer, require_kind
+from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import LAST_HIDDEN
@@ -105,22 +104,8 @@ def _shape(target: Target, state: State, folder: Path) -> DraftShape:
         context=config.max_position_embeddings,
     )
     with torch.device("meta"):
-        wanted = {
-            name: tuple(one.shape) for name, one in MtpLayer(shape, torch.empty(0)).state_dict().items()
-        }
-    if set(wanted) != set(state):
-        lacks, has = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-        raise MedusaError(
-            f"the MTP layer in {folder} "
-            + (f"lacks {lacks[0]} ({len(lacks)} in all)" if lacks else f"has {has[0]}, which is not known")
-            + ": name a model whose layer is a Llama's, or fetch it again"
-        )
-    for name, size in wanted.items():
-        if tuple(state[name].shape) != size:
-            raise MedusaError(
-                f"the MTP layer in {folder} holds {name} as {list(state[name].shape)}, the model makes it "
-                f"{list(size)} ({prod(size)} numbers): it belongs to another model"
-            )
-        if not bool(torch.isfinite(state[name].to(target.dtype)).all()):
+        check_layer(state, MtpLayer(shape, torch.empty(0)), folder)
+    for name, tensor in state.items():
+        if not bool(torch.isfinite(tensor.to(target.dtype)).all()):
             raise MedusaError(f"the MTP layer in {folder} holds NaN or infinity in {name}: fetch it again")
     return shape

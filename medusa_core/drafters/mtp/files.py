@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from medusa_core.checkpoints.files import State, read_tensors, shards
 from medusa_core.checkpoints.headers import tensor_headers
-from medusa_core.checkpoints.names import WEIGHTS_NAME
+from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
+from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
+    from medusa_core.drafters.mtp.model import MtpLayer
     from medusa_core.loading.model_size import ModelSize
 
 _PROJECTION = re.compile(r"model\.layers\.(\d+)\.eh_proj\.weight")
-_SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # the model's own, which some files repeat
+SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # the model's own, which some files repeat
 _OTHER_KINDS = {  # parts of layers that are computed in another way
     "kv_a_proj_with_mqa": "multi-head latent attention",
     "experts": "experts",
@@ -41,7 +46,7 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     counts = {one.name.removeprefix(prefix): one.count for one in found}
     hidden = max(counts.get("enorm.weight", 0), 1)
     keys = sum(counts.get(f"self_attn.{part}_proj.weight", 0) for part in ("k", "v"))
-    own = sum(count for name, count in counts.items() if name not in _SHARED)
+    own = sum(count for name, count in counts.items() if name not in SHARED)
     return DraftSize(own, hidden + keys // hidden)
 
 
@@ -64,6 +69,32 @@ def require_kind(state: State, folder: Path) -> None:
                     f"the MTP layer in {folder} has {words} ({name}), which are not computed here: name a "
                     "model whose layer is a Llama's"
                 )
+
+
+def check_layer(state: State, layer: MtpLayer, folder: Path) -> None:
+    """Raise MedusaError where the tensors have not the names and shapes of ``layer``."""
+    wanted = {name: tuple(one.shape) for name, one in layer.state_dict().items()}
+    if set(wanted) != set(state):
+        lacks, has = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
+        raise MedusaError(
+            f"the MTP layer in {folder} "
+            + (f"lacks {lacks[0]} ({len(lacks)} in all)" if lacks else f"has {has[0]}, which is not known")
+            + ": name a model whose layer is a Llama's, or fetch it again"
+        )
+    for name, size in wanted.items():
+        if tuple(state[name].shape) != size:
+            raise MedusaError(
+                f"the MTP layer in {folder} holds {name} as {list(state[name].shape)}, the model makes it "
+                f"{list(size)} ({prod(size)} numbers): it belongs to another model"
+            )
+
+
+def save(layer: MtpLayer, folder: Path, number: int, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a layer in the published names, as layer ``number`` of the model ``base``."""
+    write_config(folder, {"num_nextn_predict_layers": 1, BASE_KEY: base})
+    prefix = f"model.layers.{number}."
+    weights = {prefix + name: tensor.detach().to("cpu", dtype) for name, tensor in layer.named_parameters()}
+    write_file(weights, folder / WEIGHTS_NAME)
 
 
 def _prefix(folder: Path) -> str:

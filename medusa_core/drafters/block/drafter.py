@@ -1,0 +1,192 @@
+"""A block drafter as it is loaded for a target, and what it does in a step.
+
+Its cache holds keys and values that were made from the target's hidden states of the text; those of a block
+are written behind them and forgotten.
+
+T tokens · K rows of a block · d hidden size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from medusa_core.drafters.block import NAME, Settings
+from medusa_core.drafters.block.files import read
+from medusa_core.drafters.block.model import BlockModel
+from medusa_core.drafters.eagle3.draft import target_embedding
+from medusa_core.drafters.eagle3.grow import grow
+from medusa_core.drafters.eagle3.model import Attention, RotaryTable
+from medusa_core.errors import MedusaError
+from medusa_core.model.features import Features
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
+from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.tree import depths_of
+
+_LEAST_SLOTS = 128
+
+
+@dataclass(frozen=True)
+class BlockDraft:
+    """A drafter's network on the device of the target's LM head and in its dtype."""
+
+    model: BlockModel
+    embedding: torch.Tensor  # [V, d], the target's own wherever possible
+    notes: tuple[str, ...] = ()
+    rotary: RotaryTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rotary", RotaryTable(self.model.shape, self.embedding.device))
+
+    @property
+    def label(self) -> str:
+        """For the badge."""
+        return f"Block drafter of {self.model.block} tokens"
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Its own weights, without embedding and LM head."""
+        yield from self.model.parameters()
+
+
+def load(folder: Path, target: Target) -> BlockDraft:
+    """Read a drafter for a target. Raises MedusaError when it is damaged or does not fit."""
+    head = target.held.lm_head().to(target.output_device, target.dtype)
+    model, count = read(folder, head, target.dtype), target.config.num_hidden_layers
+    layers = model.shape.layers or ()
+    if not all(-1 <= layer <= count for layer in layers):
+        raise MedusaError(
+            f"the block drafter in {folder} reads hidden states {', '.join(map(str, layers))}, the model has "
+            f"{count} layers: it belongs to another model"
+        )
+    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target))
+
+
+class BlockDrafter:
+    """Drafts after a text of which it has read the hidden states of all tokens."""
+
+    def __init__(self, target: Target, draft: BlockDraft, settings: Settings) -> None:
+        model = draft.model
+        assert model.shape.layers is not None
+        self.largest_tree = settings.draft_nodes + 1
+        self.features = Features(model.shape.layers, all_rows=True)
+        self._model, self._rotary, self._embedding = model, draft.rotary, draft.embedding
+        self._device, self._settings = target.device, settings
+        self._cache = TreeCache(len(model.layers), 0)
+        self._last = draft.embedding.new_empty(model.shape.hidden)  # fused states of the last token
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text it has read."""
+        return self._cache.length
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of its keys and values."""
+        return self._cache.nbytes
+
+    def cache_bytes_for(self, rows: int) -> int:
+        """Bytes of its keys and values after a text of so many rows."""
+        shape, layers = self._model.shape, len(self._model.layers)
+        row = 2 * layers * shape.key_heads * shape.head_size * self._embedding.itemsize
+        return row * (rows + self._model.block)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a text of so many rows and the block behind it."""
+        self._rotary.prepare(rows + self._model.block)
+        self._cache.reserve(rows + self._model.block)
+
+    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Read the prompt; ``features`` [T, 3 d] belong to its last T tokens."""
+        self._read(features[len(features) - (len(tokens) - self.length) :], features[-1:])
+
+    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
+        """Read what was committed."""
+        self._read(features, features[-1:])
+
+    def truncate(self, length: int) -> None:
+        """Forget the text after ``length`` tokens."""
+        self._cache.truncate(length)
+
+    def propose(self, root: int, depth: int) -> TokenTree:
+        """The likeliest combinations of the block's guesses below ``root``."""
+        levels = min(depth, self._settings.draft_depth, self._model.block)
+        if levels < 1:
+            nothing = torch.empty(0, device=self._embedding.device)
+            return self._tree(root, nothing.long(), [], [], nothing)
+        size = self._model.block
+        self._make_room(size)
+        embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
+        attends = [self._attend(layer) for layer in range(len(self._model.layers))]
+        rows = self._model.rows(embedded, self._last)
+        logits = self._model.logits(rows, self._rotary.at(self.length, size), attends)[:levels]
+        k = min(self._settings.draft_top_k, logits.shape[1])
+        best = logits.float().log_softmax(dim=-1).topk(k)
+        level = iter(best.values[1:])  # what a level guesses is the same below each of its nodes
+        found = grow(
+            best.values[0],
+            lambda ranks, *_: next(level).expand(len(ranks), -1),
+            k,
+            levels,
+            self._settings.draft_nodes,
+        )
+        return self._tree(root, found.tokens, found.parents, best.indices.tolist(), found.logp)
+
+    def _attend(self, layer: int) -> Attention:
+        """A block's rows see the text and one another."""
+
+        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            keys, values = self._cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], layer)
+            mixed = F.scaled_dot_product_attention(query.transpose(0, 1)[None], keys, values, enable_gqa=True)
+            return mixed[0].transpose(0, 1).flatten(1)
+
+        return attend
+
+    def _read(self, features: torch.Tensor, last: torch.Tensor) -> None:
+        """Write the keys and values of tokens [T] by their hidden states [T, 3 d]; remember the last's."""
+        self._last = self._model.fuse(last.to(self._embedding))[0]
+        count = len(features)
+        if not count:
+            return
+        self._make_room(count)
+        fused = self._model.fuse(features.to(self._embedding))
+        text = self._model.text(fused, self._rotary.at(self.length, count))
+        for layer, parts in enumerate(text):
+            key, value = (part.transpose(0, 1)[None] for part in parts)
+            self._cache.update(key, value, layer)
+        self._cache.commit(range(count))
+
+    def _make_room(self, count: int) -> None:
+        if self.length + count > self._cache.slots:
+            self._cache.reserve(max(2 * self._cache.slots, self.length + count, _LEAST_SLOTS))
+
+    def _tree(
+        self,
+        root: int,
+        ranks: torch.Tensor,
+        parents: list[int],
+        tokens: list[list[int]],
+        logp: torch.Tensor,
+    ) -> TokenTree:
+        """Nodes by their ranks [N] among ``tokens``, the guesses of each level."""
+        parents = [-1, *parents]
+        depths = depths_of(parents)
+        places = list(zip(depths[1:], ranks.tolist(), strict=True))
+        return TokenTree(
+            tokens=torch.tensor([root, *(tokens[d - 1][rank] for d, rank in places)], device=self._device),
+            parents=parents,
+            depths=depths,
+            origins=[ROOT, *(_origin(*place) for place in places)],
+            mask=ancestor_mask(parents).to(self._device),
+            draft_logp=F.pad(logp, (1, 0)),
+        )
+
+
+def _origin(level: int, rank: int) -> Origin:
+    note = f"block drafter, place {level} of the block: guess {rank + 1}"
+    return Origin(NAME, rank=rank, label=f"P{level} #{rank + 1}", note=note)

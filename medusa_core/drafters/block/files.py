@@ -1,0 +1,103 @@
+"""A folder of a block drafter: config.json with model.safetensors, and what files and work come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from medusa_core.checkpoints.files import read_config, read_tensors, shards
+from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
+from medusa_core.checkpoints.write import write_config, write_file
+from medusa_core.drafters import DraftSize
+from medusa_core.drafters.block import Settings
+from medusa_core.drafters.block.model import BlockModel
+from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
+from medusa_core.errors import MedusaError
+from medusa_core.hardware.operators import Product, Work, linear, operators
+from medusa_core.hardware.shapes import ModelShape
+
+if TYPE_CHECKING:
+    from medusa_core.loading.model_size import ModelSize
+
+_SIZE, _LAYERS = "block_size", "block_layers"
+_MOST = {_SIZE: 16, _LAYERS: 8}  # as in the recipe
+_OF_EAGLE3 = "draft_vocab_size"  # by which EAGLE-3's folders are recognised
+USUAL_LAYERS = 2  # decoder layers where the cost for a large model is counted
+
+
+def owns(folder: Path) -> bool:
+    """Whether the config speaks of layers that draft a block. Raises MedusaError for a damaged config."""
+    return _LAYERS in read_config(folder)
+
+
+def size(folder: Path, base: ModelSize) -> DraftSize:
+    """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
+    found = (
+        one.count for file in shards(folder, WEIGHTS_NAME, lambda _: True) for one in tensor_headers(file)
+    )
+    shape, _, layers = _sizes(folder)
+    return DraftSize(sum(found), 2 * layers * shape.key_heads * shape.head_size)
+
+
+def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
+    """Three hidden states as one, then the layers and the LM head on the rows of a block, once a step."""
+    h, rows = shape.hidden, plain.batch * settings.draft_depth
+    layers, block = replace(shape, layers=USUAL_LAYERS), replace(plain, tokens=settings.draft_depth)
+    return [
+        linear("fc", plain.batch, FEATURES * h, h, plain.number_bytes, 1),
+        linear("join", rows, 2 * h, h, plain.number_bytes, 1),
+        *operators(layers, replace(block, weight_bytes=None)),
+    ]
+
+
+def save(model: BlockModel, folder: Path, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a drafter; ``base`` is what it was made for."""
+    config = model.shape.config() | {_SIZE: model.block, _LAYERS: len(model.layers), BASE_KEY: base}
+    write_config(folder, {name: value for name, value in config.items() if name != _OF_EAGLE3})
+    weights = {name: tensor.detach().to("cpu", dtype) for name, tensor in model.named_parameters()}
+    write_file(weights, folder / WEIGHTS_NAME)
+
+
+def read(folder: Path, lm_head: torch.Tensor, dtype: torch.dtype) -> BlockModel:
+    """A drafter for a model with that LM head, on its device. Raises MedusaError where it does not fit."""
+    shape, block, layers = _sizes(folder)
+    if (shape.vocabulary, shape.hidden) != tuple(lm_head.shape) or shape.layers is None:
+        raise MedusaError(
+            f"the block drafter in {folder} is {shape.hidden} wide with {shape.vocabulary} tokens, the model "
+            f"{lm_head.shape[1]} with {len(lm_head)}: it belongs to another model"
+        )
+    with torch.device("meta"):
+        model = BlockModel(shape, block, layers, lm_head)
+    state = read_tensors(folder, WEIGHTS_NAME, lambda _: True, "block drafter")
+    state = {name: tensor.to(lm_head.device, dtype) for name, tensor in state.items()}
+    for name, tensor in state.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise MedusaError(
+                f"the block drafter in {folder} holds NaN or infinity in {name}: fetch it again"
+            )
+    try:
+        model.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise MedusaError(
+            f"the block drafter in {folder} is not what its config.json says: {reason} Fetch both again"
+        ) from error
+    return model
+
+
+def _sizes(folder: Path) -> tuple[DraftShape, int, int]:
+    """Shape, rows of a block and layers that the config says. Raises MedusaError for impossible ones."""
+    config = read_config(folder)
+    for name, most in _MOST.items():
+        if type(config.get(name)) is not int or not 1 <= config[name] <= most:
+            raise MedusaError(
+                f"{folder}: {name} is {config.get(name)!r}: it must be a whole number from 1 to {most}"
+            )
+    try:
+        return DraftShape.of(config), config[_SIZE], config[_LAYERS]
+    except MedusaError as error:
+        raise MedusaError(f"cannot read the block drafter in {folder}: config.json: {error}") from error

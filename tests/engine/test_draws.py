@@ -1,0 +1,168 @@
+"""One token a row by one random number: its distribution, tiny temperatures, the matching rule's draws."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import chi_square
+import pytest
+import tiny
+import torch
+from bad_answers import CPU
+from one_draw_a_path import PerPathRule
+from scipy import stats
+
+from medusa_core.acceptance import NoSettings, match
+from medusa_core.acceptance.sampling import choose, drawn, entropy, probabilities, require_drawn
+from medusa_core.config import GenerationConfig
+from medusa_core.errors import MedusaError
+
+
+def test_tokens_follow_their_probabilities():
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.tensor([[0.5, 0.0, 0.3, 0.1999, 0.0001, 0.0], [0.0, 1 / 3, 0.0, 1 / 3, 1 / 3, 0.0]])
+    count = 100_000
+    for row in probs:
+        tokens = drawn(row.expand(count, -1), generator)
+        found = torch.bincount(tokens, minlength=6)
+        possible = row > 0
+        assert not found[~possible].any()
+        wanted = row.double()[possible] / row.double().sum() * count
+        assert stats.chisquare(found[possible].numpy(), wanted.numpy()).pvalue > 1e-4
+
+
+def test_rows_are_drawn_apart_and_a_seed_repeats_them():
+    probs = torch.full((2, 1000), 1e-3)
+    first, again = (drawn(probs, torch.Generator().manual_seed(3)).tolist() for _ in range(2))
+    assert first == again
+    assert first[0] != first[1]
+
+
+def test_a_token_that_is_certain_is_drawn_at_either_end():
+    generator = torch.Generator().manual_seed(1)
+    certain = torch.eye(500)[[0, 250, 499]]
+    for _ in range(200):
+        assert drawn(certain, generator).tolist() == [0, 250, 499]
+
+
+def test_what_is_no_distribution_is_told():
+    logits = torch.tensor([[0.0, torch.nan, 1.0], [torch.inf, torch.inf, 0.0]])
+    tokens = choose(logits, 0.7, torch.Generator().manual_seed(0)).tolist()
+    for token in tokens:
+        with pytest.raises(
+            MedusaError, match=r"not a number, its weights are damaged .* use --dtype float32"
+        ):
+            require_drawn([token], 3)
+    require_drawn([0, 1, 2], 3)
+
+
+# --- A temperature that float32 rounds to zero means the argmax, and is no fault of the weights.
+
+
+TINY = (1e-6, 1e-20, 1e-38, 1e-45, 1e-50, 1e-320, 5e-324)
+
+
+@pytest.mark.parametrize("temperature", TINY)
+def test_the_softmax_is_one_at_the_argmax(temperature):
+    logits = torch.tensor([[1.0, 3.0, 2.0, -torch.inf], [88.0, -88.0, 87.5, 0.0]])
+    assert probabilities(logits, temperature).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert torch.isfinite(entropy(probabilities(logits, temperature))).all()
+    drawn = choose(logits, temperature, torch.Generator().manual_seed(0))
+    assert drawn.tolist() == choose(logits, 0.0, None).tolist()
+
+
+def test_equal_logits_share_the_probability():
+    assert probabilities(torch.tensor([[2.0, 2.0, 0.0]]), 1e-50).tolist() == [[0.5, 0.5, 0]]
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("acceptance", ["match", "typical"])
+@pytest.mark.parametrize("temperature", [1e-50, 5e-324])
+def test_a_run_is_that_of_temperature_0(engine, acceptance, temperature):
+    cold = tiny.emitted(tiny.run(engine, acceptance=acceptance, temperature=temperature, max_new_tokens=32))
+    assert cold == tiny.emitted(tiny.run(engine, max_new_tokens=32))
+
+
+def test_the_command_line_takes_it(command, shop):
+    texts = []
+    for temperature in ("1e-50", "0"):
+        code, out, _ = command(
+            ["generate", "abc", "--model", shop.engine, "--temperature", temperature, "--max-new-tokens", 8,
+             "--json", *CPU]
+        )  # fmt: skip
+        assert code == 0
+        texts.append(json.loads(out.splitlines()[-1])["token_ids"])
+    assert texts[0] == texts[1]
+    assert GenerationConfig.of(temperature=1e-50).temperature == 1e-50
+
+
+def test_transformers_own_generate_is_benched_at_it_too(command, shop):
+    flags = ["--limit", 1, "--runs", 1, "--max-new-tokens", 4, "--methods", "none,hf", *CPU]
+    prompts = ["--prompts", shop.engine / "text.jsonl"]
+    code, _, err = command(["bench", "--model", shop.engine, "--temperature", "1e-50", *prompts, *flags])
+    assert code == 0, err
+
+
+# --- The matching rule draws from the model's distribution: what it keeps of one tree, on logits that stay.
+# A verdict is an accepted path and a bonus token after it. Its probability is a product of the model's own: a
+# draft is kept when it is the token drawn at its parent, and the bonus is a draw that hit no draft. Thousands
+# of verdicts are counted against that. ``test_exact_sampling`` counts whole runs of the loop, which is slow.
+
+
+VOCABULARY = 8
+DRAWS = 4000
+TEMPERATURE = 1.2
+# Three drafts below the root, two below the first of them, one below the second, one deeper still.
+PARENTS = [-1, 0, 0, 0, 1, 1, 2, 4]
+TOKENS = [3, 0, 5, 6, 0, 7, 2, 4]
+
+
+@pytest.fixture(scope="module")
+def logits():
+    return torch.randn(len(PARENTS), VOCABULARY, generator=torch.Generator().manual_seed(4))
+
+
+def exact(logits, temperature=TEMPERATURE):
+    """Probability of every verdict, by (last node of the path, bonus token)."""
+    p = torch.softmax(logits.double() / temperature, dim=-1)
+    reached, found = [1.0], {}
+    for node in range(1, len(PARENTS)):
+        reached.append(reached[PARENTS[node]] * float(p[PARENTS[node], TOKENS[node]]))
+    for node, chance in enumerate(reached):
+        drafted = {TOKENS[child] for child, parent in enumerate(PARENTS) if parent == node}
+        for token in set(range(VOCABULARY)) - drafted:
+            found[node, token] = chance * float(p[node, token])
+    assert sum(found.values()) == pytest.approx(1.0)
+    return found
+
+
+def p_value(rule_class, logits, wanted):
+    """Of the χ² test over the verdicts, and 0 when one is impossible."""
+    rule = rule_class(TEMPERATURE, NoSettings(), torch.Generator().manual_seed(0))
+    tree, counts = tiny.token_tree(PARENTS, TOKENS), Counter()
+    for _ in range(DRAWS):
+        verdict = rule(tree, logits)
+        counts[verdict.path[-1], verdict.bonus] += 1
+    names = list(wanted)
+    if set(counts) - set(names):
+        return 0.0
+    return chi_square.p_value([counts[name] for name in names], list(wanted.values()))
+
+
+def test_what_is_kept_of_a_tree_has_the_models_own_distribution(logits):
+    assert p_value(match.MatchRule, logits, exact(logits)) > chi_square.LEAST_P
+
+
+def test_the_wrong_temperature_is_seen(logits):
+    assert p_value(match.MatchRule, logits, exact(logits, 1.0)) < chi_square.LEAST_P
+
+
+def test_one_draw_a_path_is_seen(logits):
+    """It draws drafts that it does not keep, which no draw at a node can do."""
+    assert p_value(PerPathRule, logits, exact(logits)) < chi_square.LEAST_P
+
+
+def test_temperature_zero_has_no_distribution():
+    with pytest.raises(ValueError, match="no distribution"):
+        probabilities(torch.zeros(1, 3), 0.0)

@@ -1,0 +1,238 @@
+"""Write the tables of the store into README, docs and cards: `python -m tools.measured_tables [--check]`.
+
+They stand between ``<!-- measured: NAME -->`` and ``<!-- /measured -->``. Each is a pure function of the
+records. What was not measured is said in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from medusa_core.errors import MedusaError
+from medusa_core.evaluation.other_work import is_busy
+from medusa_core.experiments import store
+from medusa_core.experiments.record import ExperimentRecord, Row, nodes_words, number_words, spread_words
+from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
+from medusa_core.experiments.tokenswift import PLAIN
+from medusa_core.files import project_folder, read_text
+from medusa_core.text.plural import counted
+
+BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
+_OPENING = "<!-- measured:"
+_FILES = ("README.md", "docs/*.md", "assets/model/README.md", "assets/model/drafters/**/README.md")
+
+
+def main(arguments: list[str] | None = None, root: Path | None = None) -> None:
+    """Rewrite what differs and name it; with --check exit with 1 instead. Raises MedusaError."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.measured_tables", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where one differs")
+    check, differs = parser.parse_args(arguments).check, False
+    root = root or project_folder()
+    for file in files_with_tables(root):
+        before = read_text(file)
+        after = rendered(before)
+        if after != before:
+            differs = True
+            if not check:
+                file.write_text(after, encoding="utf-8", newline="")
+            print(f"{file.relative_to(root)} {'differs' if check else 'written'}")
+    if check and differs:
+        raise SystemExit(1)
+
+
+def files_with_tables(root: Path) -> list[Path]:
+    """README, docs and cards."""
+    return [file for pattern in _FILES for file in sorted(root.glob(pattern))]
+
+
+def rendered(text: str, folder: Path = store.MEASURED) -> str:
+    """The text with each of its tables made anew. Raises MedusaError for a table that there is not."""
+    if text.count(_OPENING) != len(BLOCK.findall(text)):
+        raise MedusaError(f"a {_OPENING} … --> has no <!-- /measured --> behind it: close it")
+    return BLOCK.sub(lambda found: found[1] + "\n".join([*table(found[2], folder), ""]) + found[3], text)
+
+
+def table(name: str, folder: Path = store.MEASURED) -> list[str]:
+    """The lines of a table by its name, which may have one argument: "drafter hydra"."""
+    first, _, argument = name.partition(" ")
+    if first == "machines":
+        return _machines(folder)
+    if first not in TABLES or bool(argument) != (first == DRAFTER):
+        known = ", ".join([*TABLES, "machines"])
+        raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
+    experiment, lines = TABLES[first]
+    record = store.stated_record(experiment, folder)
+    if record is None:
+        return [_missing(experiment)]
+    rows = [row for row in record.rows if not argument or row.series == argument]
+    reason = "" if first in _WITHOUT_ORDER else reason_against_paper(record)
+    return [*([reason, ""] if reason else []), *lines(rows), "", _origin(record)]
+
+
+def _headline(rows: list[Row]) -> list[str]:
+    head = ["", "nodes", "tokens/s", "tokens per step", "ms a step", "over plain decoding", "over `generate`"]
+    return _grid(
+        [*head, "texts as plain decoding's"],
+        (_cells(row) for row in of_all_kinds(rows) if row.series in NAMES),
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        NAMES.get(row.series, row.series),
+        nodes_words(row),
+        row.tokens_per_second.words(0),
+        row.tokens_per_step.words(),
+        f"{row.step_ms:.2f}",
+        spread_words(row.speedup),
+        spread_words(row.over_generate),
+        "" if row.same_texts is None else f"{row.same_texts} of {row.prompts}",
+    ]
+
+
+def _machines(folder: Path) -> list[str]:
+    """What to expect, a row for each kind of machine."""
+    head = ["machine", "tokens/s: plain decoding", "Medusa", "`generate`", "Medusa over plain decoding"]
+    head += ["over `generate`", "nodes", "tokens per step", "a step over a plain one", "dtype", "date"]
+    lines = []
+    for kind in store.kinds(folder):
+        record = store.record(store.HEADLINE, kind.slug, folder)
+        if record is None:
+            lines.append([kind.title, "not measured yet", *[""] * (len(head) - 2)])
+            continue
+        rows = {row.series: row for row in of_all_kinds(record.rows)}
+        compared = [rows.get(name) for name in ("none", "medusa", "hf")]
+        rates = ["" if row is None else row.tokens_per_second.words(0) for row in compared]
+        medusa = rows["medusa"]
+        ratios = [spread_words(medusa.speedup), spread_words(medusa.over_generate)]
+        kept = [nodes_words(medusa), medusa.tokens_per_step.words(), number_words(medusa.overhead)]
+        lines.append([kind.title, *rates, *ratios, *kept, record.model.dtype, _date(record)])
+    adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
+    return [*_grid(head, lines), "", adds]
+
+
+def _steps(rows: list[Row]) -> list[str]:
+    """Milliseconds of a step by nodes."""
+    steps = [row for row in rows if row.series == STEP]
+    if not steps:
+        return ["Not measured yet on this machine."]
+    return _grid(
+        ["nodes", *(nodes_words(row) for row in steps)],
+        [
+            ["ms a step", *(f"{row.step_ms:.2f}" for row in steps)],
+            ["over a plain step", *(number_words(row.overhead) for row in steps)],
+            ["tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in steps)],
+        ],
+    )
+
+
+def _kinds_of_text(rows: list[Row]) -> list[str]:
+    head = ["text", "prompts", "tokens per step", "a step over a plain one", "speedup over plain decoding"]
+    lines = []
+    for row in (row for row in rows if row.series != PLAIN):
+        figures = [row.tokens_per_step.words(), number_words(row.overhead), spread_words(row.speedup)]
+        lines.append([row.label, str(row.prompts), *figures])
+    return _grid(head, lines)
+
+
+def _drafters(rows: list[Row]) -> list[str]:
+    """A row for each method, the fastest over all kinds first, with the kinds of text beside each other."""
+    rows = [row for row in rows if row.series != STEP]
+    kinds = ", ".join(dict.fromkeys(row.label for row in rows))
+    of_series: dict[str, list[Row]] = {}
+    for row in rows:
+        of_series.setdefault(row.series, []).append(row)
+    lines = []
+    for found in sorted(of_series.values(), key=lambda found: -found[-1].tokens_per_second.median):
+        of_all = found[-1]
+        kept = ", ".join(f"{row.tokens_per_step.mean:.2f}" for row in found)
+        speedups = ", ".join(number_words(row.speedup.median if row.speedup else None) for row in found)
+        lines.append([f"`{of_all.series}`", nodes_words(of_all), kept, f"{of_all.step_ms:.2f}", speedups])
+    return _grid(["method", "nodes", f"tokens per step: {kinds}", "ms a step", f"speedup: {kinds}"], lines)
+
+
+def _settings(rows: list[Row]) -> list[str]:
+    """A row for each row of the record, by its label and series."""
+    return _grid(
+        ["", "nodes", "tokens per step", "ms a step", "speedup over plain decoding"],
+        (
+            [
+                row.name,
+                nodes_words(row),
+                row.tokens_per_step.words(),
+                f"{row.step_ms:.2f}",
+                spread_words(row.speedup),
+            ]
+            for row in rows
+        ),
+    )
+
+
+def _of_one_drafter(rows: list[Row]) -> list[str]:
+    return _settings([row.model_copy(update={"series": row.label}) for row in rows])
+
+
+def _long_texts(rows: list[Row]) -> list[str]:
+    """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
+    series: dict[str, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row.series, []).append(row)
+    lines = []
+    for name, found in series.items():
+        if not name.startswith(PLAIN):
+            lines.append([f"{name}: tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in found)])
+            lines.append(["speedup over plain decoding", *(spread_words(row.speedup) for row in found)])
+        lines.append([f"{name}: ms a step", *(f"{row.step_ms:.2f}" for row in found)])
+    return _grid(["", *dict.fromkeys(row.label for row in rows)], lines)
+
+
+def _grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """A table without the columns that are empty."""
+    lines = list(lines)
+    shown = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    rows = (head, ["---"] * len(head), *lines)
+    return [f"| {' | '.join(cells[place] for place in shown)} |" for cells in rows]
+
+
+def _origin(record: ExperimentRecord) -> str:
+    """On what, when and by which command."""
+    machine = record.machine
+    facts = [store.title_of(machine), counted(machine.threads, "thread"), record.model.dtype, _date(record)]
+    if is_busy(machine.model_dump()):
+        facts.append(f"while other programs used {machine.other_cores_busy:.1f} cores")
+    return f"{', '.join(facts)}: `{record.command}`"
+
+
+def _date(record: ExperimentRecord) -> str:
+    older = ", with an older engine" if record.is_outdated else ""
+    day = datetime.date.fromisoformat(record.date)
+    return f"{day.day} {day:%B %Y}{older}"
+
+
+def _missing(experiment: str) -> str:
+    return f"Not measured yet: `python -m medusa_core reproduce {experiment} --store` does it."
+
+
+DRAFTER = "drafter"
+_WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
+# By name the experiment and what makes its rows lines.
+TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
+    "headline": (store.HEADLINE, _headline),
+    "steps": (store.HEADLINE, _steps),
+    "kinds-of-text": ("figure3", _kinds_of_text),
+    "drafters": (store.HEADLINE, _drafters),
+    DRAFTER: (store.HEADLINE, _of_one_drafter),
+    "without-loss": ("eagle3-table1", _settings),
+    "long-texts": ("tokenswift", _long_texts),
+}
+
+
+if __name__ == "__main__":
+    main()

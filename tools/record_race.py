@@ -1,0 +1,69 @@
+"""Record the race that Compare shows before anything has run: `python -m tools.record_race`.
+
+It is made by Compare itself, with the embedded model and the prompt that the page opens with: greedy Medusa
+against plain decoding.
+Renew it on a quiet machine after a change of the model, its heads or the engine's speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from medusa_core.config import LoadConfig
+from medusa_core.errors import MedusaError
+from ui.records.examples import ASSETS, RACE_FILE, recordings
+from ui.records.selection import Selection
+from ui.records.settings import RunSettings
+from ui.records.updates import StopFlag
+from ui.runs.compare import MOST_REPETITIONS, CompareRequest
+from ui.session import Session
+
+TOKENS = 128
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the file, and say how fast the lanes were."""
+    parser = argparse.ArgumentParser(prog="python -m tools.record_race", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=ASSETS / RACE_FILE, help="default: %(default)s")
+    flags = parser.parse_args(arguments)
+    try:
+        race = record(Session(LoadConfig()), recordings()[0].settings["prompt"])
+        flags.out.write_text(json.dumps(race, ensure_ascii=False, separators=(",", ":")), "utf-8")
+    except (MedusaError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    for lane in race["lanes"]:
+        speeds = ", ".join(f"{speed:.0f}" for speed in lane["runs"])
+        print(f"{lane['name']}: {speeds} tokens/s")
+
+
+def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any]:
+    """The race on this machine, as the tab's message. Raises MedusaError."""
+    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - imports torch
+
+    settings = RunSettings(max_new_tokens=tokens)
+    updates = list(session.run(CompareRequest(prompt, settings, MOST_REPETITIONS), StopFlag()))
+    if updates[-1].problem or updates[-1].message is None:
+        raise MedusaError(updates[-1].status or "the comparison gave no result")
+    engine = session.model_at_hand(Selection())
+    if engine is None:
+        raise MedusaError("the model was dropped after the comparison: record again")
+    machine = machine_record(engine)
+    recorded = {
+        "model": engine.info.name,
+        "dtype": engine.info.dtype,
+        "machine": machine["processor"],
+        "threads": machine["threads"],
+        "torch": machine["torch"],
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    return {**json.loads(updates[-1].message), "seq": 0, "recorded": recorded}
+
+
+if __name__ == "__main__":
+    main()
