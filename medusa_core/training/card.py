@@ -5,12 +5,18 @@ Every number comes from the run's own files.
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
+from statistics import mean
 
+from medusa_core.files import read_text
 from medusa_core.training.config import RunConfig
-from medusa_core.training.run_folder import RESULT, read_record
+from medusa_core.training.run_folder import METRICS, RESULT, read_record
+
+CARD, RECIPE = "README.md", "recipe.json"
 
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
@@ -20,13 +26,21 @@ def _title(config: RunConfig) -> str:
 
 
 def write_card(
-    folder: Path, config: RunConfig, guesser: str = "head", hit: str = "the token that stands in the text"
+    folder: Path,
+    config: RunConfig,
+    finished: Path,
+    guesser: str = "head",
+    hit: str = "the token that stands in the text",
 ) -> None:
-    """Write ``README.md`` into the run folder, from the settings and ``result.json``.
+    """Write ``README.md`` into the run folder and into that of its result, from the run's own files.
 
+    Beside it lies the recipe of the text where that was a mixture, so that weights which leave the run
+    folder say what they have read.
     ``guesser`` is what the numbered scores are of, ``hit`` what a right guess is.
     """
     result = read_record(folder / RESULT)
+    if not getattr(config, "data", ""):
+        shutil.copyfile(config.recipe, folder / RECIPE)
     lines = [
         f"# {_title(config)}",
         "",
@@ -44,8 +58,31 @@ def write_card(
         f"five guesses is {hit}.",
         "",
         *_heldout(result, guesser),
+        "",
+        "## Course",
+        "",
+        *_course(folder, guesser),
     ]
-    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name in (CARD, RECIPE):
+        if finished.is_dir() and (folder / name).is_file():
+            shutil.copyfile(folder / name, finished / name)
+
+
+def _course(folder: Path, guesser: str) -> Iterator[str]:
+    """What eight or nine of the evaluations found of the first guesser, as means over the kinds of text."""
+    file = folder / METRICS
+    records = [json.loads(line) for line in read_text(file).splitlines()] if file.exists() else []
+    looks = [record for record in records if any(name.startswith("heldout/") for name in record)]
+    looks = looks[:: -(-len(looks) // 8)] + looks[-1:] if len(looks) > 8 else looks
+    yield f"| training tokens | loss | {guesser} 1's first guesses | {guesser} 1's loss |"
+    yield "|---|---|---|---|"
+    for record in {look["tokens"]: look for look in looks}.values():
+        top1, loss = (
+            mean(v for name, v in record.items() if name.startswith("heldout/") and name.endswith(end))
+            for end in ("/top1/1", "/loss/1")
+        )
+        yield f"| {record['tokens']:,} | {record['loss']:.3f} | {top1:.3f} | {loss:.3f} |"
 
 
 def _settings(config: RunConfig) -> Iterator[str]:

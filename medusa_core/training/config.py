@@ -72,8 +72,13 @@ class DrafterConfig(RunConfig):
         "auto", "bf16: autocast; auto: where the hardware has it", choices=("auto", "bf16", "float32")
     )
     optimizer: str = setting(
-        "adamw", "adamw8bit: bitsandbytes, CUDA only", choices=("adamw", "adamw8bit")
-    )  # fmt: skip
+        "adamw",
+        "muon: on matrices, AdamW on LM heads, norms and biases; adamw8bit: bitsandbytes, CUDA only",
+        choices=("adamw", "muon", "adamw8bit"),
+    )
+    matrix_learning_rate: float = setting(
+        4e-3, "peak rate of Muon on the matrices, with --optimizer muon", low=0.0, high=MOST_RATE
+    )
     base_4bit: bool = setting(False, "hold the frozen base in 4 bits (bitsandbytes, CUDA only)")
 
 
@@ -103,6 +108,9 @@ class DraftLayerConfig(DrafterConfig):
     unrolled_decay: float = setting(
         0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0
     )
+    compile: bool = setting(
+        False, "compile the draft layer with torch.compile: minutes first, then each step is shorter"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +123,10 @@ class Eagle3Config(DraftLayerConfig):
         0, "tokens that can be drafted, the most frequent of the text; 0: all", low=0, high=MOST_WINDOW
     )
     draft_mlp: int = setting(0, "width of the layer's MLP; 0: the base's", low=0, high=262_144)
+    feature_layers: str = setting(
+        "",
+        "the three layers whose inputs are fused, as 2,4,6; of n, n: the last one's output; default: a rule",
+    )
     learning_rate: float = setting(5e-5, "peak learning rate", low=0.0, high=MOST_RATE)
 
 

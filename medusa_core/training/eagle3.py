@@ -10,8 +10,8 @@ B windows · T tokens of a window · R rows of a step · V vocabulary · V' draf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +20,8 @@ from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.eagle3.files import read_draft, read_shape, save
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
-from medusa_core.drafters.eagle3.shape import DraftShape, feature_layers
+from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_logits
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
@@ -41,14 +41,12 @@ from medusa_core.training.loop import (
     never,
 )
 from medusa_core.training.losses import next_token_loss
-from medusa_core.training.medusa1 import RESULT, each_head, finished, make_optimizer
+from medusa_core.training.medusa1 import RESULT, each_head, finished
+from medusa_core.training.optimizers import make_optimizers
+from medusa_core.training.unrolled_losses import Drafted, Reading, UnrolledLosses
 
 _CLIP = 0.5  # limit of the gradient's norm, as published
 _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabulary
-
-# A draft model with its rotations, embeddings, features and a number of steps → each step's logits, as
-# ``unrolled_logits`` lays them out.
-Drafted = Callable[[Any, RotaryTable, torch.Tensor, torch.Tensor, int], Iterator[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -60,62 +58,6 @@ class LayerRecipe:
     layers: tuple[int, ...]  # hidden states of the base that are its features
     save: Callable[[Path], None]
     drafted: Drafted = unrolled_logits
-
-
-class Reading:
-    """What the frozen base makes of tokens [B, T]: embeddings, fused features and logits."""
-
-    def __init__(self, base: PreTrainedModel, tokens: torch.Tensor, layers: tuple[int, ...]) -> None:
-        with torch.no_grad():
-            output = base(tokens, use_cache=False, output_hidden_states=True)
-            self.features = torch.cat([output.hidden_states[layer] for layer in layers], dim=-1)
-            self.logits = output.logits
-            self.embedded = cast("Any", base.get_input_embeddings()).weight[tokens]
-
-
-class UnrolledLosses(torch.nn.Module):
-    """The draft model with its losses as forward pass, which is what processes synchronise on."""
-
-    def __init__(
-        self, model: Any, steps: int, device: torch.device, drafted: Drafted = unrolled_logits
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self._steps = steps
-        self._drafted = drafted
-        self._rotary = RotaryTable(model.shape, device)
-
-    def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does.
-
-        The mean is over the rows that count; the public code divides by all rows of its windows.
-        """
-        return torch.stack(
-            [
-                -(wanted * logits.log_softmax(dim=-1)).sum() / max(1, len(logits))
-                for logits, wanted, _ in self.guesses(reading, trained)
-            ]
-        )
-
-    def guesses(
-        self, reading: Reading, trained: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Of each step logits and the base's distribution [n, V'], and whether the base's best is known [n].
-
-        Those n rows whose token counts and, while training, whose best token the draft vocabulary has: what
-        the base says elsewhere is hardly the distribution over the rest.
-        """
-        known = self.model.t2d
-        drafted = self._drafted(self.model, self._rotary, reading.embedded, reading.features, self._steps)
-        for step, logits in enumerate(drafted):
-            rows = logits.shape[1]
-            base = reading.logits[:, 1 + step : 1 + step + rows]
-            best_known = known[base.argmax(dim=-1)]
-            counted = trained[:, 2 + step : 2 + step + rows]
-            if self.training:
-                counted = counted & best_known
-            wanted = base[counted][:, known].float().softmax(dim=-1)
-            yield logits[counted].float(), wanted, best_known[counted]
 
 
 def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, None]:
@@ -146,7 +88,7 @@ def train_layer(
     recipe = recipe_of(base, batches)
     model, layers = recipe.model.to(device), recipe.layers
     bf16 = uses_bf16(config, device)
-    losses = UnrolledLosses(model, config.unrolled_steps, device, recipe.drafted).train()
+    losses = UnrolledLosses(model, config.unrolled_steps, device, recipe.drafted, compiled=config.compile)
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)
@@ -156,20 +98,17 @@ def train_layer(
         return {"loss": (each * decay).sum()} | each_head(each)
 
     def evaluate() -> Metrics:
-        losses.eval()
-        scores = _heldout_scores(losses, base, layers, batches.heldout, device, bf16=bf16)
-        losses.train()
-        return scores
+        return _heldout_scores(losses, base, layers, batches.heldout, device, bf16=bf16)
 
-    optimizer = make_optimizer(config, [{"params": list(model.parameters()), "lr": config.learning_rate}])
+    optimizers = make_optimizers(config, (model.named_parameters(), config.learning_rate))
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, losses, [optimizer], schedule, accelerator)
+    run = TrainRun(config, losses, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary))
     yield from run.steps(losses_of, evaluate, recipe.stage, watch, config.accumulate, _CLIP, end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
         recipe.save(folder)
-        write_card(run.folder, config, "step", "the base's most likely token")
+        write_card(run.folder, config, folder, "step", "the base's most likely token")
     accelerator.wait_for_everyone()
     yield finished(run, config, recipe.stage, folder)
 
@@ -184,6 +123,12 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
         folder = locate_heads(config.start)
         shape = read_shape(folder)
         fresh = shape_of(base)
+        layers = shape.layers or fresh.layers
+        if config.feature_layers and _layers_asked(config, base) != layers:
+            raise MedusaError(
+                f"{config.start} reads layers {', '.join(map(str, layers or ()))}, the settings ask for "
+                f"{config.feature_layers}: leave out --feature-layers"
+            )
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
@@ -195,6 +140,8 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
         )
         return model
     shape = shape_of(base, config.draft_vocab, config.draft_mlp)
+    if config.feature_layers:
+        shape = replace(shape, layers=_layers_asked(config, base))
     if shape.draft_vocabulary > shape.vocabulary:
         raise MedusaError(
             f"draft_vocab is {config.draft_vocab}, the base has {shape.vocabulary} tokens: lower it"
@@ -209,6 +156,19 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     if head.shape == (shape.vocabulary, shape.hidden):  # not packed into a few bits
         model.lm_head.weight.data.copy_(head.detach().float().cpu()[known])
     return model
+
+
+def _layers_asked(config: Eagle3Config, base: PreTrainedModel) -> tuple[int, ...]:
+    """The layers that the settings name. Raises MedusaError for other than three that the base has."""
+    count = _text_config(base).num_hidden_layers
+    words = config.feature_layers.split(",")
+    layers = tuple(int(word) for word in words if word.strip().isdecimal())
+    if len(layers) != len(words) or len(layers) != FEATURES or max(layers) > count:
+        raise MedusaError(
+            f"feature_layers is {config.feature_layers!r}: give {FEATURES} numbers from 0 to {count}, "
+            "as in 2,4,6"
+        )
+    return layers
 
 
 def _most_frequent(batches: Batches, steps: int, shape: DraftShape) -> torch.Tensor:
@@ -272,21 +232,11 @@ def _heldout_scores(
             batch = to_device(Batch(*part), device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 reading = Reading(base, batch.tokens, layers)
-                scored = [_scores(*guess) for guess in losses.guesses(reading, batch.trained)]
+                scored = losses.scores(reading, batch.trained)
             own.append(next_token_loss(reading.logits, batch.tokens, batch.trained))
-            for name, values in zip(found, torch.stack(scored).T, strict=True):
+            for name, values in zip(found, scored.T, strict=True):
                 found[name].append(values)
         metrics[f"heldout/{kind}/base"] = float(torch.stack(own).mean())
         for name, rows in found.items():
             metrics |= by_head(f"heldout/{kind}/{name}", torch.stack(rows).mean(dim=0))
     return metrics
-
-
-def _scores(logits: torch.Tensor, wanted: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """Mean loss, and the shares of rows whose first guess, or one of five, is the base's best token [3]."""
-    count = max(1, len(logits))
-    loss = -(wanted * logits.log_softmax(dim=-1)).sum() / count
-    best = wanted.argmax(dim=-1)
-    higher = (logits > logits.gather(1, best[:, None])).sum(dim=1)
-    hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
-    return torch.stack([loss, *hits])

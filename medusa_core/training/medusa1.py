@@ -48,6 +48,7 @@ from medusa_core.training.loop import (
     never,
 )
 from medusa_core.training.losses import head_losses, head_scores, weighted_sum
+from medusa_core.training.optimizers import make_optimizers
 
 RESULT = "heads"  # the finished heads' folder inside the run folder
 
@@ -126,16 +127,15 @@ def train_heads(
     def evaluate() -> Metrics:
         return heldout_scores(recipe.score, recipe.read, batches.heldout, device, bf16)
 
-    groups = [{"params": list(recipe.losses.parameters()), "lr": config.learning_rate}]
-    optimizer = make_optimizer(config, groups)
+    optimizers = make_optimizers(config, (recipe.losses.named_parameters(), config.learning_rate))
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, recipe.losses, [optimizer], schedule, accelerator)
+    run = TrainRun(config, recipe.losses, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / RESULT
     if accelerator.is_main_process:
         recipe.save(folder)
-        write_card(run.folder, config)
+        write_card(run.folder, config, folder)
     accelerator.wait_for_everyone()
     yield finished(run, config, stage, folder)
 
@@ -169,20 +169,6 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
         last = heads.lm_weight.expand(heads.count, -1, -1).clone()
         heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
     return heads.requires_grad_(True).train()
-
-
-def make_optimizer(config: DrafterConfig, groups: list[dict]) -> torch.optim.Optimizer:
-    """AdamW, or bitsandbytes' with 8-bit state. Raises MedusaError when that cannot be had."""
-    betas = (0.9, 0.95)
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0, fused=True)
-    if not torch.cuda.is_available():
-        raise MedusaError("adamw8bit needs a CUDA GPU: use --optimizer adamw")
-    try:
-        from bitsandbytes.optim import AdamW8bit  # noqa: PLC0415 - optional, and only on CUDA
-    except ImportError as error:
-        raise MedusaError("adamw8bit needs bitsandbytes: pip install bitsandbytes") from error
-    return AdamW8bit(groups, betas=betas, weight_decay=0.0)
 
 
 def each_head(losses: torch.Tensor) -> Losses:

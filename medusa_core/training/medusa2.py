@@ -61,10 +61,10 @@ from medusa_core.training.medusa1 import (
     each_head,
     finished,
     first_stage,
-    make_optimizer,
     medusa1,
     start_heads,
 )
+from medusa_core.training.optimizers import make_optimizers
 
 MERGED = "model"  # the merged model's folder inside the run folder
 
@@ -135,22 +135,20 @@ def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, N
         joint.train()
         return scores
 
-    backbone_weights = [p for p in model.parameters() if p.requires_grad]
-    optimizer = make_optimizer(
+    backbone_weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    optimizers = make_optimizers(
         config,
-        [
-            {"params": list(heads.parameters()), "lr": config.learning_rate},
-            {"params": backbone_weights, "lr": config.backbone_learning_rate},
-        ],
+        (heads.named_parameters(), config.learning_rate),
+        (backbone_weights, config.backbone_learning_rate),
     )
     schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, joint.train(), [optimizer], schedule, accelerator)
+    run = TrainRun(config, joint.train(), optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
     yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
     folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
     if accelerator.is_main_process:
         _save(model, heads, folder, config)
-        write_card(run.folder, config)
+        write_card(run.folder, config, folder)
     accelerator.wait_for_everyone()
     yield finished(run, config, stage, folder)
 
@@ -164,7 +162,7 @@ def _save(
         save_heads(heads, folder, base=base_name(config))
         model.peft_config["default"].base_model_name_or_path = base_name(config)
         model.save_pretrained(str(folder), save_embedding_layers=False)
-        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours is in the run folder
+        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours takes its place
         return
     merged = model.merge_and_unload(safe_merge=True) if isinstance(model, PeftModel) else model
     merged.to(torch.bfloat16)  # type: ignore[arg-type]  # transformers wraps `to` without its self

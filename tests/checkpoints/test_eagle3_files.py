@@ -18,6 +18,7 @@ from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import model_size
+from medusa_core.model.features import BEFORE_NORM
 
 V = tiny.VOCABULARY
 EVERY = list(range(V))
@@ -61,7 +62,7 @@ def test_a_public_layout_is_recognised_and_loaded(engine, tmp_path, layout, kind
     known = EVERY if "whole" in layout or "nothing" in layout else files.KNOWN
     assert model.target_tokens(torch.arange(len(known))).tolist() == known
     assert model.t2d.nonzero().flatten().tolist() == known
-    assert draft.layers == tuple(files.LAYERS)
+    assert draft.layers == (0, 1, BEFORE_NORM)  # of 0, 1 and 2 of two
     assert draft.notes == ()
     # The embedding is the target's own memory.
     assert draft.embedding.data_ptr() == engine.target.model.get_input_embeddings().weight.data_ptr()

@@ -34,6 +34,21 @@ def eagle(engine):
     return eagle3_files.with_draft(engine)
 
 
+def fused_states(model, text):
+    """Embeddings, output of the first layer and of the second, which is the last, in front of its norm."""
+    rows = torch.tensor([text])
+    outputs = [model.get_input_embeddings()(rows)]
+    hooks = [
+        layer.register_forward_hook(lambda *call: outputs.append(call[2])) for layer in model.model.layers
+    ]
+    states = model(rows, output_hidden_states=True).hidden_states
+    for hook in hooks:
+        hook.remove()
+    torch.testing.assert_close(outputs[:2], list(states[:2]))
+    torch.testing.assert_close(model.model.norm(outputs[2]), states[2])
+    return torch.cat([state[0] for state in outputs], dim=-1)
+
+
 def paths_of(tree):
     """The nodes below the root in their order, as paths of tokens with their cumulative log-probability."""
     found = {}
@@ -64,8 +79,7 @@ def test_every_tree_is_the_slow_version_s(engine, kind):
     steps = tiny.run(eagle, text, **SMALL, max_new_tokens=9)
     assert len({tuple(step.tree.parents) for step in steps}) > 1  # its shape changes
     for step in steps:
-        states = engine.target.model(torch.tensor([text]), output_hidden_states=True).hidden_states
-        features = torch.cat([states[layer][0] for layer in eagle3_files.LAYERS], dim=-1)
+        features = fused_states(engine.target.model, text)
         root = int(step.tree.tokens[0])
         wanted = slow.tree(features, [*text, root], 3, 4, 14)
         found = paths_of(step.tree)
@@ -93,8 +107,7 @@ def test_the_target_hands_out_the_states_of_all_rows(eagle, name, library):
     wanted = make_drafter(target, eagle.drafts, GenerationConfig(method="eagle3")).features
     cache = target.new_cache(32)
     _, features = target.prefill(tiny.PROMPT, cache, wanted)
-    states = target.model(torch.tensor([tiny.PROMPT]), output_hidden_states=True).hidden_states
-    torch.testing.assert_close(features, torch.cat([states[layer][0] for layer in (0, 1, 2)], dim=-1))
+    torch.testing.assert_close(features, fused_states(target.model, tiny.PROMPT))
 
 
 def test_the_context_may_end_in_mid_draft(eagle):
@@ -153,7 +166,8 @@ def test_the_public_rule_for_the_features_and_ours_for_small_models():
     assert feature_layers(32) == (2, 16, 29)
     assert feature_layers(8) == (2, 4, 5)
     assert feature_layers(7) == (2, 3, 4)
-    assert feature_layers(6) == (2, 3, 4)
+    assert feature_layers(6) == (2, 4, 6)
+    assert feature_layers(4) == (1, 2, 4)
     assert feature_layers(2) == (0, 1, 2)
 
 

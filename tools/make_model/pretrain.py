@@ -34,6 +34,7 @@ from medusa_core.training.loop import (
     make_accelerator,
     never,
 )
+from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
 from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
@@ -104,7 +105,10 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
         return losses
 
     schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
-    run = TrainRun(config, model, _optimizers(model, config), schedule, accelerator)
+    optimizers = muon_and_adamw(
+        model.named_parameters(), config.matrix_learning_rate, config.learning_rate, config.weight_decay
+    )
+    run = TrainRun(config, model, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss", math.log(tokenizer.get_vocab_size()))
     yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
     folder = out / "model"
@@ -191,18 +195,3 @@ def _architecture(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaConfig:
         bos_token_id=end,
         eos_token_id=end,
     )
-
-
-def _optimizers(model: LlamaForCausalLM, config: PretrainConfig) -> list[torch.optim.Optimizer]:
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    muon = torch.optim.Muon(
-        matrices,
-        lr=config.matrix_learning_rate,
-        weight_decay=config.weight_decay,
-        adjust_lr_fn="match_rms_adamw",
-    )
-    adamw = torch.optim.AdamW(
-        others, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-    )
-    return [muon, adamw]

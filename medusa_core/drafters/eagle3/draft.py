@@ -19,7 +19,7 @@ from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
-from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers
+from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _OTHER = "it belongs to another model, so give --heads made for this one, or --h
 class Eagle3Draft:
     """A draft model on the device of the target's LM head and in its dtype.
 
-    ``layers`` are those of the target whose inputs it fuses.
+    ``layers`` are the states of the target that it fuses, as ``Features`` name them.
     """
 
     model: DraftModel
@@ -94,7 +94,8 @@ def build(
         for name, tensor in state.items()
     }
     model.load_state_dict(placed, assign=True)
-    layers = shape.layers or feature_layers(target.config.num_hidden_layers)
+    count = target.config.num_hidden_layers
+    layers = states_read(shape.layers or feature_layers(count), count)
     return Eagle3Draft(model.requires_grad_(False).eval(), embedding, layers, notes, library=target.library)
 
 

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from medusa_core.errors import MedusaError
+from medusa_core.model.features import BEFORE_NORM
 
 FEATURES = 3  # hidden states that are fused: low, middle, high
 FEATURE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's name
@@ -149,13 +150,18 @@ class DraftShape:
 def feature_layers(count: int) -> tuple[int, ...]:
     """Which of ``count`` layers' inputs are fused where a config does not say.
 
-    The public rule, 2, n // 2 and n - 3, needs seven layers to name three places; a smaller model has those
-    about its middle.
+    The public rule, 2, n // 2 and n - 3, needs seven layers to name three places, and leaves out the top of a
+    model that is hardly deeper. A smaller one has a third, two thirds and all of its layers beneath them.
     """
-    if count >= 7:
-        return 2, count // 2, count - 3
-    low = max(count // 2 - 1, 0)
-    return low, low + 1, low + 2
+    return (2, count // 2, count - 3) if count >= 7 else (count // 3, 2 * count // 3, count)
+
+
+def states_read(layers: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """``layers`` of a model of ``count`` as ``Features`` name their states.
+
+    Number ``count`` is the output of the last layer, as in vLLM; transformers' last hidden state is normed.
+    """
+    return tuple(BEFORE_NORM if layer == count else layer for layer in layers)
 
 
 def is_speculator(config: dict[str, Any]) -> bool:

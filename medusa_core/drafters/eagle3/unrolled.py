@@ -55,12 +55,16 @@ class _UnrolledAttention:
         if len(keys) == 1:
             mixed = F.scaled_dot_product_attention(query, text_keys, text_values, is_causal=True)
             return mixed.transpose(1, 2).flatten(2)
-        scores = query @ text_keys.transpose(2, 3)  # [B, H, R, R]
-        hidden = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu(1)
-        own = [(query * key.transpose(1, 2)).sum(dim=-1, keepdim=True) for key in keys[1:]]
-        scores = torch.cat([scores.masked_fill(hidden, -torch.inf), *own], dim=-1).float()
-        shares = (scores / query.shape[-1] ** 0.5).softmax(dim=-1).to(value.dtype)
-        mixed = shares[..., :rows] @ text_values
-        for place, of_step in enumerate(values[1:], start=rows):
-            mixed = mixed + shares[..., place, None] * of_step.transpose(1, 2)
-        return mixed.transpose(1, 2).flatten(2)
+        place = torch.arange(rows, device=query.device)
+        scale = query.shape[-1] ** -0.5
+        scores = (query @ text_keys.transpose(2, 3)).float() * scale  # [B, H, R, R]
+        scores = scores.masked_fill(place > place[:, None], -torch.inf)
+        own = [(query * key.transpose(1, 2)).float().sum(dim=-1, keepdim=True) * scale for key in keys[1:]]
+        # Softmax over the text and the row's own steps together, without a copy of all scores in one tensor.
+        highest = torch.cat([scores.amax(dim=-1, keepdim=True), *own], dim=-1).amax(dim=-1, keepdim=True)
+        shares = [(part - highest.detach()).exp() for part in (scores, *own)]
+        mixed = shares[0].to(value.dtype) @ text_values
+        for share, of_step in zip(shares[1:], values[1:], strict=True):
+            mixed = mixed + share * of_step.transpose(1, 2)
+        mixed = mixed / torch.stack([share.sum(dim=-1) for share in shares]).sum(dim=0)[..., None]
+        return mixed.to(value.dtype).transpose(1, 2).flatten(2)

@@ -1,0 +1,117 @@
+"""The losses of a draft layer that drafts several steps ahead, against the base's own distribution.
+
+B windows · T tokens of a window · R rows of a step · V vocabulary · V' draft vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from transformers import PreTrainedModel
+
+from medusa_core.drafters.eagle3.model import RotaryTable
+from medusa_core.drafters.eagle3.shape import states_read
+from medusa_core.drafters.eagle3.unrolled import unrolled_logits
+from medusa_core.model.features import Features
+from medusa_core.model.recording import recorded
+
+# A draft model with its rotations, embeddings, features and a number of steps → each step's logits, as
+# ``unrolled_logits`` lays them out.
+Drafted = Callable[[Any, RotaryTable, torch.Tensor, torch.Tensor, int], Iterator[torch.Tensor]]
+
+
+class Reading:
+    """What the frozen base makes of tokens [B, T]: embeddings, fused features and logits."""
+
+    def __init__(self, base: PreTrainedModel, tokens: torch.Tensor, layers: tuple[int, ...]) -> None:
+        count = base.config.get_text_config(decoder=True).num_hidden_layers
+        with torch.no_grad():
+            output = recorded(base, Features(states_read(layers, count)), input_ids=tokens, use_cache=False)
+            self.features = torch.cat(output.states, dim=-1)
+            self.logits = output.logits
+            self.embedded = cast("Any", base.get_input_embeddings()).weight[tokens]
+
+
+class UnrolledLosses(torch.nn.Module):
+    """The draft model with its losses as forward pass, which is what processes synchronise on."""
+
+    def __init__(
+        self,
+        model: Any,
+        steps: int,
+        device: torch.device,
+        drafted: Drafted = unrolled_logits,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._steps = steps
+        self._drafted = drafted
+        self._rotary = RotaryTable(model.shape, device)
+        self._known = model.t2d.nonzero().flatten()
+        self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
+
+    def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
+        """Mean loss of every step; ``trained`` [B, T] says which tokens count. 0 where none does.
+
+        The mean is over the rows that count; the public code divides by all rows of its windows.
+        """
+        self._rotary.prepare(trained.shape[1] + self._steps)
+        return self._run(reading.embedded, reading.features, reading.logits, trained)
+
+    def _losses(
+        self, embedded: torch.Tensor, features: torch.Tensor, base: torch.Tensor, trained: torch.Tensor
+    ) -> torch.Tensor:
+        """Only rows count whose best token the draft vocabulary has: elsewhere what the base says is hardly
+        the distribution over the rest. All rows are computed, so that shapes are those of the windows.
+        """
+        wanted = self._wanted(base)
+        best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
+        losses = []
+        drafted = self._drafted(self.model, self._rotary, embedded, features, self._steps)
+        for step, logits in enumerate(drafted):
+            here = slice(1 + step, 1 + step + logits.shape[1])
+            counted = trained[:, 2 + step : 2 + step + logits.shape[1]]
+            if best_known is not None:
+                counted = counted & best_known[:, here]
+            losses.append(_mean_entropy(logits, wanted[:, here], counted))
+        return torch.stack(losses)
+
+    def _wanted(self, base: torch.Tensor) -> torch.Tensor:
+        """The base's distribution over the draft vocabulary [B, T, V'], from its logits [B, T, V]."""
+        logits = base[..., self._known] if self.model.shape.maps_tokens else base
+        return logits.float().softmax(dim=-1)
+
+    def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
+        """Of each step the mean loss, and the shares of rows whose first guess, or one of five, is right [3].
+
+        All rows count whose token does; a base's best token that cannot be drafted is never guessed.
+        """
+        wanted = self._wanted(reading.logits)
+        best = reading.logits.argmax(dim=-1)
+        found = []
+        drafted = self._drafted(self.model, self._rotary, reading.embedded, reading.features, self._steps)
+        for step, every in enumerate(drafted):
+            here = slice(1 + step, 1 + step + every.shape[1])
+            counted = trained[:, 2 + step : 2 + step + every.shape[1]]
+            logits, right, count = (
+                every[counted].float(),
+                wanted[:, here][counted],
+                counted.sum().clamp(min=1),
+            )
+            higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
+            known = self.model.t2d[best[:, here][counted]]
+            hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
+            found.append(torch.stack([_mean_entropy(logits, right, torch.ones_like(known)), *hits]))
+        return torch.stack(found)
+
+
+def _mean_entropy(logits: torch.Tensor, wanted: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy against distributions, mean over the rows that are counted; 0 where none is."""
+    logits = logits.float()
+    # The shares of ``wanted`` sum to one, so no logarithm of each is needed.
+    each = logits.logsumexp(dim=-1) - (wanted * logits).sum(dim=-1)
+    return (each * counted).sum() / counted.sum().clamp(min=1)
