@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.block.files import read, save
-from medusa_core.drafters.block.model import BlockModel, block_logits
+from medusa_core.drafters.block.model import BlockModel, block_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name
 from medusa_core.training.config import BlockConfig
@@ -36,7 +36,7 @@ def block(config: BlockConfig, end: End = never) -> Generator[Progress, None, No
         model = start_block(config, base)
         layers = model.shape.layers or ()
         written = partial(save, model, base=base_name(config))
-        return LayerRecipe("block drafter", model, layers, written, block_logits)
+        return LayerRecipe("block drafter", model, layers, written, block_outputs)
 
     yield from train_layer(config, end, recipe)
 

@@ -108,6 +108,12 @@ class DraftLayerConfig(DrafterConfig):
     unrolled_decay: float = setting(
         0.8, "λ: the loss of step i, counted from 0, counts λ^i", low=0.0, high=1.0
     )
+    feature_weight: float = setting(
+        0.0,
+        "weight of a loss that asks each output to be its place's fused features, as EAGLE-1 and HASS do",
+        low=0.0,
+        high=1000.0,
+    )
     compile: bool = setting(
         False, "compile the draft layer with torch.compile: minutes first, then each step is shorter"
     )

@@ -22,7 +22,7 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.eagle3.files import read_draft, read_shape, save
 from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
-from medusa_core.drafters.eagle3.unrolled import unrolled_logits
+from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
@@ -57,7 +57,7 @@ class LayerRecipe:
     model: Any  # a DraftModel, or another with its ``shape`` and its map ``t2d``
     layers: tuple[int, ...]  # hidden states of the base that are its features
     save: Callable[[Path], None]
-    drafted: Drafted = unrolled_logits
+    drafted: Drafted = unrolled_outputs
 
 
 def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, None]:
@@ -88,7 +88,14 @@ def train_layer(
     recipe = recipe_of(base, batches)
     model, layers = recipe.model.to(device), recipe.layers
     bf16 = uses_bf16(config, device)
-    losses = UnrolledLosses(model, config.unrolled_steps, device, recipe.drafted, compiled=config.compile)
+    losses = UnrolledLosses(
+        model,
+        config.unrolled_steps,
+        device,
+        recipe.drafted,
+        feature_weight=config.feature_weight,
+        compiled=config.compile,
+    )
 
     def losses_of(step: int, number: int) -> Losses:
         batch = batches.of(step, number)

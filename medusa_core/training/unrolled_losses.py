@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from medusa_core.drafters.eagle3.model import RotaryTable
 from medusa_core.drafters.eagle3.shape import states_read
-from medusa_core.drafters.eagle3.unrolled import unrolled_logits
+from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.model.features import Features
 from medusa_core.model.recording import recorded
 
-# A draft model with its rotations, embeddings, features and a number of steps → each step's logits, as
-# ``unrolled_logits`` lays them out.
+# A draft model with its rotations, embeddings, features and a number of steps → each step's outputs, as
+# ``unrolled_outputs`` lays them out.
 Drafted = Callable[[Any, RotaryTable, torch.Tensor, torch.Tensor, int], Iterator[torch.Tensor]]
 
 
@@ -42,14 +43,16 @@ class UnrolledLosses(torch.nn.Module):
         model: Any,
         steps: int,
         device: torch.device,
-        drafted: Drafted = unrolled_logits,
+        drafted: Drafted = unrolled_outputs,
         *,
+        feature_weight: float = 0.0,
         compiled: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
         self._steps = steps
         self._drafted = drafted
+        self._feature_weight = feature_weight
         self._rotary = RotaryTable(model.shape, device)
         self._known = model.t2d.nonzero().flatten()
         self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
@@ -70,14 +73,19 @@ class UnrolledLosses(torch.nn.Module):
         """
         wanted = self._wanted(base)
         best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
+        goals = self.model.fuse(features).detach().float() if self._feature_weight else None
         losses = []
         drafted = self._drafted(self.model, self._rotary, embedded, features, self._steps)
-        for step, logits in enumerate(drafted):
-            here = slice(1 + step, 1 + step + logits.shape[1])
-            counted = trained[:, 2 + step : 2 + step + logits.shape[1]]
+        for step, output in enumerate(drafted):
+            here = slice(1 + step, 1 + step + output.shape[1])
+            counted = trained[:, 2 + step : 2 + step + output.shape[1]]
             if best_known is not None:
                 counted = counted & best_known[:, here]
-            losses.append(_mean_entropy(logits, wanted[:, here], counted))
+            loss = _mean_entropy(self.model.logits(output), wanted[:, here], counted)
+            if goals is not None:
+                apart = F.smooth_l1_loss(output.float(), goals[:, here], reduction="none").mean(dim=-1)
+                loss = loss + self._feature_weight * _mean(apart, counted)
+            losses.append(loss)
         return torch.stack(losses)
 
     def _wanted(self, base: torch.Tensor) -> torch.Tensor:
@@ -94,14 +102,11 @@ class UnrolledLosses(torch.nn.Module):
         best = reading.logits.argmax(dim=-1)
         found = []
         drafted = self._drafted(self.model, self._rotary, reading.embedded, reading.features, self._steps)
-        for step, every in enumerate(drafted):
-            here = slice(1 + step, 1 + step + every.shape[1])
-            counted = trained[:, 2 + step : 2 + step + every.shape[1]]
-            logits, right, count = (
-                every[counted].float(),
-                wanted[:, here][counted],
-                counted.sum().clamp(min=1),
-            )
+        for step, output in enumerate(drafted):
+            here = slice(1 + step, 1 + step + output.shape[1])
+            counted = trained[:, 2 + step : 2 + step + output.shape[1]]
+            logits, right = self.model.logits(output[counted]).float(), wanted[:, here][counted]
+            count = counted.sum().clamp(min=1)
             higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
             known = self.model.t2d[best[:, here][counted]]
             hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
@@ -114,4 +119,8 @@ def _mean_entropy(logits: torch.Tensor, wanted: torch.Tensor, counted: torch.Ten
     logits = logits.float()
     # The shares of ``wanted`` sum to one, so no logarithm of each is needed.
     each = logits.logsumexp(dim=-1) - (wanted * logits).sum(dim=-1)
+    return _mean(each, counted)
+
+
+def _mean(each: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     return (each * counted).sum() / counted.sum().clamp(min=1)

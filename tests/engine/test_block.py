@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_size, load_draft, make_drafter, owner_of
 from medusa_core.drafters.block.drafter import BlockDrafter
-from medusa_core.drafters.block.model import block_logits
+from medusa_core.drafters.block.model import block_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 
@@ -36,8 +36,8 @@ def test_a_step_guesses_what_one_pass_over_all_blocks_of_the_text_does(with_draf
         tokens = torch.tensor([[*text, root, 0]])
         states = target.model(tokens, output_hidden_states=True).hidden_states
         features = torch.cat([states[layer] for layer in draft.model.shape.layers], dim=-1)
-        window = block_logits(draft.model, draft.rotary, draft.embedding[tokens], features, 1)
-        first = next(window)[0, -1].log_softmax(-1)
+        window = block_outputs(draft.model, draft.rotary, draft.embedding[tokens], features, 1)
+        first = draft.model.logits(next(window)[0, -1]).log_softmax(-1)
         drafted = [node for node in range(1, step.tree.size) if step.tree.depths[node] == 1]
         assert step.tree.tokens[drafted].tolist() == first.topk(len(drafted)).indices.tolist()
         assert step.tree.draft_logp[drafted].tolist() == pytest.approx(
@@ -52,9 +52,9 @@ def test_every_place_of_a_block_is_what_drafting_behind_that_token_guesses(with_
     draft, target = with_drafter.drafts["block"], with_drafter.target
     tokens = tiny.random_tokens(9, 1)
     features = torch.randn(9, 3 * draft.model.shape.hidden, generator=torch.Generator().manual_seed(2))
-    found = list(
-        block_logits(draft.model, draft.rotary, draft.embedding[torch.tensor([tokens])], features[None], 4)
-    )
+    embedded = draft.embedding[torch.tensor([tokens])]
+    outputs = block_outputs(draft.model, draft.rotary, embedded, features[None], 4)
+    found = [draft.model.logits(output) for output in outputs]
     assert [logits.shape[1] for logits in found] == [7, 6, 5, 4]
     config = GenerationConfig.of(**{**SETTINGS, "draft_top_k": 1})
     for row in range(4):

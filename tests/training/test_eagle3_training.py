@@ -10,14 +10,14 @@ import pytest
 import tiny
 import torch
 from eagle3_slow import SlowDraft
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, smooth_l1_loss
 from training_corpus import losses_of
 from training_runs import finish, settings_for
 
 from medusa_core.checkpoints.files import read_config
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import make_drafter
-from medusa_core.drafters.eagle3.unrolled import unrolled_logits
+from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training.base_model import load_frozen
@@ -45,7 +45,8 @@ def test_each_unrolled_step_is_what_drafting_a_chain_computes(engine):
     tokens = [tiny.random_tokens(9, seed) for seed in (1, 2)]
     features = torch.randn(2, 9, 96, generator=torch.Generator().manual_seed(3))
     embedded = draft.embedding[torch.tensor(tokens)]
-    found = list(unrolled_logits(draft.model, draft.rotary, embedded, features, 4))
+    outputs = unrolled_outputs(draft.model, draft.rotary, embedded, features, 4)
+    found = [draft.model.logits(output) for output in outputs]
     assert [logits.shape[1] for logits in found] == [7, 6, 5, 4]
     slow = SlowDraft(eagle3_files.state(), draft.embedding)
     for window, text in enumerate(tokens):
@@ -94,23 +95,32 @@ def test_the_layer_has_the_vocabulary_and_the_width_that_are_asked_for(trained_b
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("known", [eagle3_files.KNOWN, list(range(tiny.VOCABULARY))])
-def test_the_losses_and_their_gradients_are_those_of_the_definition(engine, known, compiled):
-    """Row by row: cross-entropy against the base's distribution, where token and best token count."""
+@pytest.mark.parametrize(
+    ("known", "weight"), [(eagle3_files.KNOWN, 0.0), (list(range(tiny.VOCABULARY)), 0.5)]
+)
+def test_the_losses_and_their_gradients_are_those_of_the_definition(engine, known, weight, compiled):
+    """Row by row: cross-entropy against the base's distribution, where token and best token count.
+
+    With a weight, the distance from the features that the row's place has is added.
+    """
     draft = eagle3_files.draft_for(engine.target, known)
     model = draft.model.requires_grad_(True)
     tokens = torch.tensor([tiny.random_tokens(9, seed) for seed in (1, 2)])
     trained = torch.rand(2, 9, generator=torch.Generator().manual_seed(5)) > 0.3
     reading = Reading(engine.target.model, tokens, (0, 1, 2))
-    found = UnrolledLosses(model, 4, torch.device("cpu"), compiled=compiled)(reading, trained)
+    made = UnrolledLosses(model, 4, torch.device("cpu"), feature_weight=weight, compiled=compiled)
+    found = made(reading, trained)
     wanted = []
-    logits = unrolled_logits(model, draft.rotary, reading.embedded, reading.features, 4)
-    for step, guesses in enumerate(logits):
+    features = model.fuse(reading.features).detach()
+    outputs = unrolled_outputs(model, draft.rotary, reading.embedded, reading.features, 4)
+    for step, output in enumerate(outputs):
+        guesses = model.logits(output)
         losses = []
         for window, row in product(range(2), range(guesses.shape[1])):
             base = reading.logits[window, row + 1 + step]
             if trained[window, row + 2 + step] and int(base.argmax()) in known:
-                losses.append(cross_entropy(guesses[window, row], base[known].softmax(0)))
+                apart = smooth_l1_loss(output[window, row], features[window, row + 1 + step])
+                losses.append(cross_entropy(guesses[window, row], base[known].softmax(0)) + weight * apart)
         wanted.append(torch.stack(losses).mean())
     torch.testing.assert_close(found, torch.stack(wanted))
     weights = list(model.parameters())

@@ -124,7 +124,8 @@ class BlockDrafter:
         embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
         attends = [self._attend(layer) for layer in range(len(self._model.layers))]
         rows = self._model.rows(embedded, self._last)
-        logits = self._model.logits(rows, self._rotary.at(self.length, size), attends)[:levels]
+        output = self._model.output(rows, self._rotary.at(self.length, size), attends)
+        logits = self._model.logits(output[:levels])
         k = min(self._settings.draft_top_k, logits.shape[1])
         best = logits.float().log_softmax(dim=-1).topk(k)
         level = iter(best.values[1:])  # every node of a level has the same guesses

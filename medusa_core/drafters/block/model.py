@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.model import Attention, Mlp, RotaryTable, SelfAttention
+from medusa_core.drafters.eagle3.model import Attention, Mlp, Norm, RotaryTable, SelfAttention
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
 from medusa_core.model.rotary import Rotations, rotated
 
@@ -24,9 +24,9 @@ from medusa_core.model.rotary import Rotations, rotated
 class _Layer(nn.Module):
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.self_attn = SelfAttention(shape, shape.hidden)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.mlp = Mlp(shape)
 
     def forward(self, x: torch.Tensor, by: Rotations, attend: Attention) -> torch.Tensor:
@@ -42,12 +42,12 @@ class BlockModel(nn.Module):
         super().__init__()
         self.shape, self.block = shape, block
         self.fc = nn.Linear(FEATURES * shape.hidden, shape.hidden, bias=False)
-        self.hidden_norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
         self.masks = nn.Parameter(torch.randn(block - 1, shape.hidden))
-        self.embedding_norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.embedding_norm = Norm(shape.hidden, shape.norm_eps)
         self.join = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
         self.layers = nn.ModuleList(_Layer(shape) for _ in range(layers))
-        self.norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
         self._lm_head = (lm_head,)  # in a tuple, since it is the target's and none of these weights
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
@@ -70,20 +70,24 @@ class BlockModel(nn.Module):
         embedded = self.embedding_norm(torch.cat([root[..., None, :], masks], dim=-2))
         return self.join(torch.cat([embedded, last[..., None, :].expand_as(embedded)], dim=-1))
 
-    def logits(self, x: torch.Tensor, by: Rotations, attends: Sequence[Attention]) -> torch.Tensor:
-        """Logits [.., V] of rows [.., d], which see by ``attends``, one for each layer."""
+    def output(self, x: torch.Tensor, by: Rotations, attends: Sequence[Attention]) -> torch.Tensor:
+        """Rows [.., d] to their output [.., d]; they see by ``attends``, one for each layer."""
         for layer, attend in zip(self.layers, attends, strict=True):
             x = layer(x, by, attend)
-        return F.linear(self.norm(x), self._lm_head[0])
+        return x
+
+    def logits(self, output: torch.Tensor) -> torch.Tensor:
+        """The output [.., d] to logits [.., V]."""
+        return F.linear(self.norm(output), self._lm_head[0])
 
 
-def block_logits(
+def block_outputs(
     model: BlockModel, rotary: RotaryTable, embedded: torch.Tensor, features: torch.Tensor, steps: int
 ) -> Iterator[torch.Tensor]:
-    """Logits [B, R, V] of each place of all blocks, from embeddings [B, T, d] and features [B, T, 3 d].
+    """The outputs [B, R, d] of each place of all blocks, from embeddings [B, T, d] and features [B, T, 3 d].
 
     Row t of place i has read the text up to token t and the root t + 1, and guesses token t + 2 + i, as in
-    EAGLE-3's ``unrolled_logits``; R = T - 2 - i.
+    EAGLE-3's ``unrolled_outputs``; R = T - 2 - i.
     """
     count = embedded.shape[1] - 2  # blocks
     fused = model.fuse(features[:, :count])
@@ -92,9 +96,9 @@ def block_logits(
     places = torch.arange(1, 1 + count, device=x.device)[:, None] + torch.arange(model.block, device=x.device)
     by = Rotations(table.cos[places.flatten()], table.sin[places.flatten()])
     attends = [_WindowAttention(model.block, *text) for text in model.text(fused, rotary.at(0, count))]
-    logits = model.logits(x.flatten(1, 2), by, attends).unflatten(1, (count, model.block))
+    output = model.output(x.flatten(1, 2), by, attends).unflatten(1, (count, model.block))
     for step in range(min(steps, count)):
-        yield logits[:, : count - step, step]
+        yield output[:, : count - step, step]
 
 
 class _WindowAttention:

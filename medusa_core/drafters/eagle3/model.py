@@ -63,7 +63,7 @@ class Mlp(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class _Norm(nn.RMSNorm):
+class Norm(nn.RMSNorm):
     """With its weight in the input's dtype: under autocast they differ, and torch has no kernel for that."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -73,9 +73,9 @@ class _Norm(nn.RMSNorm):
 class _DecoderLayer(nn.Module):
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
-        self.input_layernorm = _Norm(shape.hidden, shape.norm_eps)
-        self.hidden_norm = _Norm(shape.hidden, shape.norm_eps)
-        self.post_attention_layernorm = _Norm(shape.hidden, shape.norm_eps)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.self_attn = SelfAttention(shape, 2 * shape.hidden)
         self.mlp = Mlp(shape)
         self._norm_before_residual = shape.norm_before_residual
@@ -100,12 +100,12 @@ class DraftModel(nn.Module):
         super().__init__()
         self.shape = shape
         if shape.norm_before_fc:
-            self.input_norm = _Norm(FEATURES * shape.hidden, shape.norm_eps)
+            self.input_norm = Norm(FEATURES * shape.hidden, shape.norm_eps)
         if shape.fc_norm:
-            self.fc_norm = nn.ModuleList(_Norm(shape.hidden, shape.norm_eps) for _ in range(FEATURES))
+            self.fc_norm = nn.ModuleList(Norm(shape.hidden, shape.norm_eps) for _ in range(FEATURES))
         self.fc = nn.Linear(FEATURES * shape.hidden, shape.hidden, bias=False)
         self.midlayer = _DecoderLayer(shape)
-        self.norm = _Norm(shape.hidden, shape.norm_eps)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocabulary, bias=False)
         self.register_buffer("d2t", torch.zeros(shape.draft_vocabulary, dtype=torch.long))
         self.register_buffer("t2d", torch.ones(shape.vocabulary, dtype=torch.bool))

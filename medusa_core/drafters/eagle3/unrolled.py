@@ -5,7 +5,7 @@ embedding of the token i places further on, at a position i further on. It then 
 it, and of the later steps its own row alone: these are the diagonals of their keys, taken as products of
 equal rows. So each row computes what drafting a chain from its place would. EAGLE-3 paper §3.2, figure 6.
 
-B windows · T tokens of a window · R rows of a step · V' draft vocabulary · d hidden size · D head size
+B windows · T tokens of a window · R rows of a step · d hidden size · D head size
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 
 
-def unrolled_logits(
+def unrolled_outputs(
     model: DraftModel, rotary: RotaryTable, embedded: torch.Tensor, features: torch.Tensor, steps: int
 ) -> Iterator[torch.Tensor]:
-    """Logits [B, R, V'] of each step, from embeddings [B, T, d] and the target's features [B, T, 3 d].
+    """The outputs [B, R, d] of each step, from embeddings [B, T, d] and the target's features [B, T, 3 d].
 
     Row t of step i guesses token t + 2 + i; R = T - 2 - i, the rows whose token the window holds.
     """
@@ -33,7 +33,7 @@ def unrolled_logits(
         following = embedded[:, 1 + step : 1 + rows]
         by = rotary.at(step, count)
         output = model.output(following, output[:, :count], by, attention)
-        yield model.logits(output)
+        yield output
 
 
 class _UnrolledAttention:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.model import Attention, DraftModel, Mlp, SelfAttention
+from medusa_core.drafters.eagle3.model import Attention, DraftModel, Mlp, Norm, SelfAttention
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.model.rotary import Rotations
 
@@ -19,7 +19,7 @@ class _SharedHead(nn.Module):
 
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
 
 
 class MtpLayer(DraftModel):
@@ -29,12 +29,12 @@ class MtpLayer(DraftModel):
         """``lm_head`` [V, d] is the target's, or the layer's own copy."""
         nn.Module.__init__(self)
         self.shape = shape
-        self.enorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
-        self.hnorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.enorm = Norm(shape.hidden, shape.norm_eps)
+        self.hnorm = Norm(shape.hidden, shape.norm_eps)
         self.eh_proj = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
-        self.input_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.self_attn = SelfAttention(shape, shape.hidden)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.mlp = Mlp(shape)
         self.shared_head = _SharedHead(shape)
         self._lm_head = (lm_head,)  # in a tuple, since it is the target's and none of the layer's weights
