@@ -14,7 +14,13 @@ from typing import Any
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2, VariantSettings
 from medusa_core.experiments.setup import Setup
-from medusa_core.training.config import DirectConfig, Medusa1Config, Medusa2Config, SelfDistillConfig
+from medusa_core.training.config import (
+    DirectConfig,
+    DrafterConfig,
+    Medusa1Config,
+    Medusa2Config,
+    SelfDistillConfig,
+)
 from medusa_core.training.recipes import train
 
 ANSWER_TOKENS = 192
@@ -27,23 +33,28 @@ def train_missing(setup: Setup, settings: VariantSettings, names: Sequence[str])
     """Train variants one after the other; a run that was broken off goes on. Raises MedusaError."""
     model = setup.load.model
     own = not settings.data
-    data = write_text(setup, settings, model) if own else str(setup.data_root / settings.data)
+    data = write_text(setup, settings.runs, settings.tokens) if own else str(setup.data_root / settings.data)
     folders = {}
     for name in names:
         config = variant_config(name, settings, model=model, data=data, own_text=own)
-        folder = setup.watch(train(config)).folder
-        if folder is None:
-            raise MedusaError(f"the training of {name} in {config.out} did not finish: run the command again")
-        folders[name] = folder
+        folders[name] = finished_folder(setup, config)
     return folders
 
 
-def write_text(setup: Setup, settings: VariantSettings, model: str) -> str:
-    """The folder of text that the base writes, enough for the variants to see it about twice."""
-    answers = max(FEWEST_ANSWERS, settings.tokens // (ANSWER_TOKENS * PASSES))
+def finished_folder(setup: Setup, config: DrafterConfig) -> Path:
+    """Train; the folder of the result. Raises MedusaError where the run was stopped before its end."""
+    folder = setup.watch(train(config)).folder
+    if folder is None:
+        raise MedusaError(f"the training in {config.out} did not finish: run the command again")
+    return folder
+
+
+def write_text(setup: Setup, runs: str, tokens: int) -> str:
+    """The folder of text that the base writes, enough for trainings of so many tokens to see it twice."""
+    answers = max(FEWEST_ANSWERS, tokens // (ANSWER_TOKENS * PASSES))
     config = SelfDistillConfig(
-        model=model,
-        out=str(Path(settings.runs) / "text"),
+        model=setup.load.model,
+        out=str(Path(runs) / "text"),
         data_root=str(setup.data_root),
         answers=answers,
         answer_tokens=ANSWER_TOKENS,

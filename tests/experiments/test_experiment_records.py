@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import eagle3_files
 import pytest
 from tiny_experiments import (
     NAMES,
@@ -17,7 +18,7 @@ from tiny_experiments import (
 from medusa_core.cli.main import main
 from medusa_core.cli.reproduce import print_table
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import experiment_names, load_experiment, store, table2
+from medusa_core.experiments import eagle3_training, experiment_names, load_experiment, store, table2
 from medusa_core.experiments.record import PaperRow, paper_facts, read_record, write_record
 from ui.figures import experiments as figures
 from ui.tabs.experiments import load_section
@@ -48,6 +49,10 @@ def records(engine_folder, trained, prompt_file, tmp_path_factory):
         if name == "figure7":
             draft = write_draft_model(engine_folder, folder.parents[1] / "draft")
             common += ["--draft-models", f"small={draft}"]
+        if name == "eagle3-training":
+            layer = folder.parents[1] / "layer"
+            eagle3_files.write(layer, eagle3_files.state(), eagle3_files.config())
+            common += ["--layers", ",".join(f"{name}={layer}" for name in eagle3_training.variants_of(2))]
         if name == "grouped-heads":
             text = write_text(folder.parents[1])
             common += ["--data", text, "--runs", folder.parents[1] / "runs"]

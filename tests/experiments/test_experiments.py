@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from dataclasses import replace
 
+import eagle3_files
 import pytest
 import tiny
 import torch
+from eagle3_slow import SlowDraft
 from tiny_experiments import build_setup, write_draft_model, write_prompts, write_text, write_variants
 
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import figure3, figure4, table2, table3, variants
+from medusa_core.experiments import eagle3_training, figure3, figure4, table2, table3, variants
 from medusa_core.experiments.figure5 import measurement as figure5
 from medusa_core.experiments.figure7 import measurement as figure7
 from medusa_core.experiments.grouped_heads import measurement as grouped_heads
@@ -174,6 +177,54 @@ def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     assert whole.cache_bytes == 2 * pooled.cache_bytes
 
 
+def with_an_end(setup, engine_folder, folder):
+    """The setup with a tokenizer that has an end-of-text token, without which nothing is trained."""
+    base = folder / "base"
+    shutil.copytree(engine_folder, base)
+    tiny.tiny_tokenizer(end_token=tiny.VOCABULARY - 1).save_pretrained(base)
+    load = replace(setup.load, model=str(base))
+    return replace(setup, load=load, engine=load_engine(load))
+
+
+def test_an_eagle3_layer_is_trained_in_every_way(setup, engine_folder, tmp_path):
+    setup = with_an_end(setup, engine_folder, tmp_path)
+    settings = eagle3_training.Settings(
+        data=str(write_text(tmp_path)), runs=str(tmp_path / "runs"), tokens=60 * 512, batch_tokens=512
+    )
+    found = eagle3_training.measure(setup, settings)
+    rows = {row.label: row for row in found.rows}
+    variants = eagle3_training.variants_of(setup.engine.target.config.num_hidden_layers)
+    assert [*rows] == [eagle3_training.PLAIN, *(variant.label for variant in variants.values())]
+    assert [row.x for row in found.rows[1:5]] == [60 * 64, 60 * 128, 60 * 256, 60 * 512]
+    trained = {
+        name: json.loads((tmp_path / "runs" / name / "config.json").read_text("utf-8")) for name in variants
+    }
+    assert trained["eagle1"]["unrolled_steps"] == 1
+    assert trained["eagle1"]["feature_weight"] == 1.0
+    assert trained["last"]["feature_layers"] == "2,2,2"
+    assert trained["eighth"]["tokens"] == 60 * 64
+    assert all(len(row.right_by_step) == eagle3_training.STEPS for row in found.rows[1:])
+
+
+def test_right_guesses_by_step_are_those_of_drafting_chains(setup):
+    """A slow draft model is asked at each place of the text what it would guess after so many drafted tokens."""
+    engine = eagle3_files.with_draft(setup.engine)
+    draft, target = engine.drafts["eagle3"], engine.target
+    slow = SlowDraft(eagle3_files.state(), draft.embedding)
+    text = tiny.random_tokens(10, 3)
+    output = target.model(torch.tensor([text]), output_hidden_states=True)
+    states = torch.cat([output.hidden_states[layer][0] for layer in eagle3_files.LAYERS], dim=-1)
+    best = output.logits[0].argmax(dim=-1).tolist()
+    for step, share in enumerate(eagle3_training.right_by_step(engine, [text])):
+        rows = range(len(text) - 2 - step)
+        right = [
+            slow.guesses(states[: row + 1], text[: row + 2], text[row + 2 : row + 2 + step], 1)[0][0]
+            == best[row + 1 + step]
+            for row in rows
+        ]
+        assert share == pytest.approx(sum(right) / len(rows), abs=1e-4)
+
+
 def test_table2_sees_that_a_changed_base_is_worse(setup, trained, prompt_file):
     found = table2.measure(setup, table2.Settings(variants=trained, calibration=str(prompt_file), nodes=6))
     rows = {row.label: row for row in found.rows}
@@ -199,11 +250,7 @@ def test_table3_climbs_from_a_chain_to_better_heads(setup, trained, prompt_file)
 
 
 def test_missing_variants_are_trained(setup, engine_folder, prompt_file, tmp_path):
-    base = tmp_path / "base"
-    shutil.copytree(engine_folder, base)
-    tiny.tiny_tokenizer(end_token=tiny.VOCABULARY - 1).save_pretrained(base)
-    load = replace(setup.load, model=str(base))
-    setup = replace(setup, load=load, engine=load_engine(load))
+    setup = with_an_end(setup, engine_folder, tmp_path)
     text = write_text(tmp_path)
     settings = table3.Settings(
         data=str(text),

@@ -21,6 +21,7 @@ from medusa_core.loading.load import load_engine
 PROMPTS = {"Story": [[1, 2, 0, 3], [5, 0, 7]], "Chat": [[9, 4, 0]]}
 NAMES = [
     "eagle3-table1",
+    "eagle3-training",
     "figure3",
     "figure4",
     "figure5",

@@ -1,4 +1,4 @@
-"""Two charts of stored records: what a draft model gains by γ, and what a change does to the loss."""
+"""Charts of stored records: draft models by γ, EAGLE-3's training, and what a change does to the loss."""
 
 from __future__ import annotations
 
@@ -37,6 +37,35 @@ def by_gamma(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]
         figure.update_yaxes(title_text=title.lower(), rangemode="tozero")
         charts.append((title, figure))
     return charts
+
+
+def by_training(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]]:
+    """Tokens per step by the text a layer has learned from, and its right guesses by step."""
+    colours = palette(dark)
+    kept, right = _figure(dark), _figure(dark)
+    parts = [row for row in record.rows if row.x is not None]
+    kept.add_scatter(
+        x=[row.x for row in parts], y=[row.tokens_per_step.mean for row in parts], mode="lines+markers",
+        error_y={"type": "data", "array": [row.tokens_per_step.standard_error or 0 for row in parts]},
+        line={"color": colours.accepted, "width": 2},
+        hovertemplate="%{x:,} tokens: %{y:.2f} tokens per step<extra></extra>",
+    )  # fmt: skip
+    kept.update_xaxes(title_text="training tokens", type="log", tickvals=[row.x for row in parts])
+    kept.update_yaxes(title_text="tokens per step")
+    whole = max(parts, key=lambda row: row.x or 0)
+    lines = [whole, *(row for row in record.rows if row.x is None and row.right_by_step)]
+    names = ("accepted", "rejected", "root", "selected", "proposed", "text")
+    shades = [getattr(colours, name) for name in names]
+    for row, colour in zip(lines, shades, strict=False):
+        shares = row.right_by_step or []
+        right.add_scatter(
+            x=list(range(1, len(shares) + 1)), y=shares, name=row.label, mode="lines+markers",
+            line={"color": colour, "width": 2, "dash": "solid" if row is whole else "dash"},
+            hovertemplate=f"step %{{x}}, {row.label}: %{{y:.0%}}<extra></extra>",
+        )  # fmt: skip
+    right.update_xaxes(title_text="step of drafting", dtick=1)
+    right.update_yaxes(title_text="right first guesses", tickformat=".0%", rangemode="tozero")
+    return [("Tokens per step by training tokens", kept), ("Right guesses by step", right)]
 
 
 def changes_of_loss(record: ExperimentRecord, dark: bool) -> tuple[str, go.Figure]:

@@ -16,7 +16,7 @@ from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.replay.colours import Palette, palette
-from ui.figures.experiment_lines import by_gamma, changes_of_loss
+from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss
 from ui.figures.long_texts import long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_time
 from ui.figures.palette import plotly_template
@@ -210,6 +210,7 @@ def _as_charts(draw: Callable[[ExperimentRecord, bool], list[tuple[str, go.Figur
 
 CHARTS: dict[str, Draw] = {
     **dict.fromkeys(("eagle3-table1", "spec-bench"), methods_by_kind),
+    "eagle3-training": _as_charts(by_training),
     "figure21": _as_charts(gain_of_record),
     **dict.fromkeys(("figure22", "figure23"), _as_charts(speedups_of_record)),
     "figure3": kinds_of_text,

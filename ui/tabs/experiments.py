@@ -79,6 +79,11 @@ SECTIONS = {
         "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
         "temperature 1 the model itself is less sure, so fewer guesses pass.",
     ),
+    "eagle3-training": Section(
+        "How EAGLE-3 is trained (figures 1 and 7, table 2)",
+        "What makes a draft layer guess well? More text, features of three layers instead of the last, no "
+        "features as a goal, and steps in training that read its own output as the steps of drafting do.",
+    ),
     "table2": Section(
         "Ways to train (table 2)",
         "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "

@@ -19,7 +19,6 @@ from medusa_core.errors import MedusaError
 from medusa_core.experiments.grouped_heads import Settings
 from medusa_core.experiments.quality import Heldout, Text
 from medusa_core.experiments.rows import make_row
-from medusa_core.experiments.settings import VariantSettings
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.train_variants import write_text
 from medusa_core.hardware.shapes import attention_kind, divisors
@@ -77,8 +76,7 @@ def read_windows(setup: Setup, settings: Settings) -> torch.Tensor:
     if settings.data:
         files = setup.files(settings.data)
     else:
-        own = VariantSettings(tokens=settings.tokens, runs=settings.runs)
-        files = [Path(write_text(setup, own, setup.load.model))]
+        files = [Path(write_text(setup, settings.runs, settings.tokens))]
     ends = sorted(setup.engine.end_tokens())[:1]
     ids: list[int] = []
     for file in files:
