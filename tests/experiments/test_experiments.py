@@ -23,6 +23,7 @@ from medusa_core.experiments.grouped_heads import measurement as grouped_heads
 from medusa_core.experiments.quality import sums_in
 from medusa_core.experiments.train_variants import variant_config
 from medusa_core.loading.load import load_engine
+from medusa_core.training.unrolled_losses import Reading
 from medusa_core.trees.search import expected_lengths
 from medusa_core.trees.tree import Topology
 
@@ -207,15 +208,16 @@ def test_an_eagle3_layer_is_trained_in_every_way(setup, engine_folder, tmp_path)
 
 
 def test_right_guesses_by_step_are_those_of_drafting_chains(setup):
-    """A slow draft model is asked at each place of the text what it would guess after so many drafted tokens."""
+    """A slow draft model says what it would guess at each place of the text, behind each number of tokens."""
     engine = eagle3_files.with_draft(setup.engine)
     draft, target = engine.drafts["eagle3"], engine.target
     slow = SlowDraft(eagle3_files.state(), draft.embedding)
-    text = tiny.random_tokens(10, 3)
-    output = target.model(torch.tensor([text]), output_hidden_states=True)
-    states = torch.cat([output.hidden_states[layer][0] for layer in eagle3_files.LAYERS], dim=-1)
-    best = output.logits[0].argmax(dim=-1).tolist()
-    for step, share in enumerate(eagle3_training.right_by_step(engine, [text])):
+    text = tiny.random_tokens(30, 3)
+    reading = Reading(target.model, torch.tensor([text]), tuple(eagle3_files.LAYERS))
+    states, best = reading.features[0], reading.logits[0].argmax(dim=-1).tolist()
+    found = eagle3_training.right_by_step(engine, [text])
+    assert max(found) > 0
+    for step, share in enumerate(found):
         rows = range(len(text) - 2 - step)
         right = [
             slow.guesses(states[: row + 1], text[: row + 2], text[row + 2 : row + 2 + step], 1)[0][0]
