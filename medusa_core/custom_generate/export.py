@@ -22,7 +22,7 @@ _IMPORT = re.compile(rf"^from ({_PACKAGE}(?:\.\w+)*) import (.+)$", re.MULTILINE
 _FOR_ANNOTATIONS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
 # Only Python files travel with generate.py, so the published trees become one.
 _TREES_FILE = 'resources.files("medusa_core.trees").joinpath("published.json").read_text(encoding="utf-8")'
-_REQUIREMENTS = "torch>=2.8\ntransformers>=5.23\nhuggingface-hub>=2.4\nsafetensors>=0.8\nnetworkx>=3.6\n"
+_REQUIREMENTS = "torch>=2.9.1\ntransformers>=5.23\nhuggingface-hub>=2.4\nsafetensors>=0.8\nnetworkx>=3.6\n"
 _GENERATE = '''"""Medusa decoding for ``model.generate(..., custom_generate=…, trust_remote_code=True)``."""
 
 from .custom_generate_generate import generate

@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 from custom import IDS
+from paths import ROOT
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.cli.main import main
@@ -34,7 +36,9 @@ def test_the_exported_code_stands_alone(exported):
         assert not re.search(r"^\s*(from|import) medusa_core", file.read_text(encoding="utf-8"), re.MULTILINE)
     found = {Path(file).name for file in get_relative_import_files(code / "generate.py")}
     assert found | {"generate.py"} == {file.name for file in code.glob("*.py")}
-    assert (code / "requirements.txt").is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lowest = {line.partition(",")[0] for line in project["dependencies"]}
+    assert set((code / "requirements.txt").read_text("utf-8").split()) <= lowest
     assert "custom_generate" in (exported / "README.md").read_text(encoding="utf-8")
 
 
