@@ -110,7 +110,12 @@ def test_draws_every_node_and_token(page):
 
 
 def test_keys_buttons_and_scrubber_move_the_step(page):
+    page.evaluate("document.activeElement.blur()")  # as before the first click
+    page.keyboard.press("ArrowRight")
+    wait_for_step(page, 1)
     page.locator("#view .mdv").focus()
+    page.keyboard.press("Home")
+    wait_for_step(page, 0)
     for key, step in [("ArrowRight", 1), ("End", 7), ("ArrowLeft", 6), ("Home", 0), ("ArrowLeft", 0)]:
         page.keyboard.press(key)
         wait_for_step(page, step)
