@@ -22,8 +22,8 @@ _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)
 _OWN = ("medusa_core", "ui", "app")
 # What an extra of pyproject.toml brings, by the name that is imported.
 _EXTRAS = {
-    "gradio": "app", "plotly": "app", "accelerate": "train", "peft": "train", "bitsandbytes": "quantize",
-    "gguf": "bench", "llama_cpp": "bench",
+    "gradio": "app", "plotly": "app", "starlette": "app", "accelerate": "train", "peft": "train",
+    "bitsandbytes": "quantize", "gguf": "bench", "llama_cpp": "bench",
 }  # fmt: skip
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "invalid buffer size")
 

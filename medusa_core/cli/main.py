@@ -74,7 +74,10 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the cause and where to look, then exit with 2."""
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if close := close_name(unknown, _flags_of(self)):
+        known = _flags_of(self)
+        if unknown in known:
+            message += f": {unknown} is a flag of another command"
+        elif close := close_name(unknown, known):
             message += f": did you mean {close}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")
 

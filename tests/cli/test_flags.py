@@ -265,6 +265,7 @@ def test_missing_weights_are_known_before_the_model_is_read(base, monkeypatch):
         (["--method", "medusa+lokup"], "did you mean medusa+lookup?"),
         (["--acceptance", "typicle"], "--acceptance is 'typicle': did you mean typical?"),
         (["--temprature", "1"], "unrecognized arguments: --temprature 1: did you mean --temperature?"),
+        (["--rounds", "1"], "unrecognized arguments: --rounds 1: --rounds is a flag of another command"),
     ],
 )
 def test_a_name_that_is_nearly_right_is_guessed(command, flags, words):
