@@ -132,7 +132,7 @@ def test_all_is_everything_the_headline_first_and_training_only_if_asked():
     names = reproduce_all.chosen_names(train=True)
     assert (names[0], sorted(names)) == ("spec-bench", experiment_names())
     without = reproduce_all.chosen_names(train=False)
-    assert set(names) - set(without) == {"table2", "table3", "grouped-heads"}
+    assert set(names) - set(without) == {"table2", "table3", "grouped-heads", "eagle3-training"}
 
 
 @pytest.mark.parametrize(
