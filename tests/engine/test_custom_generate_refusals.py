@@ -35,6 +35,12 @@ class Remembers(LogitsProcessor):
         return scores
 
 
+NEEDS_A_DRIVER = pytest.mark.skipif(
+    torch.version.cuda is not None and not torch.cuda.is_available(),
+    reason="transformers makes a CUDA stream for this cache wherever torch is built for CUDA",
+)
+
+
 def used_cache(model):
     cache = DynamicCache()
     model(torch.tensor([[1, 2]]), past_key_values=cache)
@@ -49,7 +55,7 @@ def used_cache(model):
         ({"num_return_sequences": 2, "do_sample": True}, "num_return_sequences is 2"),
         ({"prompt_lookup_num_tokens": 2}, "assisted generation"),
         ({"use_cache": False}, "key-value cache"),
-        ({"cache_implementation": "offloaded"}, "cache of its own"),
+        pytest.param({"cache_implementation": "offloaded"}, "cache of its own", marks=NEEDS_A_DRIVER),
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
         ({"return_dict_in_generate": True, "output_hidden_states": True}, "output_hidden_states"),
         ({"attention_mask": torch.tensor([[0, 1, 1, 1]])}, "hides 1 of the prompt's 4 tokens"),
