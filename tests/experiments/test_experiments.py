@@ -190,20 +190,20 @@ def with_an_end(setup, engine_folder, folder):
 def test_an_eagle3_layer_is_trained_in_every_way(setup, engine_folder, tmp_path):
     setup = with_an_end(setup, engine_folder, tmp_path)
     settings = eagle3_training.Settings(
-        data=str(write_text(tmp_path)), runs=str(tmp_path / "runs"), tokens=60 * 512, batch_tokens=512
+        data=str(write_text(tmp_path)), runs=str(tmp_path / "runs"), tokens=8 * 512, batch_tokens=512
     )
     found = eagle3_training.measure(setup, settings)
     rows = {row.label: row for row in found.rows}
     variants = eagle3_training.variants_of(setup.engine.target.config.num_hidden_layers)
     assert [*rows] == [eagle3_training.PLAIN, *(variant.label for variant in variants.values())]
-    assert [row.x for row in found.rows[1:5]] == [60 * 64, 60 * 128, 60 * 256, 60 * 512]
+    assert [row.x for row in found.rows[1:5]] == [512, 1024, 2048, 4096]
     trained = {
         name: json.loads((tmp_path / "runs" / name / "config.json").read_text("utf-8")) for name in variants
     }
     assert trained["eagle1"]["unrolled_steps"] == 1
     assert trained["eagle1"]["feature_weight"] == 1.0
     assert trained["last"]["feature_layers"] == "2,2,2"
-    assert trained["eighth"]["tokens"] == 60 * 64
+    assert trained["eighth"]["tokens"] == 512
     assert all(len(row.right_by_step) == eagle3_training.STEPS for row in found.rows[1:])
 
 
@@ -212,7 +212,7 @@ def test_right_guesses_by_step_are_those_of_drafting_chains(setup):
     engine = eagle3_files.with_draft(setup.engine)
     draft, target = engine.drafts["eagle3"], engine.target
     slow = SlowDraft(eagle3_files.state(), draft.embedding)
-    text = tiny.random_tokens(30, 3)
+    text = tiny.random_tokens(18, 3)
     reading = Reading(target.model, torch.tensor([text]), tuple(eagle3_files.LAYERS))
     states, best = reading.features[0], reading.logits[0].argmax(dim=-1).tolist()
     found = eagle3_training.right_by_step(engine, [text])
