@@ -116,6 +116,7 @@ def load_layers(setup: Setup, settings: Settings, variants: dict[str, Variant]) 
                 out=str(Path(settings.runs) / name),
                 tokens=tokens,
                 batch_tokens=settings.batch_tokens,
+                heldout_windows=4,  # its own scores are not what is compared
                 warmup_steps=max(1, tokens // settings.batch_tokens // 10),
                 optimizer="muon",
                 learning_rate=1e-3,

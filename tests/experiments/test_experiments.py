@@ -187,24 +187,20 @@ def with_an_end(setup, engine_folder, folder):
     return replace(setup, load=load, engine=load_engine(load))
 
 
-def test_an_eagle3_layer_is_trained_in_every_way(setup, engine_folder, tmp_path):
+def test_a_missing_eagle3_layer_is_trained_in_its_own_way(setup, engine_folder, tmp_path):
     setup = with_an_end(setup, engine_folder, tmp_path)
     settings = eagle3_training.Settings(
         data=str(write_text(tmp_path)), runs=str(tmp_path / "runs"), tokens=8 * 512, batch_tokens=512
     )
-    found = eagle3_training.measure(setup, settings)
-    rows = {row.label: row for row in found.rows}
     variants = eagle3_training.variants_of(setup.engine.target.config.num_hidden_layers)
-    assert [*rows] == [eagle3_training.PLAIN, *(variant.label for variant in variants.values())]
-    assert [row.x for row in found.rows[1:5]] == [512, 1024, 2048, 4096]
-    trained = {
-        name: json.loads((tmp_path / "runs" / name / "config.json").read_text("utf-8")) for name in variants
-    }
-    assert trained["eagle1"]["unrolled_steps"] == 1
-    assert trained["eagle1"]["feature_weight"] == 1.0
-    assert trained["last"]["feature_layers"] == "2,2,2"
-    assert trained["eighth"]["tokens"] == 512
-    assert all(len(row.right_by_step) == eagle3_training.STEPS for row in found.rows[1:])
+    chosen = {name: variants[name] for name in ("eighth", "eagle1")}
+    engines = eagle3_training.load_layers(setup, settings, chosen)
+    assert all("eagle3" in engine.drafts for engine in engines.values())
+    runs = {name: tmp_path / "runs" / name / "config.json" for name in chosen}
+    trained = {name: json.loads(file.read_text("utf-8")) for name, file in runs.items()}
+    assert (trained["eighth"]["tokens"], trained["eagle1"]["tokens"]) == (512, 4096)
+    assert (trained["eagle1"]["unrolled_steps"], trained["eagle1"]["feature_weight"]) == (1, 1.0)
+    assert trained["eagle1"]["feature_layers"] == "2,2,2"
 
 
 def test_right_guesses_by_step_are_those_of_drafting_chains(setup):
