@@ -20,8 +20,8 @@ from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import (
     base_folder,

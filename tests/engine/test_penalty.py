@@ -18,8 +18,7 @@ from medusa_core.drafters import PLUS
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.logits.penalty import ContextualPenalty
-from medusa_core.logits.processor import processor_of
-from medusa_core.logits.truncation import without_unlikely
+from medusa_core.logits.processor import processor_of, without_unlikely
 from medusa_core.logits.window import TokenWindow
 
 V = 6  # so few that tokens come back, and leave the window while another copy stays

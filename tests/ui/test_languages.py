@@ -15,7 +15,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names
-from medusa_core.replay.languages import NAME, OF_A_VIEW, languages, languages_script
+from medusa_core.replay.page import NAME, OF_A_VIEW, languages, languages_script
 from medusa_core.replay.view import SCRIPTS, WEB, read_web
 from ui.layout import build_page
 from ui.records.examples import ASSETS

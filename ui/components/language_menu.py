@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from medusa_core.replay.languages import languages_script
+from medusa_core.replay.page import languages_script
 from medusa_core.replay.view import read_web
 from ui.components.scripted_view import ScriptedView
 

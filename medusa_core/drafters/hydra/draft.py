@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch import nn
 
 from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import beside_heads, tree_beside
 from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.drafters._head_trees import TreeSettings, budget_tree, named_tree
-from medusa_core.drafters._native_linear import in_c
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, State, from_public, is_unused, kind_of
 from medusa_core.errors import MedusaError
+from medusa_core.llama.model import product
+from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
 from medusa_core.text.plural import counted
 from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree
@@ -26,6 +29,10 @@ from medusa_core.trees.tree import Topology, load_tree
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
     from medusa_core.model.target import Target
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
 
 _OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
 _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
@@ -151,3 +158,34 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     # The extremes carry a NaN along, and unlike isfinite they need no memory of the tensor's size.
     low, high = torch.aminmax(tensor)
     return bool(torch.isfinite(low) & torch.isfinite(high))
+
+
+class NativeLinear(nn.Linear):
+    """A linear layer of the same weights, which computes in C by a copy of them in panels.
+
+    torch lays weights out anew for each product of a few rows.
+    """
+
+    def __init__(self, given: nn.Linear, library: Library) -> None:
+        super().__init__(given.in_features, given.out_features, bias=given.bias is not None, device="meta")
+        self.weight, self.bias = given.weight, given.bias
+        self._panels, self._library = linear([given]), library
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., inputs] → [..., outputs]."""
+        return product(self._panels, x.reshape(-1, x.shape[-1]), self._library).view(*x.shape[:-1], -1)
+
+
+def in_c(module: _Module, library: Library | None) -> _Module:
+    """A copy with the same weights that computes in C; the module itself where C cannot or it is large."""
+    tensors = [*module.parameters(), *module.buffers()]
+    if library is None or sum(tensor.nbytes for tensor in tensors) > COPY_LIMIT:
+        return module
+    if any(tensor.dtype not in DTYPES or tensor.device.type != "cpu" for tensor in tensors):
+        return module
+    copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    made: dict[nn.Module, NativeLinear] = {}  # a layer may stand in several places
+    for name, layer in list(copied.named_modules(remove_duplicate=False)):
+        if type(layer) is nn.Linear:
+            copied.set_submodule(name, made.setdefault(layer, NativeLinear(layer, library)))
+    return copied

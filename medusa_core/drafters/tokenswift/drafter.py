@@ -25,9 +25,8 @@ from medusa_core.model.partial_cache import PartialCache
 from medusa_core.model.target import Target
 from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree
+from medusa_core.trees.token_tree import TokenTree, union
 from medusa_core.trees.tree import TOP_K
-from medusa_core.trees.union import union
 
 
 class TokenSwiftDrafter:

@@ -88,7 +88,7 @@ def card(base: str, what: str, gained: Gained) -> str:
 
 def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
     """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
-    from medusa_core.drafters.medusa.save import save_heads  # noqa: PLC0415 - pulls in torch
+    from medusa_core.drafters.medusa.files import save_heads  # noqa: PLC0415 - pulls in torch
     from medusa_core.training.fit.result import write_accuracies, write_tree  # noqa: PLC0415
 
     draft = medusa_draft(engine)

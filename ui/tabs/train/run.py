@@ -34,7 +34,7 @@ from ui.tabs.trees.timing import measuring_words
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.gain import Gain
+    from medusa_core.evaluation.speedup import Gain
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page

@@ -42,7 +42,7 @@ from ui.tabs.train.plan import (
 from ui.tabs.train.run import Trained, train_heads
 
 if TYPE_CHECKING:
-    from medusa_core.evaluation.gain import Gain
+    from medusa_core.evaluation.speedup import Gain
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they
