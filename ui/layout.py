@@ -16,11 +16,10 @@ from ui.records.selection import Selection
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
 from ui.session import Session
-from ui.tabs import api, decode, experiments, figures_bar, learn, side_by_side
+from ui.tabs import api, decode, experiments, figures_bar, hardware, learn, side_by_side
 from ui.tabs import methods as methods_tab
-from ui.tabs.hardware import tab as hardware
 from ui.tabs.model_bar import bar as model_bar
-from ui.tabs.model_bar.methods import mark_methods
+from ui.tabs.model_bar.bar import mark_methods
 from ui.tabs.speed import tab as speed
 from ui.tabs.train import tab as train
 from ui.tabs.trees import tab as trees

@@ -27,7 +27,7 @@ from ui.records.settings import (
     settings_of,
 )
 from ui.records.updates import StopFlag
-from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import PageChannel
 from ui.session import Session
 from ui.tabs.run_bar import STARTING, WAITING, _arm
 

@@ -1,13 +1,19 @@
 """The Train tab's button that packs the visitor's own heads and hands them to their browser.
 
-The zip is made when it is asked for, under a name and in a folder of the app's.
+The zip is made when it is asked for, under a name of the app's, in a folder whose name nobody can guess and
+which gradio serves; its ``delete_cache`` deletes old ones.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import gradio as gr
 
@@ -16,13 +22,13 @@ from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.selection import Selection
 from ui.records.updates import Update
-from ui.serving.temporary_files import DownloadFolder
 from ui.session import Session
 from ui.tabs.run_bar import shown
 from ui.tabs.train.head_zip import ZIP_NAME, write_zip
 
 if TYPE_CHECKING:
     from ui.tabs.train.run import Trained
+
 
 PACKING = "Packing the heads…"
 FETCH = """(file) => {
@@ -33,6 +39,35 @@ FETCH = """(file) => {
   link.click();
 }"""
 log = logging.getLogger(__name__)
+MOST_FILES = 6  # at a time, so that repeated clicks do not fill the disk
+
+
+class DownloadFolder:
+    """Hands out files for one visitor; each has a folder of its own, which goes with it. For any thread."""
+
+    def __init__(self, place: Path, most: int = MOST_FILES) -> None:
+        """`place` is the cache folder of the component that the files are returned to."""
+        self._place = place
+        self._most = most
+        self._folders: deque[TemporaryDirectory[str]] = deque()
+        self._lock = Lock()
+
+    def make(self, name: str, write: Callable[[Path], None]) -> Path:
+        """The file `name`, written by `write` to the path it is given; where that raises, nothing stays."""
+        self._place.mkdir(parents=True, exist_ok=True)
+        # Whatever still lies there when the app ends goes with it.
+        folder = TemporaryDirectory(prefix=f"{uuid4().hex}-", dir=self._place, ignore_cleanup_errors=True)
+        try:
+            write(Path(folder.name) / name)
+        except BaseException:
+            folder.cleanup()
+            raise
+        with self._lock:
+            self._folders.append(folder)
+            old = [self._folders.popleft() for _ in range(len(self._folders) - self._most)]
+        for each in old:
+            each.cleanup()
+        return Path(folder.name) / name
 
 
 def download_buttons() -> tuple[gr.Button, gr.DownloadButton]:

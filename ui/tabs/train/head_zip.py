@@ -16,7 +16,7 @@ from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.text.plural import counted
-from medusa_core.training.fit.card import Card, tree_line, use_commands
+from medusa_core.training.fit.report import Card, tree_line, use_commands
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
