@@ -12,7 +12,7 @@ import gradio as gr
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
-from medusa_core.options import option_defaults, option_kinds, usual_settings
+from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
 from ui.records.method_choice import COPIES_HELP, COPIES_LABEL, COPYING, menu_entries, whole_method
 from ui.records.selection import DEFAULT, YOURS, Selection

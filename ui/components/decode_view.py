@@ -26,8 +26,8 @@ from typing import Any
 
 import networkx as nx
 
-from medusa_core.replay.view import read_web, web_script
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.view import read_web, web_script
 from ui.components.scripted_view import ScriptedView
 from ui.records.outside import outside_defaults
 from ui.records.words import as_data

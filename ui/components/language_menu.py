@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from medusa_core.replay.page import languages_script
-from medusa_core.replay.view import read_web
+from medusa_core.trace.replay.page import languages_script
+from medusa_core.trace.replay.view import read_web
 from ui.components.scripted_view import ScriptedView
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN
-from medusa_core.replay.colours import palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.method_speeds import series_title
 from ui.figures.palette import plotly_template
 

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
-from medusa_core.replay.colours import Palette, palette
+from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_time
 from ui.figures.palette import plotly_template

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from medusa_core.hardware.devices import TERA, Device
 from medusa_core.hardware.operators import LINEAR, Product
-from medusa_core.replay.colours import palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.palette import plotly_template
 
 HEIGHT = 360

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS, title_of
-from medusa_core.replay.colours import Palette, drafter_palette, palette
+from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import SANS, palette
+from medusa_core.trace.replay.colours import SANS, palette
 
 
 def plotly_template(dark: bool = False) -> go.layout.Template:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
-from medusa_core.replay.colours import Palette, palette
+from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.palette import plotly_template
 
 HEIGHT = 340

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
 

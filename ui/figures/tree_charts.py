@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import Palette, palette
 from medusa_core.text.plural import counted
+from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template
 

@@ -15,9 +15,9 @@ from typing import Any
 from medusa_core.acceptance import rule_names
 from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import method_names, methods_in_words
+from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
-from medusa_core.options import differing_defaults, option_defaults
 from medusa_core.trace.format import parse_trace
 from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection

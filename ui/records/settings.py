@@ -8,9 +8,9 @@ from typing import Any
 from medusa_core.acceptance import rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import method, method_names
+from medusa_core.drafters._options import check_options, option_defaults, option_kinds
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
-from medusa_core.options import check_options, option_defaults, option_kinds
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
 from ui.records.method_choice import parted_method

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from medusa_core.errors import MedusaError
-from medusa_core.replay.page import replay_shell
+from medusa_core.trace.replay.page import replay_shell
 from ui.records.updates import StopFlag
 from ui.serving.kept_runs import KeptRuns
 from ui.serving.update_stream import Acks

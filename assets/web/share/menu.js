@@ -3,7 +3,7 @@
 
 const MOST_TRACE_BYTES = 6_000_000; // as ui/records/outside.py
 const SAY_SIZE = 1_000_000; // bytes of a trace from which on its button says how large it is
-const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/replay/page.py
+const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/trace/replay/page.py
 
 function mountShare(view, page = {}) {
   let menu = null;

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.replay.colours import MONO, SANS
-from medusa_core.replay.view import WEB, read_web, web_script
 from medusa_core.trace.format import RunTrace
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.colours import MONO, SANS
+from medusa_core.trace.replay.view import WEB, read_web, web_script
 
 LANGUAGES = WEB.parent / "language"
 NAME = "language"  # key of the language's own name

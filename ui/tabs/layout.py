@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.replay.colours import css_variables
+from medusa_core.trace.replay.colours import css_variables
 from ui.components.language_menu import LanguageMenu, language_head
 from ui.components.places import Places
 from ui.components.race_view import race_css

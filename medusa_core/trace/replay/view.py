@@ -8,8 +8,8 @@ from dataclasses import asdict, fields
 from medusa_core.config import RUN_SETTINGS
 from medusa_core.drafters import drafter_names, method, method_names
 from medusa_core.files import project_folder
-from medusa_core.replay.colours import css_variables, drafter_palette
 from medusa_core.trace.asked import ALWAYS_HELD
+from medusa_core.trace.replay.colours import css_variables, drafter_palette
 
 WEB = project_folder() / "assets" / "web"
 SCRIPTS = (
