@@ -29,21 +29,20 @@ ROOMS = {
         "text": "",
         "trees": "",
         "hardware": "trees",
-        "model": "text trees",
+        "model": "trees",
         "llama": "model trees",
         "acceptance": "trees",
-        "logits": "trees",
         "checkpoints": "trees",
-        "drafters": "acceptance checkpoints hardware llama model text trees",
-        "decoding": "acceptance drafters llama logits model trees",
-        "engine": "acceptance decoding drafters logits model text trees",
+        "drafters": "acceptance checkpoints hardware llama model trees",
+        "decoding": "acceptance drafters llama model trees",
+        "engine": "acceptance decoding drafters model text trees",
         "trace": "acceptance decoding drafters engine model trees",
         "loading": "checkpoints drafters engine hardware llama model",
-        "custom_generate": "acceptance checkpoints decoding drafters logits model trees",
+        "custom_generate": "acceptance checkpoints decoding drafters model trees",
         "evaluation": (
             "acceptance checkpoints decoding drafters engine hardware llama loading model text trees"
         ),
-        "api": "decoding drafters engine evaluation loading text trace",
+        "api": "decoding drafters engine evaluation loading trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
         "longrun": "acceptance decoding drafters engine loading model text training trees",
         "experiments": (
@@ -56,7 +55,7 @@ ROOMS = {
         "__main__": "cli",
     },
     "ui": {
-        "figures": "drafters experiments hardware text trace",
+        "figures": "drafters experiments hardware trace",
         "records": "acceptance drafters experiments text trace trees",
         "serving": "engine evaluation loading model records trace",
         "components": "acceptance drafters figures records text trace",
@@ -64,7 +63,7 @@ ROOMS = {
         "session": "acceptance checkpoints drafters engine loading records runs serving trees",
         "tabs": (
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
-            "runs serving session text trace training trees"
+            "runs serving session trace training trees"
         ),
         "launch": "checkpoints cli components serving session tabs",
     },

@@ -4,7 +4,7 @@ A method is one drafter, or one and another that joins in ("medusa+ngram"): thei
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
 command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
-Imports: acceptance, checkpoints, hardware, llama, model, text, trees.
+Imports: acceptance, checkpoints, hardware, llama, model, trees.
 """
 
 from __future__ import annotations

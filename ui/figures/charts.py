@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from medusa_core.text.plural import counted
+from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.palette import plotly_template
 from ui.figures.run_counts import MAX_RANKS, RankCount, RunCounts, means, phase_columns

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from medusa_core.text.plural import counted
+from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import plotly_template

@@ -23,8 +23,7 @@ from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, W
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 
 if TYPE_CHECKING:
     from medusa_core.drafters.eagle3.model import DraftModel

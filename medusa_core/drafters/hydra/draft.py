@@ -19,10 +19,9 @@ from medusa_core.drafters._head_trees import TreeSettings, budget_tree, named_tr
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, State, from_public, is_unused, kind_of
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.llama.model import product
 from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
-from medusa_core.text.plural import counted
 from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree
 

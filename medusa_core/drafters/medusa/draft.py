@@ -19,8 +19,7 @@ from medusa_core.drafters._head_trees import AUTO, TreeSettings, budget_tree, na
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
 from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree

@@ -18,8 +18,8 @@ from medusa_core.drafters.tokenswift import Settings
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
+from medusa_core.errors import counted
 from medusa_core.model.features import BEFORE_NORM, Features
-from medusa_core.text.plural import counted
 from medusa_core.trees.search import assumed_accuracies, read_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian, load_tree
 

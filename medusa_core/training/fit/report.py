@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.plan import Plan
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.run_folder import read_record

@@ -14,8 +14,7 @@ from zipfile import ZIP_STORED, ZipFile
 
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
 
 if TYPE_CHECKING:

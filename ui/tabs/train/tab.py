@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from medusa_core.text.plural import counted
+from medusa_core.errors import counted
 from ui.components.events import QUIET
 from ui.components.figure_table import small_model_note
 from ui.components.places import Places

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.logits.window import TokenWindow
+from medusa_core.acceptance.logits.window import TokenWindow
 
 if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree

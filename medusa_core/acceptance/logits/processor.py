@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.logits.penalty import ContextualPenalty
+from medusa_core.acceptance.logits.penalty import ContextualPenalty
 
 if TYPE_CHECKING:
     from medusa_core.config import GenerationConfig
