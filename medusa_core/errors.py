@@ -129,5 +129,5 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def counted(number: int, noun: str, many: str = "") -> str:
-    """"1 step", "2 steps"; ``many`` where that is not the noun and an s. As in assets/web/text.js."""
+    """ "1 step", "2 steps"; ``many`` where that is not the noun and an s. As in assets/web/text.js."""
     return f"{number} {noun if number == 1 else many or noun + 's'}"

@@ -13,9 +13,8 @@ from golden import golden_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.acceptance.logits.penalty import ContextualPenalty
+from medusa_core.acceptance.logits.penalty import ContextualPenalty, TokenWindow
 from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
-from medusa_core.acceptance.logits.window import TokenWindow
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS
 from medusa_core.errors import MedusaError

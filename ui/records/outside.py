@@ -19,9 +19,8 @@ from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
 from medusa_core.trace.format import parse_trace
-from ui.records.method_choice import parted_method
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config, parted_method
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)

@@ -15,9 +15,8 @@ from ui.components.decode_view import TURNING, DecodeView, message_trace
 from ui.components.events import QUIET, tell_script
 from ui.components.text_line import TextLine
 from ui.records.examples import Recording
-from ui.records.figures import PageFigures
+from ui.records.figures import PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.origin import source_words
 from ui.records.words import as_data
 
 

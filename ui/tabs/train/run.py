@@ -27,7 +27,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined, sentences
 from ui.serving.turns import TimeShare
 from ui.session import Session
-from ui.tabs.train.head_zip import Adapter, HeadPackage, base_name, card
+from ui.tabs.train.download import Adapter, HeadPackage, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
 from ui.tabs.trees.timing import measuring_words
 
@@ -154,7 +154,7 @@ class _Run:
         # These pull in transformers.
         from medusa_core.evaluation.compare_heads import Gained, measure_gain  # noqa: PLC0415
         from medusa_core.evaluation.measure_heads import HeadMeasurement  # noqa: PLC0415
-        from medusa_core.training.fit.result import load_result  # noqa: PLC0415
+        from medusa_core.training.fit.measuring import load_result  # noqa: PLC0415
 
         # Another Stop ends the measuring; the heads stay usable.
         self._flag.stopped = False
