@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -245,3 +245,29 @@ def tensor_headers(file: Path) -> list[TensorHeader]:
             ]
     except (SafetensorError, OSError) as error:
         raise MedusaError(f"cannot read {file.parent}: {file_fault(file, error)}") from error
+
+
+def require_finite(
+    source: Path | str,
+    placed: Iterable[torch.Tensor],
+    given: Iterable[torch.Tensor],
+    dtype: torch.dtype,
+) -> None:
+    """Raise MedusaError for NaN or infinity in heads, which would make every guess the same without a word.
+
+    ``given`` are the tensors of the file in ``source``, ``placed`` the same in ``dtype``.
+    """
+    if all(map(_is_finite, placed)):
+        return
+    if all(map(_is_finite, given)):
+        kind = str(dtype).removeprefix("torch.")
+        raise MedusaError(
+            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
+        )
+    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch, convert or train them again")
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # The extremes carry a NaN along, and unlike isfinite they need no memory of the tensor's size.
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))

@@ -184,19 +184,10 @@ def _text_config(base: PreTrainedModel) -> Any:
 def shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
     """A draft layer with the sizes of the base's own layers, where no others are asked for."""
     text = _text_config(base)
-    rope = getattr(text, "rope_parameters", None) or {}
-    vocabulary = cast("Any", base.get_output_embeddings()).out_features
-    layers = feature_layers(text.num_hidden_layers)
-    return DraftShape(
-        hidden=text.hidden_size,
-        intermediate=mlp or text.intermediate_size,
-        heads=text.num_attention_heads,
-        key_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
-        head_size=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
-        vocabulary=vocabulary,
-        draft_vocabulary=draft_vocabulary or vocabulary,
-        norm_eps=getattr(text, "rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta") or 10000.0),
-        context=text.max_position_embeddings,
-        layers=layers,
+    shape = DraftShape.like(text, cast("Any", base.get_output_embeddings()).out_features)
+    return replace(
+        shape,
+        intermediate=mlp or shape.intermediate,
+        draft_vocabulary=draft_vocabulary or shape.vocabulary,
+        layers=feature_layers(text.num_hidden_layers),
     )

@@ -27,7 +27,7 @@ METHOD = Method(
     owns=f"{__name__}.recognize:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.files:size",
-    fixed_tree=f"{__name__}.draft:fixed_tree",
+    fixed_tree=True,
     cost=f"{__name__}:cost",
     design=(
         "One head after the other, on all nodes of its level that go on: a block over the hidden state and "
