@@ -18,15 +18,14 @@ from typing import Any, TypeVar
 
 from medusa_core.config import AUTO_METHOD, GenerationConfig, LoadConfig
 from medusa_core.decoding import Step, check_prompt
+from medusa_core.drafters._options import check_options
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, name_fix, shortened
+from medusa_core.errors import MedusaError, counted, name_fix, shortened
 from medusa_core.evaluation.step_times import with_known_step_times
 from medusa_core.loading.load import load_engine
-from medusa_core.options import check_options
-from medusa_core.replay.page import replay_frame, write_replay
-from medusa_core.text.plural import counted
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
+from medusa_core.trace.replay.page import replay_frame, write_replay
 
 Settings = TypeVar("Settings")
 

@@ -18,14 +18,14 @@ from typing import Protocol
 import torch
 
 from medusa_core.acceptance import AcceptanceRule
+from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.clock import Clock, PhaseTimes, clock_for
 from medusa_core.drafters import Drafter, NativeDrafter, RowsDrafter, propose_all
 from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps
-from medusa_core.logits.processor import LogitsProcessor
+from medusa_core.model.clock import Clock, PhaseTimes, clock_for
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.trees.token_tree import TokenTree

@@ -126,3 +126,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on a GPU or on the host: each library has a class of its own for that."""
     words = str(error).lower()
     return isinstance(error, MemoryError) or any(part in words for part in _NO_MEMORY)
+
+
+def counted(number: int, noun: str, many: str = "") -> str:
+    """ "1 step", "2 steps"; ``many`` where that is not the noun and an s. As in assets/web/text.js."""
+    return f"{number} {noun if number == 1 else many or noun + 's'}"

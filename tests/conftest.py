@@ -38,7 +38,7 @@ from training_corpus import write_corpus
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from medusa_core.loading.native_library import native_library

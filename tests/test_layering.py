@@ -29,24 +29,20 @@ ROOMS = {
         "text": "",
         "trees": "",
         "hardware": "trees",
-        "model": "text trees",
+        "model": "trees",
         "llama": "model trees",
         "acceptance": "trees",
-        "logits": "trees",
         "checkpoints": "trees",
-        "drafters": "acceptance checkpoints hardware llama model text trees",
-        "options": "acceptance drafters",
-        "clock": "",
-        "decoding": "acceptance clock drafters llama logits model trees",
-        "engine": "acceptance decoding drafters logits model options text trees",
+        "drafters": "acceptance checkpoints hardware llama model trees",
+        "decoding": "acceptance drafters llama model trees",
+        "engine": "acceptance decoding drafters model text trees",
         "trace": "acceptance decoding drafters engine model trees",
-        "replay": "drafters trace",
         "loading": "checkpoints drafters engine hardware llama model",
-        "custom_generate": "acceptance checkpoints decoding drafters logits model trees",
+        "custom_generate": "acceptance checkpoints decoding drafters model trees",
         "evaluation": (
             "acceptance checkpoints decoding drafters engine hardware llama loading model text trees"
         ),
-        "api": "decoding engine evaluation loading options replay text trace",
+        "api": "decoding drafters engine evaluation loading trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
         "longrun": "acceptance decoding drafters engine loading model text training trees",
         "experiments": (
@@ -54,23 +50,22 @@ ROOMS = {
         ),
         "cli": (
             "acceptance checkpoints custom_generate decoding drafters engine evaluation experiments "
-            "hardware loading longrun options replay text trace training trees"
+            "hardware loading longrun text trace training trees"
         ),
         "__main__": "cli",
     },
     "ui": {
-        "figures": "drafters experiments hardware replay text",
-        "records": "acceptance drafters experiments options text trace trees",
-        "serving": "engine evaluation loading model records replay trace",
-        "components": "acceptance drafters figures options records replay text trace",
+        "figures": "drafters experiments hardware trace",
+        "records": "acceptance drafters experiments text trace trees",
+        "serving": "engine evaluation loading model records trace",
+        "components": "acceptance drafters figures records text trace",
         "runs": "components decoding drafters engine evaluation records serving text trace",
         "session": "acceptance checkpoints drafters engine loading records runs serving trees",
         "tabs": (
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
-            "runs serving session text training trees"
+            "runs serving session trace training trees"
         ),
-        "layout": "components records replay serving session tabs",
-        "launch": "checkpoints cli components layout serving session",
+        "launch": "checkpoints cli components serving session tabs",
     },
 }
 # Rooms whose types stand in annotations of a room below them.

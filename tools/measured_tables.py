@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row, nodes_words, number_words, spread_words
@@ -20,7 +20,6 @@ from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import project_folder, read_text
-from medusa_core.text.plural import counted
 
 BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _OPENING = "<!-- measured:"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.gain import Gain
+from medusa_core.evaluation.speedup import Gain
 from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,15 @@ from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import published_trees
 from ui.records.examples import ASSETS
-from ui.records.selection import DEFAULT, Selection
+from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
 from ui.runs.chat import chat_notice
-from ui.runs.work import EngineWork
 from ui.serving.engines import Engines
 from ui.serving.kept_figures import KeptFigures
 from ui.serving.kept_runs import KeptRuns
 from ui.serving.models import Models
-from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.runner import Request, Runner
 from ui.serving.turns import TimeShare
@@ -234,3 +234,22 @@ class Session:
 
             source = load_engine(source)
         return self._engines.trained.add(label, source)
+
+
+@dataclass(frozen=True)
+class EngineWork(Request):
+    """``work(engine)`` on the visitor's engine; a function that can be pickled where a GPU is borrowed."""
+
+    work: Callable[[Engine], Generator[Any, None, None]]
+    visitor: Selection
+    share: TimeShare | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """What the visitor has chosen."""
+        return self.visitor
+
+    def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
+        """What the work yields."""
+        engine = yield from engines.ready(self.selection, YOURS if self.selection.engine else DEFAULT)
+        yield from self.work(engine)

@@ -13,7 +13,7 @@ function distinctWholeRun({ output }) {
   return DISTINCT.get(output);
 }
 
-// As medusa_core/text/distinct.py.
+// As medusa_core/engine/summary.py.
 function distinctShare(tokens, n) {
   const count = tokens.length - n + 1;
   if (count < 1) return null;

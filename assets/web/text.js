@@ -101,7 +101,7 @@ function originTag({ origin }) {
 
 const isKnown = (value) => value !== null && value !== undefined;
 
-// What is known of a drafter (METHODS: medusa_core/replay/methods.py), or made up for one that is not known here.
+// What is known of a drafter (METHODS: medusa_core/trace/replay/view.py), or made up for one that is not known here.
 const methodOf = (name) => METHODS[name] || { title: name || "", mark: (name || "?")[0], weights: false, sequential: false, settings: [] };
 
 // Whether a run of this method has guesses at all; plain decoding has none, and so no mark for them.

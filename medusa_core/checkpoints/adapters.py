@@ -1,10 +1,17 @@
 """Low-rank adapters that heads bring along: the base of Medusa-2 heads is the model with its adapter.
 
 peft reads and merges them. Only safetensors are read, since other adapter files are pickles. Paper §2.2.2.
+
+peft matches the patterns of an adapter's config against the name of every module, and an untrusted regular
+expression may need exponential time. So each is first run on the same names in a process of its own with a
+time limit of some seconds; what ends there in time also ends here, since it is the same work.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,17 +21,33 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints.adapter_patterns import check_patterns
 from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
-from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of
+from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, shortened
 from medusa_core.library_messages import quiet_bitsandbytes
 
 if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel
 
+
 _OTHER = "give --model the base these heads were trained with"
+SECONDS = 10.0  # for all of them; those of real adapters take milliseconds
+_FIX = "write the names of modules instead, or use another adapter"
+
+# Prints the place and the fault of the first expression that is none.
+_TRIAL = """
+import json, re, sys
+patterns, names = json.load(sys.stdin)
+for place, pattern in patterns:
+    try:
+        expression = re.compile(pattern)
+    except Exception as error:
+        print(json.dumps([place, str(error)]))
+        break
+    for name in names:
+        expression.match(name)
+"""
 
 
 def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
@@ -107,3 +130,51 @@ def without_deprecations() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield
+
+
+def check_patterns(config: dict[str, Any], names: Sequence[str], source: str) -> None:
+    """Raise MedusaError for a pattern that is no regular expression or does not end on ``names``."""
+    patterns = list(_patterns(config))
+    if not patterns:
+        return
+    try:
+        # Isolated, so that nothing that lies in the working folder runs.
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _TRIAL],
+            input=json.dumps([patterns, list(names)]),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MedusaError(
+            f"{source}: its {_keys(patterns)} takes more than {SECONDS:.0f} s to compare with the model's "
+            f"modules: {_FIX}"
+        ) from error
+    if done.stdout:
+        place, fault = json.loads(done.stdout)
+        raise MedusaError(f"{source}: {place} is no pattern ({shortened(fault, 80)}): {_FIX}")
+    if done.returncode:
+        raise MedusaError(f"{source}: its {_keys(patterns)} cannot be compared with the modules: {_FIX}")
+
+
+def _keys(patterns: Sequence[tuple[str, str]]) -> str:
+    return " or ".join(dict.fromkeys(place for place, _ in patterns))
+
+
+def _patterns(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where a pattern stands in a config and the expression that peft makes of it. Names are none."""
+    for key in ("target_modules", "exclude_modules"):
+        if isinstance(value := config.get(key), str) and value != "all-linear":
+            yield key, rf"(?:{value})\Z"
+    for key, form in (
+        ("modules_to_save", r"(^|.*\.){}($|\..*)"),
+        ("layers_pattern", r"(?:^|.*?\.){}\.(?P<idx>\d+)\."),
+        ("rank_pattern", r"(.*\.)?({})$"),
+        ("alpha_pattern", r"(.*\.)?({})$"),
+    ):
+        value = config.get(key) or ()
+        for one in [value] if isinstance(value, str) else value if isinstance(value, list | dict) else ():
+            if isinstance(one, str) and not one.replace("_", "").isalnum():
+                yield key, form.replace("{}", one)

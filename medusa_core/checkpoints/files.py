@@ -1,6 +1,8 @@
 """Tensors out of files: safetensors, sharded or not, and ``.pt`` through the loader that executes nothing.
 
-Knows which files hold heads, and not what the tensors' names mean.
+Knows which files hold heads, and not what the tensors' names mean. Of a safetensors file the header alone
+says names, shapes and kinds: safetensors refuses one that was cut short, which huggingface_hub's parser of
+local headers does not see.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +210,64 @@ def read_json(file: Path, fix: str = AGAIN) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise MedusaError(f"{file} is not a JSON object: {fix}")
     return content
+
+
+_FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names what is turned into the model's dtype
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """A tensor of a file: how many numbers of which kind it has."""
+
+    name: str
+    count: int
+    kind: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its numbers are turned into the model's dtype when it is read."""
+        return self.kind in _FLOATS
+
+    @property
+    def width(self) -> float:
+        """Bytes of a number, by the digits that safetensors' names of kinds have."""
+        digits = re.search(r"\d+", self.kind)
+        return int(digits[0]) / 8 if digits else 1
+
+
+def tensor_headers(file: Path) -> list[TensorHeader]:
+    """The tensors of a file. Raises MedusaError when it is damaged."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+            return [
+                TensorHeader(name, prod(part.get_shape()), part.get_dtype()) for name, part in slices.items()
+            ]
+    except (SafetensorError, OSError) as error:
+        raise MedusaError(f"cannot read {file.parent}: {file_fault(file, error)}") from error
+
+
+def require_finite(
+    source: Path | str,
+    placed: Iterable[torch.Tensor],
+    given: Iterable[torch.Tensor],
+    dtype: torch.dtype,
+) -> None:
+    """Raise MedusaError for NaN or infinity in heads, which would make every guess the same without a word.
+
+    ``given`` are the tensors of the file in ``source``, ``placed`` the same in ``dtype``.
+    """
+    if all(map(_is_finite, placed)):
+        return
+    if all(map(_is_finite, given)):
+        kind = str(dtype).removeprefix("torch.")
+        raise MedusaError(
+            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
+        )
+    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch, convert or train them again")
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # The extremes carry a NaN along, and unlike isfinite they need no memory of the tensor's size.
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))

@@ -7,11 +7,13 @@ K heads · V vocabulary · d hidden size
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from medusa_core.checkpoints.files import require_finite
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.errors import MedusaError
 
@@ -25,7 +27,7 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
     """
     _require_same_sizes(tensors, lm_head, source)
     placed = _placed(tensors, lm_head)
-    _require_finite(placed, tensors, source)
+    require_finite(source, _weights(placed), _weights(tensors), placed.block_weight.dtype)
     return placed
 
 
@@ -66,24 +68,7 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     return last.expand(tensors.count, -1, -1).contiguous()
 
 
-def _require_finite(placed: HeadTensors, tensors: HeadTensors, source: Path) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word."""
-    if _all_finite(placed):
-        return
-    if _all_finite(tensors):
-        kind = str(placed.block_weight.dtype).removeprefix("torch.")
-        raise MedusaError(
-            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
-        )
-    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch, convert or train them again")
-
-
-def _all_finite(tensors: HeadTensors) -> bool:
-    weights = (tensors.block_weight, tensors.block_bias, tensors.lm_weight)
-    return all(_is_finite(tensor) for tensor in weights if tensor is not None)
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    # The extremes carry a NaN along, and unlike isfinite they need no memory of the tensor's size.
-    low, high = torch.aminmax(tensor)
-    return bool(torch.isfinite(low) & torch.isfinite(high))
+def _weights(tensors: HeadTensors) -> Iterator[torch.Tensor]:
+    yield from (tensors.block_weight, tensors.block_bias)
+    if tensors.lm_weight is not None:
+        yield tensors.lm_weight

@@ -1,5 +1,5 @@
 """The command line: flags from settings records, progress lines, one command a file in commands.
 
 Imports: acceptance, checkpoints, custom_generate, decoding, drafters, engine, evaluation, experiments,
-hardware, loading, longrun, options, replay, text, trace, training, trees.
+hardware, loading, longrun, text, trace, training, trees.
 """

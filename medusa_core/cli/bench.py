@@ -19,13 +19,12 @@ from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, close_name
+from medusa_core.errors import MedusaError, close_name, counted
 from medusa_core.evaluation.bench import ALL_PEERS, BASELINE, TRANSFORMERS, run_bench
 from medusa_core.evaluation.other_work import busy_words
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
-from medusa_core.text.plural import counted
 
 WIDTH = 80  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures

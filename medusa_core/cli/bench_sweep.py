@@ -20,7 +20,7 @@ from medusa_core.cli.progress import load_for_runs
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.other_work import OtherWork, busy_words
 from medusa_core.evaluation.prompts import chosen_prompts
 from medusa_core.evaluation.random_model import find_shape, random_engine, random_prompts
@@ -40,7 +40,6 @@ from medusa_core.evaluation.sweep import (
     swept_dtypes,
 )
 from medusa_core.loading.devices import place
-from medusa_core.text.plural import counted
 from medusa_core.trees.search import read_accuracies
 
 WIDTH = 80

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig
 from medusa_core.drafters import drafter_names, merged_in_words, method
-from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import special_kind
-from medusa_core.options import (
+from medusa_core.drafters._options import (
     check_options,
     differing_defaults,
     idle_options,
@@ -25,6 +23,8 @@ from medusa_core.options import (
     option_kinds,
     option_names,
 )
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import special_kind
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

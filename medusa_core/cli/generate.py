@@ -19,9 +19,8 @@ from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, name_fix
+from medusa_core.errors import MedusaError, counted, name_fix
 from medusa_core.longrun.memory import run_memory
-from medusa_core.text.plural import counted
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace.builder import TraceBuilder, write_trace
 

@@ -10,10 +10,9 @@ from time import perf_counter
 from medusa_core.cli.commands.generate import BATCH
 from medusa_core.cli.run_setup import headline, load_for_run
 from medusa_core.config import GenerationConfig
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.prompt_results import Result, decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
-from medusa_core.text.plural import counted
 
 
 def run_file(args: argparse.Namespace, config: GenerationConfig) -> None:

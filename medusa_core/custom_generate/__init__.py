@@ -1,4 +1,4 @@
 """Medusa inside transformers' own generate, and the export of it as a folder.
 
-Imports: acceptance, checkpoints, decoding, drafters, logits, model, trees.
+Imports: acceptance, checkpoints, decoding, drafters, model, trees.
 """

@@ -16,13 +16,13 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process
 
+from medusa_core.acceptance.logits.penalty import weakened
 from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.sampling import largest
 from medusa_core.acceptance.typical import Settings, TypicalRule
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import check_settings
 from medusa_core.errors import MedusaError
-from medusa_core.logits.penalty import weakened
 from medusa_core.trees.token_tree import TokenTree
 
 _NOT_ASKED = -1  # no token: of a node off the path

@@ -4,7 +4,7 @@ A method is one drafter, or one and another that joins in ("medusa+ngram"): thei
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
 command line, the page's menu and the trace read ``METHOD``; nothing outside a drafter's own module names it.
-Imports: acceptance, checkpoints, hardware, llama, model, text, trees.
+Imports: acceptance, checkpoints, hardware, llama, model, trees.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
 from medusa_core.drafters._method import NoSettings as NoSettings
-from medusa_core.drafters._own_settings import read_own_settings as read_own_settings
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def method(name: str) -> Method:
         mark=first.mark + second.mark,
         help="both draft, and their guesses are merged into one tree",
         settings=_union(first.settings, second.settings),
-        fixed_tree="",
+        fixed_tree=False,
         cost="",
         design="",
         drafting=None,
@@ -258,10 +257,11 @@ def make_drafter(target: Target, drafts: Mapping[str, Draft], config: Generation
 
 def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topology | None:
     """The tree of a drafter whose tree is the same in every step, None for others."""
-    found, draft = method(config.method), draft_of(drafts, config)
-    if not found.fixed_tree:
+    draft: Any = draft_of(drafts, config)
+    if draft is None or not method(config.method).fixed_tree:
         return None
-    return pkgutil.resolve_name(found.fixed_tree)(draft, drafter_settings(config, draft))
+    tree: Topology = draft.tree(drafter_settings(config, draft).tree)
+    return tree
 
 
 def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dict[str, Any]:

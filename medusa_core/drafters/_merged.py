@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters import CacheDrafter, Drafter, RowsDrafter
-from medusa_core.trees.union import union
+from medusa_core.trees.token_tree import union
 
 if TYPE_CHECKING:
     import torch

@@ -44,7 +44,6 @@ class Method:
     The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
     ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
     that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
-    ``fixed_tree(draft, settings) -> Topology`` for a drafter whose tree is the same in every step;
     ``cost(shape, settings, plain) -> list[Product]`` for what a draft computes beside a model of that shape,
     where ``plain`` is the work of a plain step and ``design`` says what that assumes.
     """
@@ -58,7 +57,7 @@ class Method:
     owns: str = ""
     load: str = ""
     size: str = ""
-    fixed_tree: str = ""
+    fixed_tree: bool = False  # whether the tree is the same in every step
     cost: str = ""
     design: str = ""  # one sentence
     drafting: Drafting | None = None  # None for two drafters, or none

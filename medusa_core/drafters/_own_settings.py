@@ -1,4 +1,4 @@
-"""Settings that weights bring for their drafter: what pays on a kind of device depends on them.
+"""What weights bring for their drafter beside them: settings, as what pays depends on the device, and a tree.
 
 ``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They count
 where a run does not give its own; devices and settings that are not named keep the drafter's defaults. The
@@ -14,9 +14,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.checkpoints.names import SETTINGS_NAME
+from medusa_core.checkpoints.locate import beside_heads, tree_beside
+from medusa_core.checkpoints.names import ACCURACIES_NAME, SETTINGS_NAME
 from medusa_core.config import pick_settings
 from medusa_core.errors import MedusaError
+from medusa_core.trees.search import read_accuracies
+from medusa_core.trees.tree import Topology, load_tree
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +51,14 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
             raise MedusaError(f"{file}: {error}") from error
     settings: Mapping[str, Any] = found.get(device.type, {})
     return settings
+
+
+def tree_and_accuracies(
+    folder: Path, heads: int, device: torch.device
+) -> tuple[Topology | None, list[list[float]] | None]:
+    """What lies beside heads in their folder. Raises MedusaError where it is damaged."""
+    tree, accuracies = tree_beside(folder, device), beside_heads(folder, ACCURACIES_NAME)
+    return load_tree(str(tree)) if tree else None, read_accuracies(accuracies, heads) if accuracies else None
 
 
 def _read(file: Path) -> Any:

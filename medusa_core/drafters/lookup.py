@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Draft, Drafting, Method
 from medusa_core.drafters._cost import NOTHING
+from medusa_core.errors import counted
 from medusa_core.model.features import NO_FEATURES
-from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Owns what is shared by all runs and nothing of any run: settings, cache, drafter and random numbers live in
 the generator that ``stream`` returns, or in the ``RunState`` of a conversation. Beside it are what a run adds
 up to and a conversation.
-Imports: acceptance, decoding, drafters, logits, model, options, text, trees.
+Imports: acceptance, decoding, drafters, model, text, trees.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
@@ -30,13 +31,12 @@ from medusa_core.drafters import (
     method,
     method_names,
 )
+from medusa_core.drafters._options import check_options
 from medusa_core.engine.summary import RunSummary
 from medusa_core.errors import MedusaError, is_out_of_memory
-from medusa_core.logits.processor import processor_of
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.model.threads import each_within
-from medusa_core.options import check_options
 from medusa_core.text.prompt_check import check_text
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import Topology

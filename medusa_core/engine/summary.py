@@ -2,19 +2,21 @@
 
 Two rates, never one word for both: *decode* tokens per second count the time inside steps, *end-to-end*
 tokens per second the whole call with the reading of the prompt and whatever the reader did between steps.
+
+Distinct-n says how much a text repeats itself (Li et al., 2016, arXiv 1510.03055; TokenSwift, §3.1).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from medusa_core.decoding import Step
-from medusa_core.text.distinct import MOST, distinct_n
 from medusa_core.text.stopping import text_before_stop
 
 PHASES = ("propose", "verify", "accept", "commit", "total")
+MOST_N = 4  # distinct-n is counted for n from 1 to this
 
 
 class RunSummary:
@@ -74,7 +76,7 @@ class RunSummary:
 
     def distinct(self) -> list[float | None]:
         """Distinct-n of the new tokens for n from 1 to 4."""
-        shares = (distinct_n([self.token_ids], n) for n in range(1, MOST + 1))
+        shares = (distinct_n([self.token_ids], n) for n in range(1, MOST_N + 1))
         return [share if share is None else round(share, 4) for share in shares]
 
     def record(self) -> dict[str, Any]:
@@ -89,3 +91,15 @@ class RunSummary:
             "tokens_per_second": round(self.decode_tokens_per_second, 2),
             "seconds": round(self.seconds, 4),
         }
+
+
+def distinct_n(texts: Iterable[Sequence[int]], n: int) -> float | None:
+    """Distinct n-grams over all n-grams, each counted within its text; None where no text has any.
+
+    1 where none comes twice in a text.
+    """
+    different = total = 0
+    for text in texts:
+        grams = list(zip(*(text[start:] for start in range(n)), strict=False))
+        different, total = different + len(set(grams)), total + len(grams)
+    return different / total if total else None

@@ -12,9 +12,9 @@ from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import BASELINE
-from medusa_core.evaluation.gain import Gain
 from medusa_core.evaluation.limits import NO_LIMIT, Effort, Limit
 from medusa_core.evaluation.measure_heads import HeadMeasurement, measure_heads
+from medusa_core.evaluation.speedup import Gain
 from medusa_core.evaluation.turns import Turn, measure_run, take_turns
 from medusa_core.trees.tree import Topology
 

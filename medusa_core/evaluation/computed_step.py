@@ -16,8 +16,9 @@ import torch
 from medusa_core.checkpoints.locate import beside_heads
 from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME
 from medusa_core.checkpoints.sources import find_sources
-from medusa_core.drafters import draft_products, method, owner_of, read_own_settings
+from medusa_core.drafters import draft_products, method, owner_of
 from medusa_core.drafters._head_trees import budget_tree
+from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work

@@ -5,21 +5,20 @@ while decoding. A guess without heads is the best of three: any token at random,
 one, or the base's next token over again, which is what untrained heads say. Heads of another base are no
 better. Of drafters that are no heads, such as a smaller model, the guesses of a drafted chain are checked.
 
-K heads · T positions · d hidden size
+K heads or guesses of a chain · T positions · d hidden size
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import Draft, HeadsDraft
+from medusa_core.drafters import Draft, Drafter, HeadsDraft, make_drafter, method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.drafted_guesses import drafted_guesses
 from medusa_core.evaluation.head_accuracy import heads_of
 
 OPENINGS = (
@@ -35,6 +34,7 @@ _WEAKER = 0.5  # share of the accuracy measured with these heads before that oth
 
 HEAD, GUESS = "head", "guess"
 _CHAIN = 3  # guesses of a drafter that is no head
+_ONE_GUESS = {"draft_top_k": 1}  # the one best guess after each, for drafters that have this setting
 
 FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
     "fine", "doubtful", "weaker", "untrained", "damaged", "unclear"
@@ -213,3 +213,38 @@ def _judge(
 
 def _these(asked: _Asked) -> str:
     return "these heads" if asked.heads is not None else asked.what
+
+
+@torch.inference_mode()
+def drafted_guesses(
+    engine: Engine, name: str, tokens: Sequence[int], count: int, start: int = 0
+) -> torch.Tensor:
+    """[K, T − start]: place (k, t) is guess k of the chain behind token t + 1; −1 where there is none.
+
+    ``name`` is the method whose weights are asked, for weights that are no heads: their guesses follow from
+    their own state, so the text is read token by token, as the decode loop does, and at each place a chain of
+    guesses is drafted and thrown away.
+    """
+    target, known = engine.target, [item.name for item in fields(method(name).settings)]
+    options = {setting: value for setting, value in _ONE_GUESS.items() if setting in known}
+    drafter = make_drafter(target, engine.drafts, GenerationConfig(method=name, options=options))
+    every = replace(drafter.features, all_rows=True)
+    _, features = target.prefill(tokens, target.new_cache(len(tokens)), every)
+    drafter.begin(tokens[: start + 1], features[: start + 1])
+    found = torch.full((count, len(tokens) - start), -1)
+    for place in range(start, len(tokens) - 1):
+        chain = _chain(drafter, tokens[place + 1], count)
+        found[: len(chain), place - start] = torch.tensor(chain, dtype=torch.long)
+        drafter.observe(tokens[place + 1 : place + 2], features[place + 1 : place + 2])
+    return found
+
+
+def _chain(drafter: Drafter, root: int, count: int) -> list[int]:
+    """The likeliest child of the root, the likeliest child of that one, and so on."""
+    tree = drafter.propose(root, count)
+    tokens, scores = tree.tokens.tolist(), tree.draft_logp.tolist()
+    node, chain = 0, []
+    while below := [child for child in range(node + 1, tree.size) if tree.parents[child] == node]:
+        node = max(below, key=lambda child: scores[child])
+        chain.append(tokens[node])
+    return chain[:count]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -29,3 +30,15 @@ def speedup(rates: Sequence[float], base: Sequence[float]) -> Speedup:
     middle = statistics.median(rates) / statistics.median(base)
     within = [own / other for own, other in zip(rates, base, strict=True)]
     return Speedup(middle, min(middle, *within), max(middle, *within))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Fresh heads and new heads with the same tree on the same prompts; speedup is over plain decoding."""
+
+    nodes: int
+    fresh_tokens_per_step: float
+    fresh_speedup: float
+    tokens_per_step: float
+    speedup: float
+    prompts: int

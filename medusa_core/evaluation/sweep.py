@@ -18,12 +18,11 @@ from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters.medusa import NAME, medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
-from medusa_core.text.plural import counted
 from medusa_core.trees.search import expected_lengths
 from medusa_core.trees.tree import MAX_NODES
 

@@ -10,10 +10,10 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
+from medusa_core.engine.summary import distinct_n
 from medusa_core.evaluation.speedup import Speedup, speedup
 from medusa_core.evaluation.turns import PHASES, Measurement, MethodLog
 from medusa_core.experiments.record import Mean, Row, Spread
-from medusa_core.text.distinct import distinct_n
 
 PIECE = 3  # tokens of the pieces whose repetition is counted
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, read_record, write_record
 from medusa_core.files import project_folder
 from medusa_core.hardware.processor import (
@@ -21,7 +21,6 @@ from medusa_core.hardware.processor import (
     instruction_limit,
     instruction_set,
 )
-from medusa_core.text.plural import counted
 
 FOLDER = "measured"  # folder below assets
 MEASURED = project_folder() / "assets" / FOLDER

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from medusa_core.checkpoints.base import empty_base, reading_base
-from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.files import tensor_headers
 from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.errors import MedusaError
 from medusa_core.llama.families import FAMILIES

@@ -1,4 +1,4 @@
 """The verified model with its KV cache and its attention masks.
 
-Imports: text, trees.
+Imports: trees.
 """

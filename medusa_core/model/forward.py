@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 
+from medusa_core.errors import counted
 from medusa_core.model.features import NO_FEATURES, Features
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.text.plural import counted
 from medusa_core.trees.token_tree import TokenTree
 
 MOST_ROWS = 256  # rows of one forward pass over a tree, at most

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from medusa_core.acceptance.sampling import COLDEST, ENTROPY_GUARD
+from medusa_core.decoding import Step
 from medusa_core.model.threads import cpu_threads
 
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
@@ -134,3 +135,47 @@ def significant_all(values: torch.Tensor, digits: int) -> list[float]:
     scale = torch.pow(10.0, power.abs())
     shifted = torch.where(power >= 0, (values * scale).round() / scale, (values / scale).round() * scale)
     return shifted.tolist()
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """The model's likeliest token at a place, and how many copies of it stand in the window there."""
+
+    row: int  # index among the recorded rows
+    token: int
+    copies: int
+
+
+class PenalisedChoices:
+    """Follows the text of a run, whose windows the copies are counted in."""
+
+    def __init__(self, prompt: Sequence[int], window: int) -> None:
+        self._text = list(prompt)
+        self._window = window
+
+    def of(
+        self, step: Step, logits: torch.Tensor, nodes: Sequence[int], index: torch.Tensor
+    ) -> list[Penalised]:
+        """Penalised choices of a step; ``logits`` [R, V] are the processed ones of ``nodes`` [R]."""
+        if step.logits is step.model_logits:
+            return []
+        own = step.model_logits.index_select(0, index).max(dim=-1).indices
+        both = torch.stack([own, logits.max(dim=-1).indices]).tolist()
+        tokens, parents = step.tree.tokens.tolist(), step.tree.parents
+        found = [
+            Penalised(row, mine, self._copies(tokens, parents, nodes[row], mine))
+            for row, (mine, chosen) in enumerate(zip(*both, strict=True))
+            if mine != chosen
+        ]
+        self._text += [tokens[node] for node in step.verdict.path]
+        return found
+
+    def _copies(self, tokens: Sequence[int], parents: Sequence[int], node: int, token: int) -> int:
+        """Copies of ``token`` in the window after ``node``."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(tokens[node])
+            node = parents[node]
+        path = path[: self._window]
+        rest = self._window - len(path)
+        return path.count(token) + (self._text[-rest:].count(token) if rest else 0)

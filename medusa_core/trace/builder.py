@@ -21,6 +21,8 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.trace.alternatives import (
     Answers,
+    Penalised,
+    PenalisedChoices,
     answers,
     recorded_rows,
     significant_all,
@@ -38,7 +40,6 @@ from medusa_core.trace.packed import (
     significant,
     unpacked,
 )
-from medusa_core.trace.penalised import Penalised, PenalisedChoices
 from medusa_core.trace.run_record import RunRecord
 from medusa_core.trees.origin import Origin
 

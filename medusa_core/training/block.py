@@ -20,8 +20,8 @@ from medusa_core.drafters.block.model import BlockModel, block_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name
 from medusa_core.training.config import BlockConfig
+from medusa_core.training.drafter_run import Batches
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
-from medusa_core.training.head_data import Batches
 from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.mtp import copy_last_norm, frozen_head, know_all_tokens
 

@@ -24,25 +24,13 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_folder, base_name, load_frozen, load_tokenizer, uses_bf16
-from medusa_core.training.card import write_card
+from medusa_core.training.base_model import base_name, load_frozen
 from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import EVALUATION_ROWS, Batches, by_head, to_device
-from medusa_core.training.loop import (
-    End,
-    Losses,
-    Metrics,
-    Progress,
-    Schedule,
-    TrainRun,
-    make_accelerator,
-    never,
-)
-from medusa_core.training.losses import next_token_loss
-from medusa_core.training.medusa1 import RESULT, each_head, finished
-from medusa_core.training.optimizers import make_optimizers
+from medusa_core.training.drafter_run import Batches, DrafterRun, Recipe, each_loss
+from medusa_core.training.loop import End, Losses, Progress, never
+from medusa_core.training.losses import HeadScores
 from medusa_core.training.unrolled_losses import Drafted, Reading, UnrolledLosses
 
 _CLIP = 0.5  # limit of the gradient's norm, as published
@@ -81,43 +69,40 @@ def train_layer(
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
-    accelerator = make_accelerator(config)
-    device = accelerator.device
-    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
-    base = load_frozen(config, device)
-    recipe = recipe_of(base, batches)
-    model, layers = recipe.model.to(device), recipe.layers
-    bf16 = uses_bf16(config, device)
+    run = DrafterRun(config)
+    base = load_frozen(config, run.device)
+    layer = recipe_of(base, run.batches)
+    model = layer.model.to(run.device)
     losses = UnrolledLosses(
         model,
         config.unrolled_steps,
-        device,
-        recipe.drafted,
+        run.device,
+        layer.drafted,
         feature_weight=config.feature_weight,
         compiled=config.compile,
     )
 
-    def losses_of(step: int, number: int) -> Losses:
-        batch = batches.of(step, number)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            each = run.forward(Reading(base, batch.tokens, layers), batch.trained)
-        decay = config.unrolled_decay ** torch.arange(len(each), device=device)
-        return {"loss": (each * decay).sum()} | each_head(each)
+    def total(each: torch.Tensor, _: int) -> Losses:
+        decay = config.unrolled_decay ** torch.arange(len(each), device=run.device)
+        return {"loss": (each * decay).sum()} | each_loss(each)
 
-    def evaluate() -> Metrics:
-        return _heldout_scores(losses, base, layers, batches.heldout, device, bf16=bf16)
+    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
+        reading = Reading(base, batch.tokens, layer.layers)
+        return HeadScores(*losses.scores(reading, batch.trained).T), reading.logits
 
-    optimizers = make_optimizers(config, (model.named_parameters(), config.learning_rate))
-    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, losses, optimizers, schedule, accelerator)
-    watch = DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary))
-    yield from run.steps(losses_of, evaluate, recipe.stage, watch, config.accumulate, _CLIP, end)
-    folder = run.folder / RESULT
-    if accelerator.is_main_process:
-        recipe.save(folder)
-        write_card(run.folder, config, folder, "step", "the base's most likely token")
-    accelerator.wait_for_everyone()
-    yield finished(run, config, recipe.stage, folder)
+    recipe = Recipe(
+        layer.stage,
+        losses,
+        lambda forward, batch: forward(Reading(base, batch.tokens, layer.layers), batch.trained),
+        total,
+        score,
+        [(model.named_parameters(), config.learning_rate)],
+        layer.save,
+        DivergenceLimit("loss/1", math.log(model.shape.draft_vocabulary)),
+        clip=_CLIP,
+        guesser=("step", "the base's most likely token"),
+    )
+    yield from run.train(recipe, end)
 
 
 def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -> DraftModel:
@@ -199,51 +184,10 @@ def _text_config(base: PreTrainedModel) -> Any:
 def shape_of(base: PreTrainedModel, draft_vocabulary: int = 0, mlp: int = 0) -> DraftShape:
     """A draft layer with the sizes of the base's own layers, where no others are asked for."""
     text = _text_config(base)
-    rope = getattr(text, "rope_parameters", None) or {}
-    vocabulary = cast("Any", base.get_output_embeddings()).out_features
-    layers = feature_layers(text.num_hidden_layers)
-    return DraftShape(
-        hidden=text.hidden_size,
-        intermediate=mlp or text.intermediate_size,
-        heads=text.num_attention_heads,
-        key_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
-        head_size=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
-        vocabulary=vocabulary,
-        draft_vocabulary=draft_vocabulary or vocabulary,
-        norm_eps=getattr(text, "rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta") or 10000.0),
-        context=text.max_position_embeddings,
-        layers=layers,
+    shape = DraftShape.like(text, cast("Any", base.get_output_embeddings()).out_features)
+    return replace(
+        shape,
+        intermediate=mlp or shape.intermediate,
+        draft_vocabulary=draft_vocabulary or shape.vocabulary,
+        layers=feature_layers(text.num_hidden_layers),
     )
-
-
-@torch.no_grad()
-def _heldout_scores(
-    losses: UnrolledLosses,
-    base: PreTrainedModel,
-    layers: tuple[int, ...],
-    heldout: dict[str, Batch],
-    device: torch.device,
-    *,
-    bf16: bool,
-) -> Metrics:
-    """Per kind of text: the base's loss, and per step the loss and how often the base's best was guessed."""
-    metrics: Metrics = {}
-    for kind, windows in heldout.items():
-        found: dict[str, list[torch.Tensor]] = {"loss": [], "top1": [], "top5": []}
-        own: list[torch.Tensor] = []
-        parts = zip(
-            windows.tokens.split(EVALUATION_ROWS), windows.trained.split(EVALUATION_ROWS), strict=True
-        )
-        for part in parts:
-            batch = to_device(Batch(*part), device)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                reading = Reading(base, batch.tokens, layers)
-                scored = losses.scores(reading, batch.trained)
-            own.append(next_token_loss(reading.logits, batch.tokens, batch.trained))
-            for name, values in zip(found, scored.T, strict=True):
-                found[name].append(values)
-        metrics[f"heldout/{kind}/base"] = float(torch.stack(own).mean())
-        for name, rows in found.items():
-            metrics |= by_head(f"heldout/{kind}/{name}", torch.stack(rows).mean(dim=0))
-    return metrics

@@ -10,7 +10,6 @@ B windows · T tokens of a window · K heads · V vocabulary · d hidden size
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -96,15 +95,17 @@ def hydra(config: HydraConfig, stage: str = "hydra", end: End = never) -> Genera
             teacher = logits if config.learn_from == "base" else None
             return hidden, embedding(batch.tokens), batch.tokens, batch.trained, teacher
 
-        def score(hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> HeadScores:
-            return scores_of(predictions(heads, hidden, embedding(tokens), tokens, trained))
+        def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
+            hidden, logits = read_base(model, batch.tokens)
+            embedded = embedding(batch.tokens)
+            return scores_of(predictions(heads, hidden, embedded, batch.tokens, batch.trained)), logits
 
         def save(folder: Path) -> None:
             save_heads(
                 heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16
             )
 
-        return HeadRecipe(HydraLosses(heads), inputs, score, partial(read_base, model), save)
+        return HeadRecipe(HydraLosses(heads), inputs, score, save)
 
     yield from train_heads(config, stage, end, recipe)
 

@@ -14,43 +14,23 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import (
-    base_folder,
-    base_name,
-    compile_base,
-    load_frozen,
-    load_tokenizer,
-    read_base,
-    uses_bf16,
-)
-from medusa_core.training.card import write_card
-from medusa_core.training.config import DrafterConfig, HeadsConfig, Medusa1Config
+from medusa_core.training.base_model import base_name, compile_base, load_frozen, read_base
+from medusa_core.training.config import HeadsConfig, Medusa1Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import Batches, Reading, Scoring, heldout_scores
-from medusa_core.training.loop import (
-    End,
-    Losses,
-    Metrics,
-    Progress,
-    Schedule,
-    TrainRun,
-    make_accelerator,
-    never,
-)
-from medusa_core.training.losses import head_losses, head_scores, weighted_sum
-from medusa_core.training.optimizers import make_optimizers
-
-RESULT = "heads"  # the finished heads' folder inside the run folder
+from medusa_core.training.drafter_run import DrafterRun, Recipe, Scoring, each_loss
+from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.losses import HeadScores, head_losses, head_scores, weighted_sum
 
 
 class HeadLosses(torch.nn.Module):
@@ -71,8 +51,7 @@ class HeadRecipe:
 
     losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
     inputs: Callable[[Batch], tuple[Any, ...]]  # the heads' inputs for a batch, computed without a graph
-    score: Scoring  # of held-out text
-    read: Reading  # of it, for the score
+    score: Scoring
     save: Callable[[Path], None]
 
 
@@ -90,11 +69,19 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
             return hidden, batch.tokens, batch.trained
 
         save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(
-            HeadLosses(heads), inputs, partial(head_scores, heads), partial(read_base, model), save
-        )
+        return HeadRecipe(HeadLosses(heads), inputs, scoring(model, heads), save)
 
     yield from train_heads(config, stage, end, recipe)
+
+
+def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
+    """Scores of Medusa heads on what the model makes of held-out text."""
+
+    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
+        hidden, logits = read_base(model, batch.tokens)
+        return head_scores(heads, hidden, batch.tokens, batch.trained), logits
+
+    return score
 
 
 def train_heads(
@@ -107,37 +94,28 @@ def train_heads(
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
-    accelerator = make_accelerator(config)
-    device = accelerator.device
-    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
-    model = load_frozen(config, device)
-    recipe = recipe_of(model, device)
+    run = DrafterRun(config)
+    model = load_frozen(config, run.device)
+    heads = recipe_of(model, run.device)
     if config.compile:
-        compile_base(model, device)
-    bf16 = uses_bf16(config, device)
+        compile_base(model, run.device)
 
-    def losses_of(step: int, number: int) -> Losses:
-        batch = batches.of(step, number)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            with torch.no_grad():
-                inputs = recipe.inputs(batch)
-            losses = run.forward(*inputs)
-        return {"loss": weighted_sum(losses, config.head_decay)} | each_head(losses)
+    def losses(forward: Any, batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            inputs = heads.inputs(batch)
+        return cast("torch.Tensor", forward(*inputs))
 
-    def evaluate() -> Metrics:
-        return heldout_scores(recipe.score, recipe.read, batches.heldout, device, bf16)
-
-    optimizers = make_optimizers(config, (recipe.losses.named_parameters(), config.learning_rate))
-    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, recipe.losses, optimizers, schedule, accelerator)
-    watch = DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size))
-    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
-    folder = run.folder / RESULT
-    if accelerator.is_main_process:
-        recipe.save(folder)
-        write_card(run.folder, config, folder)
-    accelerator.wait_for_everyone()
-    yield finished(run, config, stage, folder)
+    recipe = Recipe(
+        stage,
+        heads.losses,
+        losses,
+        lambda found, _: {"loss": weighted_sum(found, config.head_decay)} | each_loss(found),
+        heads.score,
+        [(heads.losses.named_parameters(), config.learning_rate)],
+        heads.save,
+        DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size)),
+    )
+    yield from run.train(recipe, end)
 
 
 def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool = False) -> MedusaHeads:
@@ -169,16 +147,6 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
         last = heads.lm_weight.expand(heads.count, -1, -1).clone()
         heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
     return heads.requires_grad_(True).train()
-
-
-def each_head(losses: torch.Tensor) -> Losses:
-    """The losses [K] under the names they are logged by."""
-    return {f"loss/{head}": value for head, value in enumerate(losses.detach(), start=1)}
-
-
-def finished(run: TrainRun, config: DrafterConfig, stage: str, folder: Path) -> Progress:
-    """The last record of a recipe."""
-    return Progress(stage, run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
 
 
 def first_stage(config: Medusa1Config) -> Medusa1Config:

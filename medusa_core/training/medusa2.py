@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.checkpoints.write import disk_errors
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.training.base_model import (
     as_teacher,
     base_folder,
@@ -32,39 +32,21 @@ from medusa_core.training.base_model import (
     load_tokenizer,
     load_trainable,
     read_base,
-    uses_bf16,
 )
-from medusa_core.training.card import write_card
 from medusa_core.training.config import Medusa2Config
+from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.head_data import Batches, heldout_scores
-from medusa_core.training.loop import (
-    End,
-    Losses,
-    Metrics,
-    Progress,
-    Schedule,
-    TrainRun,
-    make_accelerator,
-    never,
-)
+from medusa_core.training.drafter_run import RESULT, DrafterRun, Recipe, each_loss
+from medusa_core.training.loop import End, Losses, Progress, never
 from medusa_core.training.losses import (
+    HeadScores,
     distillation_loss,
     head_losses,
-    head_scores,
     next_token_loss,
     sine_weight,
     weighted_sum,
 )
-from medusa_core.training.medusa1 import (
-    RESULT,
-    each_head,
-    finished,
-    first_stage,
-    medusa1,
-    start_heads,
-)
-from medusa_core.training.optimizers import make_optimizers
+from medusa_core.training.medusa1 import first_stage, medusa1, scoring, start_heads
 
 MERGED = "model"  # the merged model's folder inside the run folder
 
@@ -105,52 +87,47 @@ def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Ge
 
 
 def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, None, None]:
-    accelerator = make_accelerator(config)
-    device = accelerator.device
+    run = DrafterRun(config)
     torch.manual_seed(config.seed)  # the adapter's first half starts random
-    batches = Batches(config, load_tokenizer(base_folder(config)), accelerator)
-    model = load_trainable(config, device)
+    model = load_trainable(config, run.device)
     moves = config.lora_lm_head or not config.lora  # the LM head, so that no head can go on sharing it
-    heads = start_heads(config, causal_model(model), own_last=moves).to(device)
+    heads = start_heads(config, causal_model(model), own_last=moves).to(run.device)
     if config.compile:
-        compile_base(model, device)
+        compile_base(model, run.device)
     joint = JointLosses(model, heads, config.teacher == "self")
-    bf16 = uses_bf16(config, device)
 
-    def losses_of(step: int, number: int) -> Losses:
-        batch = batches.of(step, number)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            backbone, losses = run.forward(batch.tokens, batch.trained)
+    def total(found: tuple[torch.Tensor, torch.Tensor], step: int) -> Losses:
+        backbone, losses = found
         weight = config.head_weight
         if config.head_warmup == "sine":
             weight = sine_weight(weight, step, config.steps)
         loss = backbone + weight * weighted_sum(losses, config.head_decay)
-        return {"loss": loss, "loss/base": backbone} | each_head(losses)
+        return {"loss": loss, "loss/base": backbone} | each_loss(losses)
 
-    def evaluate() -> Metrics:
+    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         joint.eval()
-        scores = heldout_scores(
-            partial(head_scores, heads), lambda t: read_base(model, t), batches.heldout, device, bf16
-        )
+        found = scoring(model, heads)(batch)
         joint.train()
-        return scores
+        return found
 
-    backbone_weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    optimizers = make_optimizers(
-        config,
-        (heads.named_parameters(), config.learning_rate),
-        (backbone_weights, config.backbone_learning_rate),
+    recipe = Recipe(
+        stage,
+        joint.train(),
+        lambda forward, batch: forward(batch.tokens, batch.trained),
+        total,
+        score,
+        [
+            (heads.named_parameters(), config.learning_rate),
+            (
+                [(name, p) for name, p in model.named_parameters() if p.requires_grad],
+                config.backbone_learning_rate,
+            ),
+        ],
+        partial(_save, model, heads, config=config),
+        DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size)),
+        folder=RESULT if config.lora and config.save == "adapter" else MERGED,
     )
-    schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
-    run = TrainRun(config, joint.train(), optimizers, schedule, accelerator)
-    watch = DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size))
-    yield from run.steps(losses_of, evaluate, stage, watch, config.accumulate, end=end)
-    folder = run.folder / (RESULT if config.lora and config.save == "adapter" else MERGED)
-    if accelerator.is_main_process:
-        _save(model, heads, folder, config)
-        write_card(run.folder, config, folder)
-    accelerator.wait_for_everyone()
-    yield finished(run, config, stage, folder)
+    yield from run.train(recipe, end)
 
 
 @disk_errors()

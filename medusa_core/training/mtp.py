@@ -20,8 +20,8 @@ from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.training.base_model import base_name
 from medusa_core.training.config import MtpConfig
+from medusa_core.training.drafter_run import Batches
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
-from medusa_core.training.head_data import Batches
 from medusa_core.training.loop import End, Progress, never
 
 

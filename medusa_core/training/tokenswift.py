@@ -73,16 +73,13 @@ def tokenswift(
                 model.base_model(batch.tokens, use_cache=False)
             return states[0], batch.tokens, batch.trained
 
-        def read(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
             with states_before_norm(model) as states:
-                logits = model(tokens, use_cache=False).logits
-            return states[0], logits
-
-        def score(hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> HeadScores:
-            return scores_of(predictions(heads, hidden, tokens, trained))
+                logits = model(batch.tokens, use_cache=False).logits
+            return scores_of(predictions(heads, states[0], batch.tokens, batch.trained)), logits
 
         save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(TokenSwiftLosses(heads), inputs, score, read, save)
+        return HeadRecipe(TokenSwiftLosses(heads), inputs, score, save)
 
     yield from train_heads(config, stage, end, recipe)
 

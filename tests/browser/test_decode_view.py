@@ -16,8 +16,8 @@ from ui.components.decode_view import (
     message_begin,
     message_end,
     message_trace,
+    tree_rows,
 )
-from ui.figures.tree_layout import tree_rows
 
 TRACE = make_trace()
 MATCH_TRACE = make_trace(4, "match")

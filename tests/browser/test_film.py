@@ -12,9 +12,9 @@ from PIL import Image, ImageChops
 from playwright.sync_api import expect
 from view_trace import HOSTILE, make_trace
 
-from medusa_core.replay.colours import LIGHT
-from medusa_core.replay.page import replay_frame, write_replay
 from medusa_core.trace.format import RunTrace
+from medusa_core.trace.replay.colours import LIGHT
+from medusa_core.trace.replay.page import replay_frame, write_replay
 
 pytestmark = pytest.mark.browser
 

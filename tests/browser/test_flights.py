@@ -8,8 +8,8 @@ from test_other_drafters_in_view import SETTLED, show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.trace.builder import TraceBuilder
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import message_begin, message_trace
 
 pytestmark = pytest.mark.browser

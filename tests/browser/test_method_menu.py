@@ -12,10 +12,10 @@ from medusa_core.drafters import drafter_names
 from ui.components.controls import FIELDS
 from ui.components.lane_controls import SAME
 from ui.launch import launch_options
-from ui.layout import build_page
 from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 from ui.serving.policy import Exposure, Policy, policy_of
 from ui.session import Session
+from ui.tabs.layout import build_page
 
 pytestmark = pytest.mark.browser
 

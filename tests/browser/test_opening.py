@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from medusa_core.replay.view import read_web
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.view import read_web
 from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser

@@ -8,8 +8,8 @@ import re
 import pytest
 from view_trace import make_trace
 
-from medusa_core.replay.colours import drafter_palette
-from medusa_core.replay.view import web_script
+from medusa_core.trace.replay.colours import drafter_palette
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import message_trace
 
 pytestmark = pytest.mark.browser

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.text.distinct import distinct_n
+from medusa_core.engine.summary import distinct_n
 from medusa_core.trace.builder import TraceBuilder
 from ui.components.decode_view import message_trace
 

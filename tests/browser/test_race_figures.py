@@ -7,7 +7,7 @@ import json
 import pytest
 from trace_factory import make_trace
 
-from medusa_core.replay.methods import methods_script
+from medusa_core.trace.replay.view import methods_script
 from ui.components.lane_controls import SAME
 from ui.components.race_view import SCRIPTS, WEB, lane, race_message
 

@@ -6,10 +6,10 @@ import gradio as gr
 import pytest
 from trace_factory import make_trace
 
-from medusa_core.replay.colours import drafter_palette
-from medusa_core.replay.methods import methods_script
+from medusa_core.trace.replay.colours import drafter_palette
+from medusa_core.trace.replay.view import methods_script
 from ui.components.race_view import SCRIPTS, WEB, RaceView, lane, race_css, race_message, status_message
-from ui.layout import page_css
+from ui.tabs.layout import page_css
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,8 @@ import small_model
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.trace.builder import TraceBuilder
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import message_trace
 
 pytestmark = pytest.mark.browser

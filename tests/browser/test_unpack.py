@@ -12,10 +12,10 @@ from view_trace import make_trace
 
 from medusa_core.acceptance.sampling import entropy, probabilities
 from medusa_core.config import GenerationConfig
-from medusa_core.replay.view import web_script
 from medusa_core.trace.alternatives import TEMPERATURES
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed, unpacked
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import message_begin, message_end
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import pytest
 from page_messages import step_messages
 from view_trace import make_trace
 
-from medusa_core.replay.colours import DARK, LIGHT, PHASES
+from medusa_core.trace.replay.colours import DARK, LIGHT, PHASES
 from ui.components.decode_view import (
     message_begin,
     message_broken,

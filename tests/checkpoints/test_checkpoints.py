@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.errors import MedusaError
 
 

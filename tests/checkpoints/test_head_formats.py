@@ -16,8 +16,8 @@ from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 

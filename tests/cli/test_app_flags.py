@@ -13,9 +13,9 @@ import app
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from ui import launch
-from ui.layout import build_page
 from ui.serving.policy import Exposure, policy_of
 from ui.session import Session
+from ui.tabs.layout import build_page
 
 
 def test_every_setting_of_loading_is_a_flag():

@@ -14,7 +14,7 @@ from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.loading.load import load_engine
 
 

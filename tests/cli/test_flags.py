@@ -15,9 +15,9 @@ from medusa_core.acceptance import rule_names
 from medusa_core.cli.main import build_parser
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names, merged_in_words
+from medusa_core.drafters._options import idle_options, lone_owners_of, option_names
 from medusa_core.evaluation.peers import PeerError, PeerRunner
 from medusa_core.loading import load as loading
-from medusa_core.options import idle_options, lone_owners_of, option_names
 from medusa_core.trace.format import read_trace
 
 

@@ -29,11 +29,11 @@ from medusa_core.drafters import (
     method,
     method_names,
 )
+from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.drafters.ngram import NgramDrafter, Settings
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
-from medusa_core.options import differing_defaults, option_defaults
 
 METHODS = [name for name in method_names() if name != "none"]
 BUDGET = 60

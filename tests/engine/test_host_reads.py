@@ -8,9 +8,9 @@ import torch
 from test_captured_runs import captured_target
 from torch.overrides import TorchFunctionMode
 
-from medusa_core import clock as clocks
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
+from medusa_core.model import clock as clocks
 
 READS = (
     "item",

@@ -15,7 +15,7 @@ from transformers import DeepseekV3Config, MambaConfig, MambaForCausalLM
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.size import head_numbers
+from medusa_core.drafters.medusa.files import head_numbers
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.loading import memory, native_library

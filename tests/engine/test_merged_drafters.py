@@ -17,8 +17,7 @@ from medusa_core.drafters._merged import MergedDrafter
 from medusa_core.drafters.lookup import LookupDrafter, Settings
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree
-from medusa_core.trees.union import union
+from medusa_core.trees.token_tree import TokenTree, union
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=24)
 

@@ -10,10 +10,10 @@ import tiny
 import torch
 from native_case import CONTEXT, VOCABULARY, off, text
 
-from medusa_core.drafters._native_linear import NativeLinear, in_c
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
+from medusa_core.drafters.hydra.draft import NativeLinear, in_c
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.drafters.medusa.heads import MedusaHeads

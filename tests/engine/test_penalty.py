@@ -13,14 +13,12 @@ from golden import golden_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from medusa_core.acceptance.logits.penalty import ContextualPenalty, TokenWindow
+from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.logits.penalty import ContextualPenalty
-from medusa_core.logits.processor import processor_of
-from medusa_core.logits.truncation import without_unlikely
-from medusa_core.logits.window import TokenWindow
 
 V = 6  # so few that tokens come back, and leave the window while another copy stays
 

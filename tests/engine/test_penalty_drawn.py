@@ -14,11 +14,11 @@ import torch
 from chi_square import LEAST_P, p_value
 
 from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
 from medusa_core.drafters.draft_model.draft import ModelDraft
-from medusa_core.logits.processor import processor_of
 from medusa_core.text.stopping import Stopper
 
 V, RUNS = drawn.V, 700

@@ -12,12 +12,12 @@ from chi_square import LEAST_P, p_value
 from test_exact_sampling import small_model  # noqa: F401, a fixture
 
 from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import SamplingDrafter, make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import RunState
-from medusa_core.logits.processor import processor_of
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.tree import load_tree
 

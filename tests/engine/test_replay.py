@@ -14,11 +14,11 @@ from view_trace import make_trace
 from medusa_core import generate
 from medusa_core.drafters import drafter_names
 from medusa_core.errors import MedusaError
-from medusa_core.replay.colours import drafter_palette
-from medusa_core.replay.page import replay_frame, replay_html, script_json
-from medusa_core.replay.view import WEB, vendored, web_script
 from medusa_core.trace.format import RunTrace
 from medusa_core.trace.packed import unpacked
+from medusa_core.trace.replay.colours import drafter_palette
+from medusa_core.trace.replay.page import replay_frame, replay_html, script_json
+from medusa_core.trace.replay.view import WEB, vendored, web_script
 
 HOSTILE = [
     "</script><script>alert(1)</script>", "<!--<script>", "]]>", "\u2028\u2029", "\x00\x1b", "@SCRIPT@",

@@ -10,11 +10,10 @@ from tokenizers import Tokenizer, decoders, models
 from trace_factory import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.text.distinct import distinct_n
-from medusa_core.text.plural import counted
+from medusa_core.engine.summary import distinct_n
+from medusa_core.errors import counted
 from medusa_core.text.stopping import text_before_stop
-from medusa_core.text.streamed_text import StreamedText, TextSpan
-from medusa_core.text.streaming import TextStream
+from medusa_core.text.streamed_text import StreamedText, TextSpan, TextStream
 from ui.runs.chat import cut_to
 from ui.runs.decode import step_words, summary
 

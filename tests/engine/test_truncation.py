@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from medusa_core.acceptance import make_rule, sampling_of
+from medusa_core.acceptance.logits.processor import processor_of, top_k_only, top_p_only
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
 from medusa_core.drafters import SamplingDrafter, make_drafter
+from medusa_core.drafters._options import idle_options
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.errors import MedusaError
-from medusa_core.logits.processor import processor_of
-from medusa_core.logits.truncation import top_k_only, top_p_only
-from medusa_core.options import idle_options
 from medusa_core.text.stopping import Stopper
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace

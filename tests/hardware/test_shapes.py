@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.files import tensor_headers
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.attention_kinds import KV_HEADS, measure_kinds, random_target

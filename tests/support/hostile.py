@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.loading.load import load_engine
 from medusa_core.trace.builder import TraceBuilder
 

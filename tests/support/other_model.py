@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.drafters.medusa.files import save_heads
 
 
 def other_model(first: Path, parent: Path) -> Path:

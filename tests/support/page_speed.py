@@ -30,13 +30,13 @@ from places import unfold
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import Step
-from medusa_core.replay.view import web_script
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import message_begin, message_trace
 from ui.components.theme import gradio_theme
-from ui.layout import build_page, page_css, page_head
 from ui.session import Session
+from ui.tabs.layout import build_page, page_css, page_head
 
 STEPS = 400
 ACTIONS = (

@@ -1,4 +1,4 @@
-"""Turns the page to one of its parts, through the place that `ui/layout.py` puts it in."""
+"""Turns the page to one of its parts, through the place that `ui/tabs/layout.py` puts it in."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import Method, drafter_names, drafters_of, method, method_names
-from medusa_core.options import option_kinds
+from medusa_core.drafters._options import option_kinds
 from ui.components.controls import label_of
 
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)

@@ -11,7 +11,7 @@ import torch
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.save import save_heads
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.experiments import store, variants
 from medusa_core.experiments.record import MachineRecord, Mean, Row, Spread
 from medusa_core.experiments.settings import RunSettings

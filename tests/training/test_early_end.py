@@ -28,7 +28,7 @@ from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config, SelfDistillConfig
-from medusa_core.training.fit.card import Card, tree_line, use_commands
+from medusa_core.training.fit.report import Card, tree_line, use_commands
 from medusa_core.training.recipes import train
 
 

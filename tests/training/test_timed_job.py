@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import STOPPED, TIME_IS_UP
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
-from medusa_core.training.fit.result import load_result
+from medusa_core.training.fit.measuring import load_result
 from medusa_core.training.fit.timed import (
     LOADING,
     TIMING,

@@ -9,7 +9,7 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.evaluation.compare_heads import Gain
-from medusa_core.replay.colours import drafter_palette, palette
+from medusa_core.trace.replay.colours import drafter_palette, palette
 from ui.figures import charts
 from ui.figures.run_counts import RunCounts
 from ui.tabs.train.tab import gain_table

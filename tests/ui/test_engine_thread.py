@@ -13,9 +13,8 @@ from served import PATIENCE, words_of
 
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
-from ui.serving.engine_thread import EngineThread
 from ui.serving.page_routes import STOP
-from ui.serving.update_stream import Acks, UpdateStream
+from ui.serving.update_stream import Acks, EngineThread, UpdateStream
 
 
 def thread_names(closed):

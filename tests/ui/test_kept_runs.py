@@ -22,7 +22,7 @@ from medusa_core.trace.packed import Tables, packed_step
 from medusa_core.trace.run_record import RunRecord
 from ui.serving.engines import ConversationCache
 from ui.serving.kept_runs import KeptRuns, RunSlot
-from ui.serving.temporary_files import DownloadFolder
+from ui.tabs.train.download import DownloadFolder
 
 
 def record(seed=0, tokens=400):

@@ -15,9 +15,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names
-from medusa_core.replay.languages import NAME, OF_A_VIEW, languages, languages_script
-from medusa_core.replay.view import SCRIPTS, WEB, read_web
-from ui.layout import build_page
+from medusa_core.trace.replay.page import NAME, OF_A_VIEW, languages, languages_script
+from medusa_core.trace.replay.view import SCRIPTS, WEB, read_web
 from ui.records.examples import ASSETS
 from ui.records.selection import Selection
 from ui.records.settings import check_prompt, check_tokens, own_tree
@@ -25,6 +24,7 @@ from ui.records.words import Words, amount, as_data, joined, sentences
 from ui.serving.runner import as_sentence
 from ui.session import Session
 from ui.tabs.experiments import load_section
+from ui.tabs.layout import build_page
 from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's

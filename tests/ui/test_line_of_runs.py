@@ -11,7 +11,7 @@ from served import PATIENCE, engine_taken, wait_until
 
 from ui.records.updates import StopFlag
 from ui.serving import turns
-from ui.serving.deadline import TimeLimit
+from ui.serving.runner import TimeLimit
 from ui.serving.turns import TimeShare, Turns
 from ui.session import Session
 

@@ -9,8 +9,8 @@ from page_runs import SETTINGS
 from view_trace import make_trace
 
 from medusa_core.drafters import drafter_settings
+from medusa_core.drafters._options import option_defaults
 from medusa_core.errors import MedusaError
-from medusa_core.options import option_defaults
 from ui.records.lanes import SecondLane
 from ui.records.outside import settings_from_outside, settings_of_link
 from ui.records.settings import RunSettings, make_config, settings_of

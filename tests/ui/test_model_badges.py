@@ -14,7 +14,6 @@ from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from ui import launch
-from ui.layout import build_page
 from ui.records.lanes import SecondLane
 from ui.records.selection import DEFAULT, Selection
 from ui.records.settings import RunSettings
@@ -25,6 +24,7 @@ from ui.serving.page import Page
 from ui.serving.policy import Policy, policy_of
 from ui.session import Session
 from ui.tabs.decode import _say_tree
+from ui.tabs.layout import build_page
 from ui.tabs.model_bar.bar import _line
 
 

@@ -13,11 +13,11 @@ from page_runs import SETTINGS
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_of, drafter_settings
+from medusa_core.drafters._options import usual_settings
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.eagle3_table1 import read_temperatures
 from medusa_core.loading.load import load_engine
-from medusa_core.longrun.identity import settings_of
-from medusa_core.options import usual_settings
+from medusa_core.longrun.run import settings_of
 from medusa_core.trace.header import header_of
 from ui.components.controls import usual_in_menu
 from ui.records.lanes import SecondLane

@@ -12,8 +12,7 @@ from starlette.testclient import TestClient
 
 from ui.records.updates import StopFlag
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import PageChannel
-from ui.serving.page_routes import DRAWN, MOST_BYTES, STEPS, STOP, TRACE, page_routes
+from ui.serving.page_routes import DRAWN, MOST_BYTES, STEPS, STOP, TRACE, PageChannel, page_routes
 from ui.serving.update_stream import MOST_UNDRAWN
 
 KEY = "0123456789abcdef-decode"

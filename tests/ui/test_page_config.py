@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from medusa_core.config import LoadConfig
-from ui.layout import build_page
-from ui.records.origin import SMALL_MODEL
+from ui.records.figures import SMALL_MODEL
 from ui.session import Session
+from ui.tabs.layout import build_page
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from served import DONE, PRIVATE, PUBLIC, launched, words_of
 
 from ui.records.updates import StopFlag
 from ui.serving.admission import UNREAD, Rate
-from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import PageChannel
 from ui.serving.policy import policy_of
 
 

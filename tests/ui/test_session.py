@@ -15,7 +15,7 @@ from medusa_core.trees.tree import Topology
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
-from ui.serving import deadline as run_end
+from ui.serving import runner
 from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.policy import Policy
 from ui.session import Session
@@ -182,7 +182,7 @@ def test_a_run_that_is_too_long_ends_with_what_it_has(limited):
 
 @pytest.mark.parametrize("flag", [None, StopFlag()])
 def test_a_run_that_does_not_heed_is_closed(limited, flag, monkeypatch):
-    monkeypatch.setattr(run_end, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.2)
     closed = []
 
     def endless(engine):

@@ -14,9 +14,8 @@ from trace_factory import make_trace
 from medusa_core.acceptance import rule_settings
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.options import option_defaults
+from medusa_core.drafters._options import option_defaults
 from medusa_core.trees.tree import published_trees
-from ui.layout import build_page
 from ui.records.examples import ASSETS, recordings
 from ui.records.settings import (
     MAX_PROMPT_CHARACTERS,
@@ -27,8 +26,9 @@ from ui.records.settings import (
     settings_of,
 )
 from ui.records.updates import StopFlag
-from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import PageChannel
 from ui.session import Session
+from ui.tabs.layout import build_page
 from ui.tabs.run_bar import STARTING, WAITING, _arm
 
 
@@ -103,8 +103,8 @@ def test_a_broken_recording_is_left_out_with_a_line(assets, caplog, name):
 
 
 def test_the_page_is_built_without_any_recording(assets, caplog):
-    from ui.layout import build_page  # the whole page takes a while to import
     from ui.session import Session
+    from ui.tabs.layout import build_page  # the whole page takes a while to import
 
     shutil.copyfile(ASSETS / "prompts.json", assets / "prompts.json")
     for file in (assets / "traces").iterdir():

@@ -27,7 +27,7 @@ from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
 from ui.serving.kept_runs import KeptRuns
 from ui.serving.page import Page
-from ui.serving.page_channel import PageChannel
+from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.update_stream import Acks
 from ui.session import Session

@@ -17,10 +17,10 @@ from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, stored_page
 from ui.records.lessons import lesson_records
 from ui.records.selection import Selection
-from ui.records.worth import recorded_worth
 from ui.serving.policy import Policy
 from ui.session import Session
 from ui.tabs.methods import shown_methods
+from ui.tabs.recorded import recorded_worth
 from ui.tabs.speed.results import Results
 from ui.tabs.trees.head_stats import stats_of
 

@@ -24,12 +24,11 @@ from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.serving.policy import Policy
 from ui.session import Session
-from ui.tabs.train import head_zip as take_home
+from ui.tabs.train import download as take_home
 from ui.tabs.train import run as train_run
-from ui.tabs.train.curves import History
-from ui.tabs.train.head_zip import FOLDER, write_zip
+from ui.tabs.train.download import FOLDER, write_zip
 from ui.tabs.train.plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
-from ui.tabs.train.run import train_heads
+from ui.tabs.train.run import History, train_heads
 
 TEXT = "\n<|endoftext|>\n".join(SENTENCES * 20)
 PLAN = Plan("medusa1", PASTE, text=TEXT, minutes=2, steps=60, heads=3, learning_rate=0.01)

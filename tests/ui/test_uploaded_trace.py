@@ -14,10 +14,10 @@ from view_trace import make_trace
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.replay.page import EMPTY_SLOT
+from medusa_core.trace.replay.page import EMPTY_SLOT
+from ui.records.outside import MOST_STEP_NODES, MOST_TRACE_BYTES, uploaded_trace
 from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 from ui.records.updates import StopFlag
-from ui.records.uploaded_trace import MOST_STEP_NODES, MOST_TRACE_BYTES, uploaded_trace
 from ui.serving.kept_runs import GONE_STEPS
 from ui.serving.policy import Policy, policy_of
 from ui.session import Session

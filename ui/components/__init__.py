@@ -1,4 +1,4 @@
 """Gradio components of the page and the messages they take.
 
-Imports: acceptance, drafters, figures, options, records, replay, text, trace.
+Imports: acceptance, drafters, figures, records, text, trace.
 """

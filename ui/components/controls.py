@@ -12,11 +12,21 @@ import gradio as gr
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
-from medusa_core.options import option_defaults, option_kinds, usual_settings
+from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
 from ui.components.events import QUIET
-from ui.records.method_choice import COPIES_HELP, COPIES_LABEL, COPYING, menu_entries, whole_method
 from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET, MOST_NODES, MOST_TOKENS, PAGE_HIGHEST, RunSettings
+from ui.records.settings import (
+    BY_BUDGET,
+    COPIES_HELP,
+    COPIES_LABEL,
+    COPYING,
+    MOST_NODES,
+    MOST_TOKENS,
+    PAGE_HIGHEST,
+    RunSettings,
+    menu_entries,
+    whole_method,
+)
 
 if TYPE_CHECKING:
     from medusa_core.drafters import Draft

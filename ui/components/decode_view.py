@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from medusa_core.replay.view import read_web, web_script
+import networkx as nx
+
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.view import read_web, web_script
 from ui.components.scripted_view import ScriptedView
-from ui.figures.tree_layout import tree_rows
 from ui.records.outside import outside_defaults
 from ui.records.words import as_data
 
@@ -113,3 +114,30 @@ def layouts_of(shapes: Iterable[dict]) -> dict[str, list[float]]:
 def _message(seq: int, kind: str, run: str, **content: Any) -> str:
     text = _JSON.encode({"seq": seq, "kind": kind, "run": run, **content})
     return text.replace("<", "\\u003c")  # so that model text never looks like a tag, wherever it travels
+
+
+def tree_rows(parents: Sequence[int]) -> list[float]:
+    """Row of each node. `parents[i] < i`, and only the root (node 0) has parent -1."""
+    tree = _tree_of(parents)
+    rows = [0.0] * len(parents)
+    next_row = 0
+    for node in nx.dfs_postorder_nodes(tree, source=0):  # children come before their parent
+        children = list(tree.successors(node))
+        if children:
+            rows[node] = (rows[children[0]] + rows[children[-1]]) / 2
+        else:
+            rows[node] = float(next_row)
+            next_row += 1
+    return rows
+
+
+def _tree_of(parents: Sequence[int]) -> nx.DiGraph:
+    if not parents or parents[0] != -1:
+        raise ValueError(f"node 0 must be the root with parent -1, got parents {list(parents[:4])}")
+    tree = nx.DiGraph()
+    tree.add_nodes_from(range(len(parents)))
+    for node, parent in enumerate(parents[1:], start=1):
+        if not 0 <= parent < node:
+            raise ValueError(f"node {node} has parent {parent}; a parent comes before its children")
+        tree.add_edge(parent, node)
+    return tree

@@ -12,9 +12,8 @@ from medusa_core.errors import MedusaError
 from ui.components.controls import LABELS, MOST_NODES, mark
 from ui.components.events import QUIET
 from ui.records.lanes import PLAIN_METHOD, SecondLane
-from ui.records.method_choice import COPIES_LABEL, menu_entries
 from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, COPIES_LABEL, menu_entries
 
 SAME = "as the first lane"  # label and value of a menu's first entry
 PREFIX = "second-"  # prefix of the settings' names, for the view

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from medusa_core.replay.colours import css_variables
-from medusa_core.replay.view import web_script
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.colours import css_variables
+from medusa_core.trace.replay.view import web_script
 from ui.components.decode_view import layouts_of
 from ui.components.scripted_view import ScriptedView
 from ui.records.examples import Recording

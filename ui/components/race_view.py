@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from medusa_core.replay.methods import drafter_colours, mark_of, methods_script
+from medusa_core.trace.replay.view import drafter_colours, mark_of, methods_script
 from ui.components.scripted_view import ScriptedView
 from ui.records.words import Words, as_data
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from medusa_core.replay.view import read_web
+from medusa_core.trace.replay.view import read_web
 from ui.components.scripted_view import ScriptedView
 from ui.records.words import as_data
 

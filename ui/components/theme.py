@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from medusa_core.replay.colours import DARK, LIGHT, MONO, SANS
+from medusa_core.trace.replay.colours import DARK, LIGHT, MONO, SANS
 
 
 def gradio_theme() -> gr.themes.Base:

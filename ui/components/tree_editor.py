@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from medusa_core.replay.methods import methods_script
-from medusa_core.replay.view import view_style_script
+from medusa_core.trace.replay.view import methods_script, view_style_script
 from ui.components.scripted_view import ScriptedView
 
 WEB = Path(__file__).resolve().parents[2] / "assets" / "web"

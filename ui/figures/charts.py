@@ -7,13 +7,14 @@ inside the figures, since the page has headings and gradio widens the margin for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
-from medusa_core.text.plural import counted
-from ui.figures.palette import plotly_template
+from medusa_core.errors import counted
+from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
+from ui.figures.palette import new_figure
 from ui.figures.run_counts import MAX_RANKS, RankCount, RunCounts, means, phase_columns
 
 Run = dict[str, Any] | RunCounts  # a RunTrace, or what was counted of it already
@@ -26,6 +27,7 @@ PHASE_HELP = {
     "other": "records, text and the rest of the loop",
 }
 HEIGHT = 320
+_figure = partial(new_figure, height=HEIGHT)
 
 
 def accepted_lengths(run: Run, dark: bool = False) -> go.Figure:
@@ -199,7 +201,3 @@ def _rank_sentence(count: RankCount, name: str, steps: int) -> str:
         f"{name}, guess {_rank_name(count.rank)}: accepted in {count.accepted} of {counted(steps, 'step')}"
         f"<br>{count.accepted} of {counted(count.judged, 'guess', 'guesses')} whose parent was accepted"
     )
-
-
-def _figure(dark: bool, **layout: Any) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})

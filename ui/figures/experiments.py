@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,14 +16,14 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
-from medusa_core.replay.colours import Palette, palette
-from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss
-from ui.figures.long_texts import long_texts_of_record
+from medusa_core.trace.replay.colours import Palette, palette
+from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_time
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 from ui.figures.simulation import gain_of_record, speedups_of_record
 
 HEIGHT, HEAT_ROW = 360, 26  # pixels: a chart, and a row of a heat map with a readable number
+_figure = partial(new_figure, height=HEIGHT)
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
 SERIES = {  # of figure 4: colour of the palette, marker, line
     "optimised": ("accepted", "circle", "solid"),
@@ -330,7 +331,3 @@ def _highest(rows: Sequence[Row]) -> list[float]:
 def _ends(rows: Sequence[Row]) -> list[float]:
     places = [row.x for row in rows if row.x is not None]
     return [min(places), max(places)]
-
-
-def _figure(dark: bool, **layout: Any) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT} | layout)

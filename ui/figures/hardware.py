@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import plotly.graph_objects as go
 
 from medusa_core.hardware.devices import TERA, Device
 from medusa_core.hardware.operators import LINEAR, Product
-from medusa_core.replay.colours import palette
-from ui.figures.palette import plotly_template
+from medusa_core.trace.replay.colours import palette
+from ui.figures.palette import new_figure
 
 HEIGHT = 360
+_figure = partial(new_figure, height=HEIGHT)
 PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "prefill": ("square", "root", "reading a prompt (prefill)"),
     "decode": ("circle", "proposed", "plain step (decode)"),
@@ -146,7 +148,3 @@ def ratio_chart(
     figure.update_xaxes(title_text=title, type="log", dtick=1)
     figure.update_yaxes(title_text="numbers moved per multiplication", type="log", dtick=1)
     return figure
-
-
-def _figure(dark: bool, **layout: object) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import plotly.graph_objects as go
 
 from medusa_core.hardware.devices import TERA
-from medusa_core.replay.colours import palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.charts import empty_figure
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 
 HEIGHT = 340
+_figure = partial(new_figure, height=HEIGHT)
 NOT_MEASURED = "not measured yet"
 
 
@@ -147,7 +149,3 @@ def kinds_chart(kinds: Kinds, dark: bool = False, *, bytes_held: bool = False) -
     title = "cache, MB" if bytes_held else "milliseconds a token"
     figure.update_yaxes(title_text=title, rangemode="tozero")
     return figure
-
-
-def _figure(dark: bool, **layout: object) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, **layout})

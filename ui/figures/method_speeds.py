@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS, title_of
-from medusa_core.replay.colours import Palette, drafter_palette, palette
+from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
 from ui.figures.charts import empty_figure
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 
 HEIGHT = 460
 PLAIN = "none"
@@ -76,7 +76,7 @@ def tokens_against_time(
     colours = palette(dark)
     most_ms = ROOM * max(method.step_ms for method in methods)
     most_tokens = ROOM * max(method.tokens_per_step for method in methods)
-    figure = go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT})
+    figure = new_figure(dark, height=HEIGHT)
     for number, speed in enumerate(line_speeds([method.tokens_per_second for method in methods])):
         _add_line(figure, speed, (most_ms, most_tokens), colours, first=number == 0)
     plain = next((method for method in methods if method.name == PLAIN), None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import SANS, palette
+from medusa_core.trace.replay.colours import SANS, palette
 
 
 def plotly_template(dark: bool = False) -> go.layout.Template:
@@ -42,3 +44,8 @@ def plotly_template(dark: bool = False) -> go.layout.Template:
         "bargap": 0.15,
     }
     return go.layout.Template(layout=layout)
+
+
+def new_figure(dark: bool = False, *, height: int, **layout: Any) -> go.Figure:
+    """A figure of so many pixels without a trace."""
+    return go.Figure(layout={"template": plotly_template(dark), "height": height} | layout)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from medusa_core.replay.colours import PHASES
+from medusa_core.trace.replay.colours import PHASES
 
 MAX_RANKS = 10
 MOST_BARS = 400  # bars of a chart over the steps: more are neither seen nor quickly sent

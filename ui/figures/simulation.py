@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
-from medusa_core.replay.colours import Palette, palette
-from ui.figures.palette import plotly_template
+from medusa_core.trace.replay.colours import Palette, palette
+from ui.figures.palette import new_figure, plotly_template
 
 HEIGHT = 340
 CANDIDATES = "candidates, the root included"
@@ -72,7 +72,7 @@ def map_chart(
 ) -> go.Figure:
     """Speedup by batch (rows) and candidates (columns): above 1 Medusa pays, below it costs."""
     colours = palette(dark)
-    figure = go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT})
+    figure = new_figure(dark, height=HEIGHT)
     # Half of the full colours, so that the numbers on them can be read.
     ends = [_mixed(colour, colours.paper) for colour in (colours.rejected, colours.accepted)]
     scale = [[0.0, ends[0]], [0.5, colours.paper], [1.0, ends[1]]]

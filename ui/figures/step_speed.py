@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS, title_of
-from medusa_core.replay.colours import PHASES, Palette, drafter_palette, palette
+from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.charts import PHASE_HELP, empty_figure
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 
 PLAIN = "none"
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
@@ -65,7 +65,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
     if not steps:
         return empty_figure(dark, "nothing measured yet")
     colours = palette(dark)
-    figure = _figure(dark, BARS_HEIGHT, barmode="stack", bargap=2 * (0.5 - HALF))
+    figure = new_figure(dark, height=BARS_HEIGHT, barmode="stack", bargap=2 * (0.5 - HALF))
     places = list(range(len(steps)))
     names = [title_of(step.name) for step in steps]
     for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
@@ -109,7 +109,7 @@ def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool = False) -
     """Milliseconds of a step along what is swept, a curve a method; bars show the spread of the rounds."""
     if not points:
         return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)
-    figure = _figure(dark, CURVES_HEIGHT)
+    figure = new_figure(dark, height=CURVES_HEIGHT)
     for name in dict.fromkeys(point.name for point in points):
         _add_curve(figure, [point for point in points if point.name == name], dark)
     figure.update_yaxes(title_text="milliseconds a step", rangemode="tozero")
@@ -151,7 +151,3 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
             marker={"symbol": "line-ew-open", "size": 9, "color": colour},
             hovertemplate=f"{title_of(name)}, %{{x}}: at least %{{y:.3f}} ms<extra></extra>",
         )  # fmt: skip
-
-
-def _figure(dark: bool, height: int, **layout: object) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": height, **layout})

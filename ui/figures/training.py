@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.charts import empty_figure
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 
 HEIGHT = 320
+# `uirevision` keeps a zoom over the redraws of a running training.
+_figure = partial(new_figure, height=HEIGHT, uirevision="training")
 MOST_POINTS = 120  # points of a curve: more are drawn as means of neighbours
 NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
 NO_SCORES = "appears after the first look<br>at text that is held out"
@@ -153,8 +156,3 @@ def _colour(head: int, dark: bool) -> str:
     colours = palette(dark)
     row = (colours.accepted, colours.rejected, colours.root, PINK, colours.selected, colours.proposed)
     return row[head % len(row)]
-
-
-def _figure(dark: bool) -> go.Figure:
-    # `uirevision` keeps a zoom over the redraws of a running training.
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT, "uirevision": "training"})

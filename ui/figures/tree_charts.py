@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import plotly.graph_objects as go
 
-from medusa_core.replay.colours import Palette, palette
-from medusa_core.text.plural import counted
+from medusa_core.errors import counted
+from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.charts import empty_figure
-from ui.figures.palette import plotly_template
+from ui.figures.palette import new_figure
 
 HEIGHT = 340
+_figure = partial(new_figure, height=HEIGHT)
 NOT_MEASURED = "nobody has timed steps on this machine yet:<br>press “Measure on this machine”"
 NODES = "nodes of the tree, the root included"
 
@@ -225,7 +227,3 @@ def _faint(colour: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.0095 else f"{100 * share:.1f}%"
-
-
-def _figure(dark: bool) -> go.Figure:
-    return go.Figure(layout={"template": plotly_template(dark), "height": HEIGHT})

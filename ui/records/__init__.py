@@ -1,4 +1,4 @@
 """Frozen data of one visitor, and of what the page ships.
 
-Imports: acceptance, drafters, experiments, options, text, trace, trees.
+Imports: acceptance, drafters, experiments, text, trace, trees.
 """

@@ -9,12 +9,11 @@ from typing import Any
 from medusa_core.acceptance import rule_info
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import Draft, draft_of, drafter_settings, method
+from medusa_core.drafters._options import differing_defaults, usual_settings
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.options import differing_defaults, usual_settings
-from ui.records.method_choice import parted_method, whole_method
 from ui.records.selection import DEFAULT, YOURS
-from ui.records.settings import BY_BUDGET, RunSettings
+from ui.records.settings import BY_BUDGET, RunSettings, parted_method, whole_method
 
 PLAIN_METHOD = "none"
 MEDUSA_LANE = "Medusa"

@@ -11,8 +11,7 @@ from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds, step_times
 from ui.records.examples import ASSETS, Recording
-from ui.records.figures import Figures, PageFigures
-from ui.records.origin import source_words
+from ui.records.figures import Figures, PageFigures, source_words
 from ui.records.words import as_data
 
 FIRST_LANGUAGE = "en"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from medusa_core.drafters import method_names
+from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.errors import MedusaError
-from medusa_core.options import differing_defaults, option_defaults
 from ui.records.outside import MOST_LINK_CHARACTERS, outside_defaults, outside_kinds, settings_of_link
 
 MOST_STEPS = 100_000  # no run of the page has as many

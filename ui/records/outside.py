@@ -15,15 +15,17 @@ from typing import Any
 from medusa_core.acceptance import rule_names
 from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import method_names, methods_in_words
+from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
-from medusa_core.options import differing_defaults, option_defaults
-from ui.records.method_choice import parted_method
+from medusa_core.trace.format import parse_trace
 from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config
+from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config, parted_method
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
+MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
+MOST_STEP_NODES = 1024
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -113,3 +115,23 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def uploaded_trace(text: str) -> dict[str, Any]:
+    """The trace in a file's text, which is kept nowhere.
+
+    Raises MedusaError for one that is too large, broken or no trace.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > MOST_TRACE_BYTES:
+        raise MedusaError(
+            f"the file has {len(data) / 1e6:.1f} MB, a trace may have {MOST_TRACE_BYTES / 1e6:g}: "
+            "record fewer steps"
+        )
+    trace = parse_trace(data, "the file").model_dump(mode="json")
+    if not trace["steps"]:
+        raise MedusaError("the file is a trace without steps: there is nothing to show")
+    most = max(len(step["nodes"]) for step in trace["steps"])
+    if most > MOST_STEP_NODES:
+        raise MedusaError(f"a step of the trace has {most} nodes, the page draws {MOST_STEP_NODES}")
+    return trace

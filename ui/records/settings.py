@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
-from medusa_core.drafters import method, method_names
+from medusa_core.drafters import PLUS, drafter_names, drafters_of, method, method_names
+from medusa_core.drafters._options import check_options, option_defaults, option_kinds
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
-from medusa_core.options import check_options, option_defaults, option_kinds
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
-from ui.records.method_choice import parted_method
 from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
@@ -24,6 +24,9 @@ LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
 BY_BUDGET = "node budget"
 MOST_NODES = 64  # limit of a tree by budget, the root included
+COPYING = "lookup"  # the drafter that the tick adds
+COPIES_LABEL = "Also copy from the text"
+COPIES_HELP = "what followed where the last words stood before joins the guesses"
 
 
 @dataclass(frozen=True)
@@ -123,3 +126,34 @@ def check_prompt(prompt: str) -> None:
             f"The prompt has {len(prompt)} characters, the page takes {MAX_PROMPT_CHARACTERS}: shorten it."
         )
     check_characters(prompt, "the prompt")  # before a model is loaded for it
+
+
+def menu_entries() -> list[tuple[str, str]]:
+    """(title, name) of each drafter, the one that proposes nothing among them."""
+    return [(method(name).title, name) for name in drafter_names()]
+
+
+def whole_method(drafter: str, copies: bool) -> str:
+    """The method's name; the tick counts for nothing where a drafter has no weights to be joined."""
+    joined = copies and drafter in drafter_names() and method(drafter).has_weights
+    return f"{drafter}{PLUS}{COPYING}" if joined else drafter
+
+
+def page_methods() -> list[str]:
+    """The methods that the page measures together: each drafter, and each that also copies from the text."""
+    return list(
+        dict.fromkeys(whole_method(name, copies) for copies in (False, True) for name in drafter_names())
+    )
+
+
+def of_choice(names: Collection[str], copies: bool) -> list[str]:
+    """The methods that the tick leaves of ``names``: one a drafter, itself where its pair is missing."""
+    wanted = {name: whole_method(name, copies) for name in drafter_names()}
+    chosen = {whole if whole in names else name for name, whole in wanted.items()}
+    return [name for name in names if name in chosen]
+
+
+def parted_method(name: str) -> dict[str, Any]:
+    """What menu and tick hold for a method, by the names of their controls."""
+    first, *joining = drafters_of(name)
+    return {"method": first, "copies": COPYING in joining}

@@ -16,7 +16,7 @@ from ui.components.decode_view import (
     message_end,
     message_steps,
 )
-from ui.records.origin import small_words
+from ui.records.figures import small_words
 from ui.records.settings import LONGEST_RUN, RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, as_data, sentences

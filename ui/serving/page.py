@@ -14,8 +14,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import PageChannel
-from ui.serving.page_routes import page_routes
+from ui.serving.page_routes import PageChannel, page_routes
 from ui.serving.page_states import Heartbeats, PageStates
 
 SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is

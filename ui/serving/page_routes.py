@@ -8,21 +8,80 @@ browser was sent with each of its messages; whoever does not know it is answered
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from medusa_core.errors import MedusaError
-from medusa_core.replay.page import replay_shell
+from medusa_core.trace.replay.page import replay_shell
+from ui.records.updates import StopFlag
 from ui.serving.kept_runs import KeptRuns
-from ui.serving.page_channel import KEY, PageChannel
+from ui.serving.update_stream import Acks
 
 STOP, DRAWN = "/medusa/stop", "/medusa/drawn"
 STEPS, TRACE, SHELL = "/medusa/steps", "/medusa/trace", "/medusa/replay"
 MOST_BYTES = 200  # size limit of a request
+KEY = re.compile(r"[0-9A-Za-z_-]{16,64}")
+
+
+class PageChannel:
+    """Flags that browsers may raise, and runs they confirm messages of, by keys that cannot be guessed."""
+
+    def __init__(self) -> None:
+        self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
+        self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
+        self._runs: WeakValueDictionary[str, Acks] = WeakValueDictionary()
+        self._pages: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
+        self._noting = threading.Lock()  # pages come and go on several threads
+
+    def belongs(self, flag: StopFlag, page: str) -> None:
+        """Note which of gradio's sessions a flag is of, for the time when that page has gone."""
+        with self._noting:
+            self._pages[flag] = page
+
+    def page_left(self, page: str) -> None:
+        """Raise its flags. gradio notices a page that goes, but not just before its run begins to stream."""
+        with self._noting:
+            flags = list(self._pages.items())
+        for flag, owner in flags:
+            if owner == page:
+                flag.stopped = True
+
+    def listen(self, key: str, flag: StopFlag) -> None:
+        """Let the browser that made up this key raise the flag; of several keys of a flag the last counts."""
+        if not KEY.fullmatch(key) or self._keys.get(flag) == key:
+            return
+        if (before := self._keys.get(flag)) is not None:
+            self._flags.pop(before, None)
+        self._keys[flag] = key
+        self._flags[key] = flag
+
+    @contextmanager
+    def acks(self) -> Iterator[Acks]:
+        """For one run: what its page confirms."""
+        acks = Acks()
+        self._runs[acks.key] = acks
+        try:
+            yield acks
+        finally:
+            del self._runs[acks.key]
+
+    def stop(self, key: str) -> None:
+        """Raise the flag of this key, if there is one."""
+        if (flag := self._flags.get(key)) is not None:
+            flag.stopped = True
+
+    def drawn(self, key: str, number: int) -> None:
+        """A run's page has drawn everything up to this message."""
+        if (acks := self._runs.get(key)) is not None:
+            acks.drawn(number)
 
 
 def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:

@@ -19,16 +19,16 @@ from ui.records.selection import Selection
 from ui.records.settings import check_tokens
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined
-from ui.serving.deadline import TimeLimit
-from ui.serving.engine_thread import EngineThread
 from ui.serving.engines import Engines
+from ui.serving.model_loader import Loading
 from ui.serving.turns import Place, TimeShare, Turns
-from ui.serving.update_stream import Acks, UpdateStream, pull
+from ui.serving.update_stream import Acks, EngineThread, UpdateStream, pull
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
+GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 
 
 class Request(ABC):
@@ -228,3 +228,43 @@ class _Shown:
     def unfinished(self) -> Update | None:
         """The last update for the page where the run has said nothing of its end."""
         return self._request.broken_off(Update(status=self._words)) if self._live else None
+
+
+class TimeLimit:
+    """Watches a run's updates. After ``seconds``, None for never, the flag is raised for the run to end.
+
+    The time in which a model is loaded does not count, nor what ``clock`` leaves out.
+    """
+
+    def __init__(
+        self, flag: StopFlag, seconds: float | None, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self._flag = flag
+        self._seconds = seconds
+        self._clock = clock
+        self._started = clock()
+        self._loading = False
+        self._last = ""  # last status of the run
+        self.words = ""  # message for the end of the run
+
+    def over(self, update: Any) -> bool:
+        """Whether the run is to be closed behind this update, since it does not end by itself."""
+        if self._loading:
+            self._started = self._clock()
+        self._loading = isinstance(update, Loading)
+        if self._loading and self._flag.stopped:
+            self.words = "Stopped before the model was loaded."
+            return True
+        if self._seconds is None:
+            return False
+        if isinstance(update, Update):
+            self._last = update.status or self._last
+        late = self._clock() - self._started - self._seconds
+        if late <= 0:
+            self.words = ""
+            return False
+        self._flag.stopped = True
+        closes = late > GRACE_SECONDS
+        last = "" if closes else self._last  # it describes a run that goes on
+        self.words = f"{last} Ended after {self._seconds:g} s, the longest that a run may take here.".strip()
+        return closes

@@ -11,15 +11,17 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 TOGETHER_SECONDS = 0.03  # of steps in one message: a screen shows hardly more changes than that
 MOST_UNDRAWN = 3  # messages under way: one is drawn while the next ones travel
 SILENT_SECONDS = 2.0  # a page that confirms nothing for so long, as one in the background, is sent one more
+T = TypeVar("T")
 
 
 class Acks:
@@ -168,3 +170,48 @@ def pull(items: Generator[Any, None, None], stream: UpdateStream) -> None:
 
     # The context tells gradio's helpers, and the lender of a GPU, whose request this is.
     threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
+
+
+class EngineThread:
+    """Calls and the steps of generators on one thread, in the order they come: all of the engine's computing.
+
+    Gradio runs each pull of a generator on whichever worker is free. OpenMP keeps a pool of threads for every
+    thread that computes, and with more pools than processors they go to sleep between two operations: plain
+    decoding of the embedded model then ran at half its speed.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._ident = self._executor.submit(threading.get_ident).result()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread already."""
+        return threading.get_ident() == self._ident
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result; its exception is raised here. Runs between two items of a generator."""
+        if self.is_current:  # a run that calls its own thread would wait for itself
+            return function(*arguments)
+        return self._executor.submit(function, *arguments).result()
+
+    def feed(self, items: Generator[Any, None, None], stream: UpdateStream) -> None:
+        """Compute the items into the stream, which says when the next one is wanted; returns at once."""
+        stream.computed_on = self._ident
+
+        def advance() -> None:
+            try:
+                if stream.left:
+                    items.close()
+                    stream.end()
+                    return
+                stream.put(next(items))
+            except StopIteration:
+                stream.end()
+            except BaseException as error:  # raised again where the stream is read
+                stream.end(error)
+            else:
+                # Submitted anew for each item, so that calls which came meanwhile have their turn.
+                stream.when_wanted(lambda: self._executor.submit(advance))
+
+        stream.when_wanted(lambda: self._executor.submit(advance))

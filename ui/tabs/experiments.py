@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import (
     ExperimentRecord,
@@ -24,7 +24,6 @@ from medusa_core.experiments.record import (
     row_cells,
 )
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
-from medusa_core.text.plural import counted
 from ui.components.chart_panel import DARK_THEME
 from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap

@@ -22,11 +22,9 @@ from ui.components.events import QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
-from ui.records.figures import Figures, measured_figures
-from ui.records.method_choice import COPIES_LABEL, of_choice
-from ui.records.origin import source_words
+from ui.records.figures import Figures, measured_figures, source_words
 from ui.records.selection import Selection
-from ui.records.settings import MOST_TOKENS
+from ui.records.settings import COPIES_LABEL, MOST_TOKENS, of_choice
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from medusa_core.errors import one_line
-from medusa_core.evaluation.gain import Gain
+from medusa_core.evaluation.speedup import Gain
 from medusa_core.files import read_bytes
 from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves

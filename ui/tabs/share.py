@@ -20,9 +20,8 @@ from ui.components.text_line import TextLine
 from ui.records.examples import Recording
 from ui.records.figures import PageFigures
 from ui.records.link import read_link
-from ui.records.outside import MOST_LINK_CHARACTERS
+from ui.records.outside import MOST_LINK_CHARACTERS, uploaded_trace
 from ui.records.settings import BY_BUDGET, settings_of
-from ui.records.uploaded_trace import uploaded_trace
 from ui.records.words import Words, amount
 from ui.tabs.recorded import recorded_message
 

@@ -17,9 +17,8 @@ from ui.components.lane_controls import LaneControls
 from ui.components.race_view import RaceView, recorded_message, status_message
 from ui.components.text_line import TextLine
 from ui.records.examples import recorded_race
-from ui.records.figures import PageFigures
+from ui.records.figures import PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.origin import source_words
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest

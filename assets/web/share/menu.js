@@ -1,9 +1,9 @@
 // The dialog "Share" of a view: files of the run on screen, and texts that make it again. `page` is what only a page with
 // a server has: `shell()`, a replay file without a run, `linkTo(state)`, and `open(text)` for a trace from a file.
 
-const MOST_TRACE_BYTES = 6_000_000; // as ui/records/uploaded_trace.py
+const MOST_TRACE_BYTES = 6_000_000; // as ui/records/outside.py
 const SAY_SIZE = 1_000_000; // bytes of a trace from which on its button says how large it is
-const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/replay/page.py
+const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/trace/replay/page.py
 
 function mountShare(view, page = {}) {
   let menu = null;

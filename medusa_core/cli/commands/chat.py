@@ -16,9 +16,8 @@ from medusa_core.cli.commands.generate import add_marks_flag
 from medusa_core.cli.flags import add_run_settings, add_settings
 from medusa_core.cli.signals import Terminated
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.loading.collector import importing
-from medusa_core.text.plural import counted
 
 if TYPE_CHECKING:
     from medusa_core.engine.chat import Conversation, Reply

@@ -20,9 +20,8 @@ from pathlib import Path
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.drafters import method, owner_of
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.loading.collector import importing
-from medusa_core.text.plural import counted
 
 FORMATS = {
     "v1": "the public code's: each head with an LM head of its own",

@@ -55,8 +55,8 @@ def write_folder(args: argparse.Namespace) -> None:
 
 def write_page(args: argparse.Namespace) -> None:
     """Write the file. Raises MedusaError for a broken trace and for a file that cannot be written."""
-    from medusa_core.replay.page import write_replay
     from medusa_core.trace.format import read_trace
+    from medusa_core.trace.replay.page import write_replay
 
     out = check_output_file(args.out, "OUT.html")
     write_replay(read_trace(Path(args.trace)), out)

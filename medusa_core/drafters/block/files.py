@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import read_config, read_tensors, shards
-from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.files import read_config, read_tensors, shards, tensor_headers
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize

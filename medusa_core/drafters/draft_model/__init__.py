@@ -7,10 +7,12 @@ takes. Leviathan et al., 2023 (arXiv 2211.17192); Chen et al., 2023 (arXiv 2302.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Drafting, Method
+from medusa_core.hardware.operators import Product, Work, operators
+from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
 
@@ -38,7 +40,7 @@ METHOD = Method(
     owns=f"{__name__}.draft:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.draft:size",
-    cost=f"{__name__}.cost:cost",
+    cost=f"{__name__}:cost",
     design=(
         "A model of the size of Llama-160M, which drafts for Llama-7B in published work, with the model’s "
         "vocabulary: one forward pass for each level."
@@ -56,3 +58,16 @@ METHOD = Method(
     ),
     any_model=True,
 )
+
+
+def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
+    """A forward of the small model for each level: on the root, then on k nodes."""
+    small = ModelShape(
+        "llama-160m", hidden=768, intermediate=3072, heads=12, kv_heads=12, head_size=64, layers=12,
+        vocabulary=shape.vocabulary,
+    )  # fmt: skip
+    products = []
+    for level in range(settings.draft_depth):
+        nodes = settings.draft_top_k if level else 1
+        products += operators(small, replace(plain, tokens=nodes, weight_bytes=None))
+    return products

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import State, read_config, read_pickled, read_tensors, shards
-from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.files import (
+    State,
+    read_config,
+    read_pickled,
+    read_tensors,
+    shards,
+    tensor_headers,
+)
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 
 if TYPE_CHECKING:
     from medusa_core.drafters.eagle3.model import DraftModel

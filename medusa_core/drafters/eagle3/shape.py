@@ -47,6 +47,23 @@ class DraftShape:
     norm_output: bool = False  # the next row reads the layer's output behind the last norm
 
     @classmethod
+    def like(cls, model: Any, vocabulary: int) -> DraftShape:
+        """A layer with the sizes of a model's own layers, by its config for text."""
+        heads, rope = model.num_attention_heads, dict(getattr(model, "rope_parameters", None) or {})
+        return cls(
+            hidden=model.hidden_size,
+            intermediate=model.intermediate_size,
+            heads=heads,
+            key_heads=getattr(model, "num_key_value_heads", None) or heads,
+            head_size=getattr(model, "head_dim", None) or model.hidden_size // heads,
+            vocabulary=vocabulary,
+            draft_vocabulary=vocabulary,
+            norm_eps=getattr(model, "rms_norm_eps", 1e-6),
+            rope_theta=float(rope.get("rope_theta") or getattr(model, "rope_theta", None) or 10000.0),
+            context=model.max_position_embeddings,
+        )
+
+    @classmethod
     def of(cls, config: dict[str, Any]) -> DraftShape:
         """From the contents of config.json, in the public layout or that of speculators.
 

@@ -8,7 +8,9 @@ what is loaded of it, ``drafter`` the tree that grows level by level.
 from __future__ import annotations
 
 from medusa_core.drafters import Colour, Drafting, Method
-from medusa_core.drafters._head_trees import TreeSettings
+from medusa_core.drafters._head_trees import TreeSettings, named_tree
+from medusa_core.hardware.operators import Product, Work, linear
+from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
 
@@ -24,9 +26,9 @@ METHOD = Method(
     files="hydra_lm_head.safetensors or hydra_lm_head.pt",
     owns=f"{__name__}.recognize:owns",
     load=f"{__name__}.draft:load",
-    size=f"{__name__}.size:size",
-    fixed_tree=f"{__name__}.draft:fixed_tree",
-    cost=f"{__name__}.cost:cost",
+    size=f"{__name__}.files:size",
+    fixed_tree=True,
+    cost=f"{__name__}:cost",
     design=(
         "One head after the other, on all nodes of its level that go on: a block over the hidden state and "
         "the path’s tokens, and the model’s LM head."
@@ -44,3 +46,24 @@ METHOD = Method(
         ),
     ),
 )
+
+
+HEADS = 4  # the published weights have as many
+
+
+def cost(shape: ModelShape, settings: TreeSettings, plain: Work) -> list[Product]:
+    """For each level the two products of its head's block, which reads k + 2 vectors, and the LM head.
+
+    A level has a row for each node above it that has children. Hydra paper §3.
+    """
+    tree = named_tree(settings.tree, HEADS, None)
+    inner = [tree.depths[node] for node in sorted(set(tree.parents[1:]))]
+    h, e = shape.hidden, plain.number_bytes
+    products = []
+    for level in range(max(tree.depths)):
+        rows = plain.batch * inner.count(level)
+        products += [
+            linear(f"head {level + 1} block", rows, (level + 2) * h, h, e, 2),
+            linear(f"head {level + 1} lm_head", rows, h, shape.vocabulary, e, 1),
+        ]
+    return products

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch import nn
 
-from medusa_core.checkpoints.files import read_config
-from medusa_core.checkpoints.locate import beside_heads, tree_beside
-from medusa_core.checkpoints.names import ACCURACIES_NAME
-from medusa_core.drafters._head_trees import TreeSettings, budget_tree, named_tree
-from medusa_core.drafters._native_linear import in_c
+from medusa_core.checkpoints.files import read_config, require_finite
+from medusa_core.drafters._head_trees import budget_tree, named_tree
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, State, from_public, is_unused, kind_of
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
-from medusa_core.trees.search import read_accuracies
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.errors import MedusaError, counted
+from medusa_core.llama.model import product
+from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
+from medusa_core.trees.tree import Topology
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
     from medusa_core.model.target import Target
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
 
 _OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
 _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
@@ -100,21 +104,14 @@ def load(folder: Path, target: Target) -> HydraDraft:
             f"the heads in {folder} know {heads.vocabulary} tokens, the base model {target.vocab_size}: "
             f"{_OTHER}"
         )
-    _require_finite(heads, state, folder)
-    tree = tree_beside(folder, target.output_device)
-    accuracies = beside_heads(folder, ACCURACIES_NAME)
+    given = (tensor for name, tensor in state.items() if not is_unused(name))
+    require_finite(folder, heads.parameters(), given, target.dtype)
     return HydraDraft(
         heads.requires_grad_(False).eval(),
-        load_tree(str(tree)) if tree else None,
-        read_accuracies(accuracies, heads.count) if accuracies else None,
+        *tree_and_accuracies(folder, heads.count, target.output_device),
         notes,
         target.library,
     )
-
-
-def fixed_tree(draft: HydraDraft | None, settings: TreeSettings) -> Topology | None:
-    """The tree of a run with these settings, None without heads."""
-    return draft.tree(settings.tree) if draft is not None else None
 
 
 def _other_embedding(state: State, target: Target) -> tuple[str, ...]:
@@ -135,19 +132,32 @@ def _other_embedding(state: State, target: Target) -> tuple[str, ...]:
     )
 
 
-def _require_finite(heads: HydraHeads, state: State, folder: Path) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word."""
-    if all(_is_finite(tensor) for tensor in heads.parameters()):
-        return
-    if all(_is_finite(tensor) for name, tensor in state.items() if not is_unused(name)):
-        kind = str(next(heads.parameters()).dtype).removeprefix("torch.")
-        raise MedusaError(
-            f"the heads in {folder} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
-        )
-    raise MedusaError(f"the heads in {folder} hold NaN or infinity: fetch, convert or train them again")
+class NativeLinear(nn.Linear):
+    """A linear layer of the same weights, which computes in C by a copy of them in panels.
+
+    torch lays weights out anew for each product of a few rows.
+    """
+
+    def __init__(self, given: nn.Linear, library: Library) -> None:
+        super().__init__(given.in_features, given.out_features, bias=given.bias is not None, device="meta")
+        self.weight, self.bias = given.weight, given.bias
+        self._panels, self._library = linear([given]), library
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., inputs] → [..., outputs]."""
+        return product(self._panels, x.reshape(-1, x.shape[-1]), self._library).view(*x.shape[:-1], -1)
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
-    # The extremes carry a NaN along, and unlike isfinite they need no memory of the tensor's size.
-    low, high = torch.aminmax(tensor)
-    return bool(torch.isfinite(low) & torch.isfinite(high))
+def in_c(module: _Module, library: Library | None) -> _Module:
+    """A copy with the same weights that computes in C; the module itself where C cannot or it is large."""
+    tensors = [*module.parameters(), *module.buffers()]
+    if library is None or sum(tensor.nbytes for tensor in tensors) > COPY_LIMIT:
+        return module
+    if any(tensor.dtype not in DTYPES or tensor.device.type != "cpu" for tensor in tensors):
+        return module
+    copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    made: dict[nn.Module, NativeLinear] = {}  # a layer may stand in several places
+    for name, layer in list(copied.named_modules(remove_duplicate=False)):
+        if type(layer) is nn.Linear:
+            copied.set_submodule(name, made.setdefault(layer, NativeLinear(layer, library)))
+    return copied

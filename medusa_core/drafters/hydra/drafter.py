@@ -19,9 +19,9 @@ from medusa_core.drafters.hydra import NAME
 from medusa_core.drafters.hydra.draft import HydraDraft
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixCache
+from medusa_core.errors import counted
 from medusa_core.model.features import LAST_HIDDEN, Features
 from medusa_core.model.target import PREFILL_CHUNK, Target
-from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import TOP_K, Topology

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from medusa_core.drafters import Drafting, Method
 from medusa_core.drafters._head_trees import AUTO as AUTO
 from medusa_core.drafters._head_trees import DEFAULT as DEFAULT  # both are read from here
-from medusa_core.drafters._head_trees import TreeSettings
+from medusa_core.drafters._head_trees import TreeSettings, named_tree
 from medusa_core.errors import MedusaError
+from medusa_core.hardware.operators import Product, Work, linear
+from medusa_core.hardware.shapes import ModelShape
 
 if TYPE_CHECKING:
     from medusa_core.drafters.medusa.draft import MedusaDraft
@@ -32,9 +34,9 @@ METHOD = Method(
     files="medusa_lm_head.safetensors or medusa_lm_head.pt",
     owns=f"{__name__}.draft:owns",
     load=f"{__name__}.draft:load",
-    size=f"{__name__}.size:size",
-    fixed_tree=f"{__name__}.draft:fixed_tree",
-    cost=f"{__name__}.cost:cost",
+    size=f"{__name__}.files:size",
+    fixed_tree=True,
+    cost=f"{__name__}:cost",
     design="For each level of the tree a head of one residual block and an LM head of its own, on one row.",
     drafting=Drafting(
         reads=("hidden state of the last kept token",),
@@ -62,3 +64,16 @@ def medusa_draft(engine: Engine) -> MedusaDraft:
 def with_heads(engine: Engine, **changes: Any) -> Engine:
     """A copy of the engine with other ``heads``, or other fields of its ``MedusaDraft``."""
     return replace(engine, drafts={**engine.drafts, NAME: replace(medusa_draft(engine), **changes)})
+
+
+HEADS = 5  # the published weights have as many
+
+
+def cost(shape: ModelShape, settings: TreeSettings, plain: Work) -> list[Product]:
+    """A residual block and an LM head for each level of the tree, on one row."""
+    depth = max(named_tree(settings.tree, HEADS, None).depths)
+    rows, h, e = plain.batch, shape.hidden, plain.number_bytes
+    return [
+        linear("head block", rows, h, h, e, depth),
+        linear("head lm_head", rows, h, shape.vocabulary, e, depth),
+    ]

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from medusa_core.checkpoints.files import layout_of, read_config
-from medusa_core.checkpoints.locate import beside_heads, tree_beside
-from medusa_core.checkpoints.names import ACCURACIES_NAME, BASE_KEY
+from medusa_core.checkpoints.names import BASE_KEY
 from medusa_core.checkpoints.read import read_heads
 from medusa_core.drafters import Reading
-from medusa_core.drafters._head_trees import AUTO, TreeSettings, budget_tree, named_tree
+from medusa_core.drafters._head_trees import AUTO, budget_tree, named_tree
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
-from medusa_core.errors import MedusaError
-from medusa_core.text.plural import counted
+from medusa_core.errors import MedusaError, counted
 from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
-from medusa_core.trees.search import read_accuracies
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.trees.tree import Topology
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
@@ -127,17 +125,9 @@ def owns(folder: Path) -> bool:
 def load(folder: Path, target: Target) -> MedusaDraft:
     """Read heads, tree and accuracies. Raises MedusaError when they do not fit the target."""
     tensors = read_heads(folder)
-    tree = tree_beside(folder, target.output_device)
-    accuracies = beside_heads(folder, ACCURACIES_NAME)
     return MedusaDraft(
         build_heads(tensors, target.held.lm_head(), folder),
-        load_tree(str(tree)) if tree else None,
-        read_accuracies(accuracies, tensors.count) if accuracies else None,
+        *tree_and_accuracies(folder, tensors.count, target.output_device),
         tensors.notes,
         library=target.library,
     )
-
-
-def fixed_tree(draft: MedusaDraft | None, settings: TreeSettings) -> Topology | None:
-    """The tree of a run with these settings, None without heads."""
-    return draft.tree(settings.tree) if draft is not None else None

@@ -10,10 +10,12 @@ these are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Drafting, Method
+from medusa_core.hardware.operators import Product, Work, linear, operators
+from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
 
@@ -40,7 +42,7 @@ METHOD = Method(
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.drafter:load",
     size=f"{__name__}.files:size",
-    cost=f"{__name__}.cost:cost",
+    cost=f"{__name__}:cost",
     design=(
         "For each level a linear layer that joins hidden state and embedding, one decoder layer of the "
         "model’s width, and the model’s own LM head."
@@ -58,3 +60,14 @@ METHOD = Method(
         ),
     ),
 )
+
+
+def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
+    """Projection, layer and LM head once a level, on the root and then on k nodes."""
+    layer, h = replace(shape, layers=1), shape.hidden
+    products: list[Product] = []
+    for level in range(settings.draft_depth):
+        nodes = settings.draft_top_k if level else 1
+        products.append(linear("eh_proj", plain.batch * nodes, 2 * h, h, plain.number_bytes, 1))
+        products += operators(layer, replace(plain, tokens=nodes, weight_bytes=None))
+    return products

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -38,10 +37,6 @@ class MtpDraft(Eagle3Draft):
     def label(self) -> str:
         """For the badge."""
         return "MTP layer"
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """Its own weights, without embedding and LM head."""
-        yield from self.model.parameters()
 
 
 class MtpDrafter(Eagle3Drafter):
@@ -85,23 +80,13 @@ def build(
 
 def _shape(target: Target, state: State, folder: Path) -> DraftShape:
     """The sizes of the target's layers, which those of this layer must be. Raises MedusaError."""
-    config = target.config
-    heads = config.num_attention_heads
-    rope = dict(getattr(config, "rope_parameters", None) or {})
-    theta = rope.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0
+    rope = dict(getattr(target.config, "rope_parameters", None) or {})
+    shape = DraftShape.like(target.config, target.vocab_size)
     gate = state.get("mlp.gate_proj.weight")
-    shape = DraftShape(
-        hidden=config.hidden_size,
-        intermediate=config.intermediate_size if gate is None else len(gate),
-        heads=heads,
-        key_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        vocabulary=target.vocab_size,
-        draft_vocabulary=target.vocab_size,
-        norm_eps=getattr(config, "rms_norm_eps", 1e-6),
-        rope_theta=theta,
+    shape = replace(
+        shape,
+        intermediate=shape.intermediate if gate is None else len(gate),
         rope_scaling=rope if rope.get("rope_type", "default") != "default" else None,
-        context=config.max_position_embeddings,
     )
     with torch.device("meta"):
         check_layer(state, MtpLayer(shape, torch.empty(0)), folder)

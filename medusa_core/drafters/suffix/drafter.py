@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from medusa_core.drafters import Draft
 from medusa_core.drafters.suffix import Settings
 from medusa_core.drafters.suffix.automaton import Match, SuffixAutomaton
+from medusa_core.errors import counted
 from medusa_core.model.features import NO_FEATURES
-from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:

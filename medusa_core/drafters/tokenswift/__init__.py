@@ -17,11 +17,13 @@ and a repetition that the penalty forbids is refused when it is verified.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Drafting, Method
-from medusa_core.drafters._head_trees import TreeSettings
+from medusa_core.drafters._head_trees import TreeSettings, named_tree
+from medusa_core.hardware.operators import Product, Work, linear, operators
+from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
 
@@ -60,7 +62,7 @@ METHOD = Method(
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.draft:load",
     size=f"{__name__}.files:size",
-    cost=f"{__name__}.cost:cost",
+    cost=f"{__name__}:cost",
     design=(
         "The whole model once more, on one row and over a part of its cache; then a block and the model’s LM "
         "head for each further level."
@@ -79,3 +81,17 @@ METHOD = Method(
         ),
     ),
 )
+
+
+DEPTH = 4  # levels: the model's own guess and three heads, as in the published weights
+
+
+def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
+    """The model on one row over a part of its cache, then a block and the LM head for each further level."""
+    heads = max(named_tree(settings.tree, DEPTH, None).depths) - 1
+    rows, h, e = plain.batch, shape.hidden, plain.number_bytes
+    return [
+        *operators(shape, replace(plain, context=min(settings.draft_budget, plain.context))),
+        linear("head block", rows, h, h, e, heads),
+        linear("head lm_head", rows, h, shape.vocabulary, e, heads),
+    ]

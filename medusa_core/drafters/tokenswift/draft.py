@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from medusa_core.checkpoints.files import read_config
-from medusa_core.checkpoints.locate import beside_heads, tree_beside
-from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.drafters._head_trees import budget_tree, named_tree
-from medusa_core.drafters._own_settings import read_own_settings
+from medusa_core.drafters._own_settings import read_own_settings, tree_and_accuracies
 from medusa_core.drafters.tokenswift import Settings
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
+from medusa_core.errors import counted
 from medusa_core.model.features import BEFORE_NORM, Features
-from medusa_core.text.plural import counted
-from medusa_core.trees.search import assumed_accuracies, read_accuracies
-from medusa_core.trees.tree import TOP_K, Topology, cartesian, load_tree
+from medusa_core.trees.search import assumed_accuracies
+from medusa_core.trees.tree import TOP_K, Topology, cartesian
 
 if TYPE_CHECKING:
     from medusa_core.model.target import Target
@@ -87,11 +85,8 @@ def load(folder: Path, target: Target) -> TokenSwiftDraft:
     count = count_of(read_config(folder), source)
     lm_head = target.held.lm_head()
     heads = from_public(read_state(folder), count, lm_head, target.config, source)
-    tree = tree_beside(folder, target.output_device)
-    accuracies = beside_heads(folder, ACCURACIES_NAME)
     return TokenSwiftDraft(
         heads.requires_grad_(False).eval(),
-        load_tree(str(tree)) if tree else None,
-        read_accuracies(accuracies, count) if accuracies else None,
+        *tree_and_accuracies(folder, count, target.output_device),
         settings=read_own_settings(folder, Settings, target.output_device),
     )

@@ -18,16 +18,14 @@ from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._ngram_table import FoundNode, NgramTable
 from medusa_core.drafters.tokenswift import NAME, Settings
 from medusa_core.drafters.tokenswift.draft import UNNORMED, TokenSwiftDraft
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.model.features import NO_FEATURES
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.partial_cache import PartialCache
 from medusa_core.model.target import Target
-from medusa_core.text.plural import counted
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree
+from medusa_core.trees.token_tree import TokenTree, union
 from medusa_core.trees.tree import TOP_K
-from medusa_core.trees.union import union
 
 
 class TokenSwiftDrafter:

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import State, read_config, read_pickled, read_tensors, shards
-from medusa_core.checkpoints.headers import tensor_headers
+from medusa_core.checkpoints.files import (
+    State,
+    read_config,
+    read_pickled,
+    read_tensors,
+    shards,
+    tensor_headers,
+)
 from medusa_core.checkpoints.names import BASE_KEY, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from medusa_core.checkpoints.files import require_finite
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.errors import MedusaError
 
@@ -49,8 +50,7 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
     _check_shapes(state, count, lm_head.shape[1], source)
     linear, before, after = (_stacked(state, count, part) for part in _PARTS)
     tensors = [tensor.to(lm_head.device, lm_head.dtype) for tensor in (linear, before, after)]
-    for given, placed in zip((linear, before, after), tensors, strict=True):
-        _require_finite(given, placed, source)
+    require_finite(source, tensors, (linear, before, after), lm_head.dtype)
     return TokenSwiftHeads(tensors[0], tensors[1], tensors[2], lm_head.detach(), epsilon)
 
 
@@ -126,15 +126,3 @@ def _check_shapes(state: State, count: int, width: int, source: str) -> None:
                     f"{_name(head, part)} in {source} has shape {list(state[_name(head, part)].shape)}, it "
                     f"must be {wanted}: {_AGAIN}"
                 )
-
-
-def _require_finite(given: torch.Tensor, placed: torch.Tensor, source: str) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word."""
-    if bool(torch.isfinite(placed).all()):
-        return
-    if bool(torch.isfinite(given).all()):
-        kind = str(placed.dtype).removeprefix("torch.")
-        raise MedusaError(
-            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
-        )
-    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch or train them again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, make_runners
 from medusa_core.evaluation.step_times import auto_tree_words, measure_step_times
 from medusa_core.evaluation.turns import MethodLog
@@ -14,7 +14,6 @@ from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.spec_bench import ALL, NAMES, STEP, Settings
-from medusa_core.text.plural import counted
 from medusa_core.trees.budget import PLAIN
 from medusa_core.trees.tree import Topology
 

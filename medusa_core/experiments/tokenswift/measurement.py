@@ -11,6 +11,7 @@ from tqdm import tqdm
 from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import MOST_N, distinct_n
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import PHASES
 from medusa_core.evaluation.speedup import speedup
@@ -23,7 +24,6 @@ from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
 from medusa_core.longrun.totals import Totals, together
-from medusa_core.text.distinct import MOST, distinct_n
 
 BASELINE, TOKENSWIFT = "none", "tokenswift"
 PAPER_PENALTY = {"penalty": 1.2, "penalty_window": 1024}
@@ -220,7 +220,7 @@ def _row(
 
 def _distinct(texts: list[list[int]]) -> list[float] | None:
     """Distinct-1 to 4 within the texts, None where one is too short for them."""
-    found = [distinct_n(texts, n) for n in range(1, MOST + 1)]
+    found = [distinct_n(texts, n) for n in range(1, MOST_N + 1)]
     return None if None in found else [round(share, 4) for share in found if share is not None]
 
 

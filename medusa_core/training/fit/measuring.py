@@ -5,15 +5,17 @@ Everything is read from the folder that the user gets, in the way the user will 
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from medusa_core.checkpoints.names import HEAD_FILES
-from medusa_core.config import GenerationConfig
+from medusa_core.checkpoints.names import ACCURACIES_NAME, HEAD_FILES, TREE_NAME
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import BASELINE, bench_record, run_bench
@@ -23,11 +25,12 @@ from medusa_core.evaluation.measure_heads import measure_heads
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import GIB
+from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import LATENCY_SIZES, Plan
 from medusa_core.training.fit.prompts import HeldOut, first_of
-from medusa_core.training.fit.result import write_accuracies, write_tree
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
+from medusa_core.training.recipes import result_of
 
 OnProgress = Callable[[Progress], None]
 METHODS = [BASELINE, "medusa"]
@@ -116,3 +119,38 @@ def _in_float32(
         "identical_outputs": record["methods"]["medusa"]["identical_outputs"],
         "max_new_tokens": settings.max_new_tokens,
     }
+
+
+def load_result(
+    config: Medusa1Config, folder: Path, load: LoadConfig, beside: Engine | None = None
+) -> Engine:
+    """The engine of what a recipe finished, device and dtype as in ``load``.
+
+    It stands on the weights of the engine ``beside`` it where they are the same: no second copy stays.
+    """
+    result = result_of(config, folder)
+    engine = load_engine(replace(load, model=result.model, heads=result.heads))
+    if beside is None or not _same_weights(engine, beside):
+        return engine
+    return replace(engine, target=beside.target)
+
+
+def _same_weights(engine: Engine, other: Engine) -> bool:
+    mine, theirs = (each.target.held.weights.state_dict() for each in (engine, other))
+    return mine.keys() == theirs.keys() and all(
+        mine[name].dtype == theirs[name].dtype and torch.equal(mine[name], theirs[name]) for name in mine
+    )
+
+
+def write_tree(folder: Path, choices: Sequence[Sequence[int]], **figures: float) -> None:
+    """The tree beside heads, with what is expected of it."""
+    _write(folder / TREE_NAME, {"choices": [list(choice) for choice in choices]} | figures)
+
+
+def write_accuracies(folder: Path, record: dict[str, Any]) -> None:
+    """How often the heads beside it are right, and what else was measured of them."""
+    _write(folder / ACCURACIES_NAME, record)
+
+
+def _write(file: Path, record: dict[str, Any]) -> None:
+    file.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")

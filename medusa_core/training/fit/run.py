@@ -20,8 +20,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import load_tokenizer
 from medusa_core.training.config import Medusa1Config
+from medusa_core.training.drafter_run import RESULT
 from medusa_core.training.encoding import Encoder
-from medusa_core.training.fit.measuring import measure, write_result
+from medusa_core.training.fit.measuring import load_result, measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
 from medusa_core.training.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
 from medusa_core.training.fit.probe import OnProgress, probe
@@ -35,7 +36,6 @@ from medusa_core.training.fit.prompts import (
     write_heldout,
 )
 from medusa_core.training.fit.report import REPORT, make_report, write_card
-from medusa_core.training.fit.result import load_result
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
     ANSWERS,
@@ -50,7 +50,6 @@ from medusa_core.training.fit.stages import (
     write_shared_start,
 )
 from medusa_core.training.loop import Progress
-from medusa_core.training.medusa1 import RESULT
 from medusa_core.training.recipes import train
 from medusa_core.training.run_folder import RESULT as RESULT_FILE
 from medusa_core.training.run_folder import read_record, result_of, write_record

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from medusa_core.checkpoints.locate import embedded_model
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.save import save_heads
 from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from medusa_core.errors import counted
 from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds
 from medusa_core.hardware.shapes import shape_of_config
-from medusa_core.text.plural import counted
 from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences

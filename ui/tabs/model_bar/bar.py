@@ -6,7 +6,7 @@ Where others can reach the page it offers the owner's list alone, and without a 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ import gradio as gr
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from ui.components.controls import Controls, usual_in_menu
 from ui.components.events import QUIET, page_under_way
 from ui.components.text_line import TextLine
 from ui.records.selection import Selection
@@ -35,6 +36,8 @@ from ui.tabs.model_bar.menu import (
     value_of,
     wish_of,
 )
+
+NO_WEIGHTS = Words("no weights here")
 
 
 @dataclass(frozen=True)
@@ -210,3 +213,32 @@ def _arm(flag: StopFlag) -> tuple[gr.Button, str]:
 
 def _halt(flag: StopFlag) -> None:
     flag.stopped = True
+
+
+def mark_methods(
+    session: Session,
+    selection: gr.State,
+    loaded: gr.events.Dependency,
+    menus: Sequence[gr.Dropdown],
+    controls: Sequence[Controls],
+) -> None:
+    """Mark the entries of ``menus`` once the app's own model is ``loaded``, and for each other choice.
+
+    Of a model that is not loaded nobody knows, so nothing is marked; a run says what it lacks. From then on a
+    method that is chosen in ``controls`` sets its sliders to what its weights bring.
+    """
+
+    def marked(mine: Selection) -> list[Any]:
+        lacking, usual = session.methods_without_weights(mine), usual_in_menu(session.drafts_at_hand(mine))
+        return [*(gr.Dropdown(_entries(menu, lacking)) for menu in menus), *(usual for _ in controls)]
+
+    outputs = [*menus, *(one.usual for one in controls)]
+    for event in (loaded.then, selection.change):
+        event(marked, selection, outputs, queue=False, **QUIET)
+
+
+def _entries(menu: gr.Dropdown, lacking: Collection[str]) -> list[Any]:
+    """The entries that the menu was built with, those of ``lacking`` marked."""
+    return [
+        (f"{label} · {NO_WEIGHTS}" if value in lacking else label, value) for label, value in menu.choices
+    ]

@@ -11,8 +11,7 @@ from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.figures.method_speeds import series_title
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
-from ui.records.figures import Figures, measured_figures
-from ui.records.origin import source_words
+from ui.records.figures import Figures, measured_figures, source_words
 from ui.records.selection import Selection
 from ui.records.words import Words, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate

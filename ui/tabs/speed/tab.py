@@ -16,8 +16,8 @@ from ui.components.figure_table import grid, html_part, wrap
 from ui.components.text_line import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
 from ui.records.examples import example_prompts
-from ui.records.method_choice import COPIES_HELP, COPIES_LABEL, menu_entries, whole_method
 from ui.records.selection import Selection
+from ui.records.settings import COPIES_HELP, COPIES_LABEL, menu_entries, whole_method
 from ui.records.updates import StopFlag
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
 from ui.session import Session

@@ -20,21 +20,22 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Effort, Limit
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.timed import LOADING, TIMING, TRAINED, WRITING, JobProgress, run_job
-from ui.figures.training import Curves
+from ui.figures.training import Curves, LossPoint, ScorePoint
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined, sentences
 from ui.serving.turns import TimeShare
 from ui.session import Session
-from ui.tabs.train.curves import History
-from ui.tabs.train.head_zip import Adapter, HeadPackage, base_name, card
+from ui.tabs.train.download import Adapter, HeadPackage, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
 from ui.tabs.trees.timing import measuring_words
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.gain import Gain
+    from medusa_core.evaluation.speedup import Gain
+    from medusa_core.training.loop import Metrics
+
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
@@ -153,7 +154,7 @@ class _Run:
         # These pull in transformers.
         from medusa_core.evaluation.compare_heads import Gained, measure_gain  # noqa: PLC0415
         from medusa_core.evaluation.measure_heads import HeadMeasurement  # noqa: PLC0415
-        from medusa_core.training.fit.result import load_result  # noqa: PLC0415
+        from medusa_core.training.fit.measuring import load_result  # noqa: PLC0415
 
         # Another Stop ends the measuring; the heads stay usable.
         self._flag.stopped = False
@@ -230,3 +231,51 @@ def _words(record: JobProgress) -> str:
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return Words("{0} min {1} s", minutes, f"{rest:02d}") if minutes else Words("{0} s", rest)
+
+
+class History:
+    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
+
+    def __init__(self) -> None:
+        self._losses: list[LossPoint] = []
+        self._scores: list[ScorePoint] = []
+        self._stages: list[tuple[int, str]] = []
+        self._offset = 0
+
+    def begin(self, stage: str) -> None:
+        """Another stage starts; an empty name leaves no mark."""
+        self._offset = self._losses[-1].step if self._losses else 0
+        if stage:
+            self._stages.append((self._offset, stage))
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        """What a step measured."""
+        step += self._offset
+        losses = _row(metrics, "loss")
+        if losses:
+            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
+        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
+        if kinds:
+            top1, top5 = (
+                _means([_row(metrics, f"heldout/{kind}/{name}") for kind in kinds])
+                for name in ("top1", "top5")
+            )
+            self._scores.append(ScorePoint(step, top1, top5))
+
+    def curves(self) -> Curves:
+        """What there is so far."""
+        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
+
+
+def _row(metrics: Metrics, name: str) -> tuple[float, ...]:
+    """The values `name/1`, `name/2` … of the heads."""
+    found = [
+        value
+        for key, value in metrics.items()
+        if key.startswith(f"{name}/") and key[len(name) + 1 :].isdigit()
+    ]
+    return tuple(found)
+
+
+def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(sum(values) / len(values) for values in zip(*rows, strict=True))

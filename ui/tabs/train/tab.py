@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from medusa_core.text.plural import counted
+from medusa_core.errors import counted
 from ui.components.events import QUIET
 from ui.components.figure_table import small_model_note
 from ui.components.places import Places
@@ -42,7 +42,7 @@ from ui.tabs.train.plan import (
 from ui.tabs.train.run import Trained, train_heads
 
 if TYPE_CHECKING:
-    from medusa_core.evaluation.gain import Gain
+    from medusa_core.evaluation.speedup import Gain
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments.spec_bench import step_times
-from medusa_core.text.plural import counted
 from medusa_core.trees.baselines import best_cartesian_trees, random_choices
 from medusa_core.trees.budget import Budget, LatencyPoint, best_budget, budgets, parse_latency
 from medusa_core.trees.search import (

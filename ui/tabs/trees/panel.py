@@ -9,7 +9,7 @@ import gradio as gr
 
 from ui.components.text_line import TextLine
 from ui.components.tree_editor import TreeEditor, editor_value
-from ui.records.origin import source_words
+from ui.records.figures import source_words
 from ui.records.settings import BY_BUDGET
 from ui.records.words import Words, sentences
 from ui.tabs.trees import head_stats, shown_tree

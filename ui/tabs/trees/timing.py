@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort, Limit
-from medusa_core.text.plural import counted
 from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
 from ui.records.selection import Selection

@@ -1,4 +1,7 @@
-"""The settings that drafters and acceptance rules bring to a run, by name."""
+"""The settings that drafters and acceptance rules bring to a run, by name.
+
+The leading underscore keeps this module out of the list of drafters.
+"""
 
 from __future__ import annotations
 

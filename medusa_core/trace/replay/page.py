@@ -2,6 +2,10 @@
 
 The trace is data in a script element that no browser runs, and a Content-Security-Policy allows the one
 script of the file, by its hash, and no request to anywhere.
+
+The page and the replay file speak the languages of `assets/language`, a file each: the language's own name
+and, by part of the page, its texts by their English ones. `assets/web/language.js` chooses one and puts its
+texts in.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.replay.colours import MONO, SANS
-from medusa_core.replay.languages import OF_A_VIEW, languages_script
-from medusa_core.replay.view import read_web, web_script
 from medusa_core.trace.format import RunTrace
 from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.colours import MONO, SANS
+from medusa_core.trace.replay.view import WEB, read_web, web_script
+
+LANGUAGES = WEB.parent / "language"
+NAME = "language"  # key of the language's own name
+OF_A_VIEW = ("view", "share")  # the parts that a replay file needs
+
 
 _SLOT = '<script type="application/json" id="trace">{}</script>'
 EMPTY_SLOT = _SLOT.format("null")  # filled by the page's own script, as `replay_html` does
@@ -74,3 +82,24 @@ def script_json(value: Any) -> str:
     """JSON that stays data inside a script element, whatever its texts hold."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _HALF_CHARACTERS.sub(lambda half: f"\\u{ord(half[0]):04x}", text.translate(_ESCAPES))
+
+
+def languages(folder: Path = LANGUAGES) -> dict[str, dict[str, Any]]:
+    """What each file holds, by its tag such as "zh"."""
+    files = sorted(folder.glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def languages_script(parts: tuple[str, ...] | None = None) -> str:
+    """Adds the languages to `LANGUAGE` of `language.js`; `parts` of their texts, or all."""
+    lines = []
+    for tag, held in languages().items():
+        texts = {part: own for part, own in held.items() if part != NAME and (parts is None or part in parts)}
+        arguments = (_literal(value) for value in (tag, held[NAME], texts))
+        lines.append(f"LANGUAGE.add({', '.join(arguments)});\n")
+    return "".join(lines)
+
+
+def _literal(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from medusa_core.replay.colours import css_variables
-from ui.components.language_menu import LanguageMenu, language_head
+from medusa_core.trace.replay.colours import css_variables
+from medusa_core.trace.replay.page import languages_script
+from medusa_core.trace.replay.view import read_web
+from ui.components.events import QUIET, page_under_way
 from ui.components.places import Places
 from ui.components.race_view import race_css
-from ui.records.examples import recordings
+from ui.components.scripted_view import ScriptedView
+from ui.components.text_line import TextLine
+from ui.records.examples import ASSETS, recordings
+from ui.records.figures import PageFigures, source_words
 from ui.records.selection import Selection
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
 from ui.session import Session
-from ui.tabs import api, decode, experiments, figures_bar, learn, side_by_side
+from ui.tabs import api, decode, experiments, hardware, learn, side_by_side
 from ui.tabs import methods as methods_tab
-from ui.tabs.hardware import tab as hardware
 from ui.tabs.model_bar import bar as model_bar
-from ui.tabs.model_bar.methods import mark_methods
+from ui.tabs.model_bar.bar import mark_methods
 from ui.tabs.speed import tab as speed
 from ui.tabs.train import tab as train
 from ui.tabs.trees import tab as trees
@@ -35,7 +38,6 @@ HEADER = f"""
 """
 OLD_SECONDS = 600  # of an uploaded file, which has been read by then
 TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
 def build_page(session: Session) -> Page:
@@ -54,7 +56,7 @@ def build_page(session: Session) -> Page:
             Selection()
         )  # one visitor's model, and heads and tree made in one tab, used in others
         loaded = model_bar.build(session, selection)
-        figures = figures_bar.build(session, selection)
+        figures = figures_bar(session, selection)
         with gr.Tabs(**TABS, elem_id="places") as tabs:
             with gr.Tab("Watch", id="watch"):
                 desk, watched = decode.build(session, selection, figures, recorded)
@@ -97,3 +99,41 @@ def page_css() -> str:
     colours = css_variables(":root") + css_variables(".dark", dark=True)
     own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "stage.css"))
     return colours + own + race_css()
+
+
+def figures_bar(session: Session, selection: gr.State) -> gr.State:
+    """The line above the tabs, once this machine was measured: whose speeds they show, and the way back.
+
+    Returns the page's `PageFigures`, which the tabs show and add to.
+    """
+    figures = gr.State(session.figures.begin())
+    with gr.Row(visible=False, elem_id="figures-bar") as bar:
+        words = TextLine(elem_id="figures-words", elem_classes="badge")
+        back = gr.Button(
+            "Back to the recorded speeds", size="sm", scale=0, min_width=240, elem_id="figures-back"
+        )
+    inputs = [figures, selection]
+    page_under_way().load(session.figures.choose, inputs, figures, **QUIET)
+    selection.change(session.figures.choose, inputs, figures, **QUIET)
+    back.click(session.figures.forget, figures, figures, **QUIET)
+    figures.change(_said, figures, [bar, words], **QUIET)
+    return figures
+
+
+def _said(page: PageFigures) -> tuple[Any, Any]:
+    own = page.own
+    return gr.Row(visible=own is not None), source_words(own) if own else gr.skip()
+
+
+def language_head() -> str:
+    """The languages, for the page's head: they are there before any part of the page is drawn."""
+    scripts = [read_web("language.js"), read_web("page_language.js"), languages_script(), "dressPage();"]
+    return f"<script>(() => {{\n{''.join(scripts)}\n}})();</script>"
+
+
+class LanguageMenu(ScriptedView):
+    """The browser's language, or one of those that there are; the browser remembers it, not the server."""
+
+    def __init__(self, **kwargs: Any):
+        script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
+        super().__init__(None, host="language-host", script=script, **kwargs)

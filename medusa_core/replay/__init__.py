@@ -1,4 +1,0 @@
-"""The linked view of a run without a server: scripts, colours, and one HTML file that replays it.
-
-Imports: drafters, trace.
-"""

@@ -1,0 +1,169 @@
+"""What the recipes for drafters share: the text, the loop around their own losses, held-out scores, the end.
+
+B windows · T tokens of a window · K heads, or steps of a draft layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from accelerate import Accelerator
+from transformers import PreTrainedTokenizerBase
+
+from medusa_core.errors import MedusaError
+from medusa_core.training.base_model import base_folder, load_tokenizer, uses_bf16
+from medusa_core.training.card import write_card
+from medusa_core.training.config import DrafterConfig
+from medusa_core.training.data import Batch, TrainingData, load_data
+from medusa_core.training.divergence import DivergenceLimit
+from medusa_core.training.loop import End, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
+from medusa_core.training.losses import HeadScores, next_token_loss
+from medusa_core.training.optimizers import Named, make_optimizers
+
+RESULT = "heads"  # the finished drafter's folder inside the run folder
+EVALUATION_ROWS = 8  # windows of a forward pass while evaluating
+V = TypeVar("V")
+# Scores of all guessers on a batch, and the base's logits [B, T, V] of its tokens.
+Scoring = Callable[[Batch], tuple[HeadScores, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe has of its own."""
+
+    stage: str
+    module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
+    losses: Callable[[Any, Batch], Any]  # of a batch by the module's forward, which comes first
+    total: Callable[[Any, int], Losses]  # those losses at a step, "loss" the one to minimise
+    score: Scoring  # of held-out text
+    weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
+    save: Callable[[Path], None]
+    watch: DivergenceLimit
+    clip: float = 1.0  # limit of the gradient's norm
+    folder: str = RESULT
+    guesser: tuple[str, ...] = ()  # what the card calls a guesser and its hits, where that is no head
+
+
+class DrafterRun:
+    """A run that trains a drafter: its processes, its text and how it computes, before the base is read."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        """Raises MedusaError for settings or data that cannot be used."""
+        self.config = config
+        self.accelerator = make_accelerator(config)
+        self.device = self.accelerator.device
+        self.batches = Batches(config, load_tokenizer(base_folder(config)), self.accelerator)
+
+    def train(self, recipe: Recipe, end: End) -> Generator[Progress, None, None]:
+        """Take the steps of a recipe; the last record's ``folder`` holds what it learned."""
+        config, device, batches = self.config, self.device, self.batches
+        bf16 = uses_bf16(config, device)
+
+        def losses_of(step: int, number: int) -> Losses:
+            batch = batches.of(step, number)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                found = recipe.losses(run.forward, batch)
+            return recipe.total(found, step)
+
+        def evaluate() -> Metrics:
+            return heldout_scores(recipe.score, batches.heldout, device, bf16=bf16)
+
+        optimizers = make_optimizers(config, *recipe.weights)
+        schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
+        run = TrainRun(config, recipe.module, optimizers, schedule, self.accelerator)
+        yield from run.steps(
+            losses_of, evaluate, recipe.stage, recipe.watch, config.accumulate, recipe.clip, end
+        )
+        folder = run.folder / recipe.folder
+        if self.accelerator.is_main_process:
+            recipe.save(folder)
+            write_card(run.folder, config, folder, *recipe.guesser)
+        self.accelerator.wait_for_everyone()
+        tokens = run.step * config.batch_tokens
+        yield Progress(recipe.stage, run.step, config.steps, tokens, 0.0, folder=folder)
+
+
+class Batches:
+    """The windows each process trains on, pass by pass; together they are the step's whole batch."""
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        accelerator: Accelerator,
+    ) -> None:
+        """Reads or caches the text. Raises MedusaError for a batch that cannot be shared out."""
+        self._accelerator = accelerator
+        self._parts = config.accumulate * accelerator.num_processes
+        self._rows, rest = divmod(config.batch_tokens, config.sequence_length * self._parts)
+        if rest or not self._rows:
+            raise MedusaError(
+                f"a batch of {config.batch_tokens} tokens is no multiple of {self._parts} passes over "
+                f"windows of {config.sequence_length}: set --batch-tokens to a multiple of "
+                f"{config.sequence_length * self._parts}"
+            )
+        self._accumulate = config.accumulate
+        # One process writes the cache of encoded text, the others read it.
+        with accelerator.main_process_first():
+            self.data: TrainingData = load_data(
+                data=config.data,
+                recipe=config.recipe,
+                data_root=config.data_root,
+                heldout_share=config.heldout_share,
+                sequence_length=config.sequence_length,
+                windows=config.tokens // config.sequence_length + 1,
+                seed=config.seed,
+                tokenizer=tokenizer,
+                cache=Path(config.out) / "tokens",
+            )
+        self.heldout = {
+            kind: Batch(windows.tokens[: config.heldout_windows], windows.trained[: config.heldout_windows])
+            for kind, windows in self.data.heldout.items()
+        }
+
+    def of(self, step: int, number: int) -> Batch:
+        """This process's windows of forward pass ``number`` of a step."""
+        rank = self._accelerator.process_index
+        index = (step * self._accumulate + number) * self._accelerator.num_processes + rank
+        return to_device(self.data.batch(index, self._rows), self._accelerator.device)
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """The same batch on a device."""
+    return Batch(batch.tokens.to(device), batch.trained.to(device))
+
+
+@torch.no_grad()
+def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.device, *, bf16: bool) -> Metrics:
+    """Per kind of text: the base's loss, and each guesser's loss and hit rates, on held-out text."""
+    metrics: Metrics = {}
+    for kind, windows in heldout.items():
+        scores: list[HeadScores] = []
+        losses: list[torch.Tensor] = []
+        for tokens, trained in zip(
+            windows.tokens.split(EVALUATION_ROWS), windows.trained.split(EVALUATION_ROWS), strict=True
+        ):
+            batch = to_device(Batch(tokens, trained), device)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                found, logits = score(batch)
+            scores.append(found)
+            losses.append(next_token_loss(logits, batch.tokens, batch.trained))
+        metrics[f"heldout/{kind}/base"] = float(torch.stack(losses).mean())
+        for name in ("loss", "top1", "top5"):
+            means = torch.stack([getattr(found, name) for found in scores]).mean(dim=0)
+            metrics |= numbered(f"heldout/{kind}/{name}", means.tolist())
+    return metrics
+
+
+def each_loss(losses: torch.Tensor) -> Losses:
+    """The losses [K] under the names they are logged by."""
+    return numbered("loss", losses.detach())
+
+
+def numbered(name: str, values: Iterable[V]) -> dict[str, V]:
+    """One metric a guesser, numbered from 1."""
+    return {f"{name}/{number}": value for number, value in enumerate(values, start=1)}
