@@ -45,9 +45,7 @@ ROOMS = {
         "api": "decoding drafters engine evaluation loading trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
         "longrun": "acceptance decoding drafters engine loading model text training trees",
-        "experiments": (
-            "acceptance drafters engine evaluation hardware loading longrun model text training trees"
-        ),
+        "experiments": "drafters engine evaluation hardware loading longrun model text training trees",
         "cli": (
             "acceptance checkpoints custom_generate decoding drafters engine evaluation experiments "
             "hardware loading longrun text trace training trees"
@@ -65,7 +63,7 @@ ROOMS = {
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
             "runs serving session trace training trees"
         ),
-        "launch": "checkpoints cli components serving session tabs",
+        "launch": "checkpoints cli serving session tabs",
     },
 }
 # Rooms whose types stand in annotations of a room below them.

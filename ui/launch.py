@@ -16,7 +16,6 @@ from starlette.middleware import Middleware
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
-from ui.components.theme import gradio_theme
 from ui.serving.connections import limit_connections
 from ui.serving.http_guard import HttpGuard
 from ui.serving.page import Page
@@ -24,7 +23,7 @@ from ui.serving.policy import Exposure, Policy, announcement, policy_of
 from ui.serving.routes import Names
 from ui.serving.zero_gpu import claim
 from ui.session import Session
-from ui.tabs.layout import build_page, page_css, page_head
+from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
 INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"

@@ -11,7 +11,7 @@ Its module defines
   folder they are in its module ``measurement``.
 
 Importing one imports nothing slow: the command line reads the settings of all whenever it starts.
-Imports: acceptance, drafters, engine, evaluation, hardware, loading, longrun, model, text, training, trees.
+Imports: drafters, engine, evaluation, hardware, loading, longrun, model, text, training, trees.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.experiments.settings import SimulatedSettings
-from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.roofline import ADDED, OVERLAPPED
-from medusa_core.hardware.shapes import known_shapes
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
@@ -41,12 +39,7 @@ OVERLAP = (
 
 def simulate(settings: Settings) -> Findings:
     """One curve for each way in which reading and arithmetic may overlap. Raises MedusaError."""
-    from medusa_core.experiments.simulated import best_words, curve, findings
+    from medusa_core.experiments.simulated import findings
 
-    shape, device = known_shapes()[settings.model], find_device(settings.device)
-    curves = {
-        name: curve(shape, device, settings.batch, settings.context, cost) for cost, name in NAMES.items()
-    }
-    return findings(
-        shape, device, curves, [OVERLAP, *(best_words(name, each) for name, each in curves.items())]
-    )
+    steps = {name: (settings.batch, settings.context, cost) for cost, name in NAMES.items()}
+    return findings(settings, steps, [OVERLAP])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.experiments.settings import SimulatedSettings
-from medusa_core.hardware.devices import find_device
-from medusa_core.hardware.shapes import known_shapes
+from medusa_core.hardware.roofline import OVERLAPPED
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
@@ -34,11 +33,7 @@ QUICK: dict[str, object] = {}
 
 def simulate(settings: Settings) -> Findings:
     """One curve a batch. Raises MedusaError."""
-    from medusa_core.experiments.simulated import best_words, curve, findings, read_numbers
+    from medusa_core.experiments.simulated import findings, read_numbers
 
-    shape, device = known_shapes()[settings.model], find_device(settings.device)
-    curves = {
-        f"batch {batch}": curve(shape, device, batch, settings.context)
-        for batch in read_numbers(settings.batches, "batches")
-    }
-    return findings(shape, device, curves, [best_words(name, each) for name, each in curves.items()])
+    batches = read_numbers(settings.batches, "batches")
+    return findings(settings, {f"batch {batch}": (batch, settings.context, OVERLAPPED) for batch in batches})

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.experiments.settings import SimulatedSettings
-from medusa_core.hardware.devices import find_device
-from medusa_core.hardware.shapes import known_shapes
+from medusa_core.hardware.roofline import OVERLAPPED
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
@@ -34,11 +33,9 @@ QUICK: dict[str, object] = {}
 
 def simulate(settings: Settings) -> Findings:
     """One curve a length of the text. Raises MedusaError."""
-    from medusa_core.experiments.simulated import best_words, curve, findings, read_numbers
+    from medusa_core.experiments.simulated import findings, read_numbers
 
-    shape, device = known_shapes()[settings.model], find_device(settings.device)
-    curves = {
-        f"{context} tokens": curve(shape, device, settings.batch, context)
-        for context in read_numbers(settings.contexts, "contexts")
-    }
-    return findings(shape, device, curves, [best_words(name, each) for name, each in curves.items()])
+    contexts = read_numbers(settings.contexts, "contexts")
+    return findings(
+        settings, {f"{context} tokens": (settings.batch, context, OVERLAPPED) for context in contexts}
+    )

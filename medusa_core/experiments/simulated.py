@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import Mean, Row, Spread
+from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.experiments.setup import Findings
-from medusa_core.hardware.devices import Device
+from medusa_core.hardware.devices import Device, find_device
 from medusa_core.hardware.operators import Work
-from medusa_core.hardware.roofline import OVERLAPPED, step_seconds
-from medusa_core.hardware.shapes import ModelShape
+from medusa_core.hardware.roofline import step_seconds
+from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.hardware.simulation import Gain, best, gains
 
 READING = (
@@ -29,18 +30,23 @@ class Curve:
     gains: Sequence[Gain]
 
 
-def curve(shape: ModelShape, device: Device, batch: int, context: int, cost: str = OVERLAPPED) -> Curve:
-    """One curve of the figures. Raises MedusaError for a batch or a context that is out of range."""
-    return Curve(Work(batch, 1, context), cost, gains(shape, device, batch, context, cost=cost))
+def findings(
+    settings: SimulatedSettings, steps: Mapping[str, tuple[int, int, str]], notes: Sequence[str] = ()
+) -> Findings:
+    """A curve for each of ``steps``: batch, context and how reading and arithmetic overlap, by its name.
 
-
-def findings(shape: ModelShape, device: Device, curves: dict[str, Curve], notes: Sequence[str]) -> Findings:
-    """The rows of all curves, by the names of their series."""
+    Raises MedusaError for a batch or a context that is out of range.
+    """
+    shape, device = known_shapes()[settings.model], find_device(settings.device)
+    curves = {
+        name: Curve(Work(batch, 1, context), cost, gains(shape, device, batch, context, cost=cost))
+        for name, (batch, context, cost) in steps.items()
+    }
     rows = [_row(shape, device, name, each, gain) for name, each in curves.items() for gain in each.gains]
-    return Findings(rows, [READING, *notes])
+    return Findings(rows, [READING, *notes, *(_best_words(name, each) for name, each in curves.items())])
 
 
-def best_words(name: str, found: Curve) -> str:
+def _best_words(name: str, found: Curve) -> str:
     """A sentence on the best number of candidates of a curve."""
     top = best(found.gains)
     if top.speedup <= 1:

@@ -32,33 +32,26 @@ from medusa_core.training.losses import (
     mean_divergence,
     scores_of,
 )
-from medusa_core.training.medusa1 import HeadRecipe, train_heads
+from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
 
 
-class HydraLosses(torch.nn.Module):
-    """The heads as a module whose forward pass is their losses, which is what processes synchronise on."""
-
-    def __init__(self, heads: HydraHeads) -> None:
-        super().__init__()
-        self.heads = heads
-
-    def forward(
-        self,
-        hidden: torch.Tensor,
-        embedded: torch.Tensor,
-        tokens: torch.Tensor,
-        trained: torch.Tensor,
-        teacher: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Mean loss of every head [K]: from the teacher's logits [B, T, V], or from the text without them."""
-        losses = []
-        for head, (logits, targets) in enumerate(predictions(self.heads, hidden, embedded, tokens, trained)):
-            if teacher is None:
-                losses.append(mean_cross_entropy(logits, targets))
-                continue
-            counted = trained[:, head + 2 :]
-            losses.append(mean_divergence(logits, teacher[:, head + 1 : -1][counted]))
-        return torch.stack(losses)
+def head_losses(
+    heads: HydraHeads,
+    hidden: torch.Tensor,
+    embedded: torch.Tensor,
+    tokens: torch.Tensor,
+    trained: torch.Tensor,
+    teacher: torch.Tensor | None,
+) -> torch.Tensor:
+    """Mean loss of every head [K]: from the teacher's logits [B, T, V], or from the text without them."""
+    losses = []
+    for head, (logits, targets) in enumerate(predictions(heads, hidden, embedded, tokens, trained)):
+        if teacher is None:
+            losses.append(mean_cross_entropy(logits, targets))
+            continue
+        counted = trained[:, head + 2 :]
+        losses.append(mean_divergence(logits, teacher[:, head + 1 : -1][counted]))
+    return torch.stack(losses)
 
 
 def predictions(
@@ -105,7 +98,7 @@ def hydra(config: HydraConfig, stage: str = "hydra", end: End = never) -> Genera
                 heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16
             )
 
-        return HeadRecipe(HydraLosses(heads), inputs, score, save)
+        return HeadRecipe(HeadLosses(heads, head_losses), inputs, score, save)
 
     yield from train_heads(config, stage, end, recipe)
 

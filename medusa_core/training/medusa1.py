@@ -36,13 +36,15 @@ from medusa_core.training.losses import HeadScores, head_losses, head_scores, we
 class HeadLosses(torch.nn.Module):
     """The heads as a module whose forward pass is their losses, which is what processes synchronise on."""
 
-    def __init__(self, heads: MedusaHeads) -> None:
+    def __init__(self, heads: torch.nn.Module, losses: Callable[..., torch.Tensor]) -> None:
+        """``losses`` takes the heads and what the module is called with."""
         super().__init__()
         self.heads = heads
+        self._losses = losses
 
-    def forward(self, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: torch.Tensor | None) -> torch.Tensor:
         """Mean loss of every head [K]."""
-        return head_losses(self.heads, hidden, tokens, trained)
+        return self._losses(self.heads, *inputs)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
             return hidden, batch.tokens, batch.trained
 
         save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(HeadLosses(heads), inputs, scoring(model, heads), save)
+        return HeadRecipe(HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
 
     yield from train_heads(config, stage, end, recipe)
 

@@ -27,20 +27,7 @@ from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch
 from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.losses import HeadScores, mean_cross_entropy, scores_of
-from medusa_core.training.medusa1 import HeadRecipe, train_heads
-
-
-class TokenSwiftLosses(torch.nn.Module):
-    """The heads as a module whose forward pass is their losses, which is what processes synchronise on."""
-
-    def __init__(self, heads: TokenSwiftHeads) -> None:
-        super().__init__()
-        self.heads = heads
-
-    def forward(self, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
-        """Mean loss of every head [K]."""
-        pairs = predictions(self.heads, hidden, tokens, trained)
-        return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
 
 
 def predictions(
@@ -68,6 +55,10 @@ def tokenswift(
     def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
         heads = start_heads(config, model).to(device)
 
+        def losses(own: TokenSwiftHeads, *given: torch.Tensor) -> torch.Tensor:
+            pairs = predictions(own, *given)
+            return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+
         def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
             with states_before_norm(model) as states:
                 model.base_model(batch.tokens, use_cache=False)
@@ -79,7 +70,7 @@ def tokenswift(
             return scores_of(predictions(heads, states[0], batch.tokens, batch.trained)), logits
 
         save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(TokenSwiftLosses(heads), inputs, score, save)
+        return HeadRecipe(HeadLosses(heads, losses), inputs, score, save)
 
     yield from train_heads(config, stage, end, recipe)
 

@@ -18,9 +18,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.model.target import Target
 from medusa_core.trace.replay.view import web_script
-from ui.components.theme import gradio_theme
 from ui.session import Session
-from ui.tabs.layout import build_page, page_css, page_head
+from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -10,9 +10,8 @@ import pytest
 from medusa_core.cli.main import main
 from medusa_core.experiments import experiment_names
 from medusa_core.experiments.record import read_record
-from ui.components.theme import gradio_theme
 from ui.tabs import experiments
-from ui.tabs.layout import page_css
+from ui.tabs.layout import gradio_theme, page_css
 
 pytestmark = pytest.mark.browser
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from trace_factory import make_trace
 
-from medusa_core.trace.replay.view import methods_script
+from medusa_core.trace.replay.view import WEB, methods_script
 from ui.components.lane_controls import SAME
-from ui.components.race_view import SCRIPTS, WEB, lane, race_message
+from ui.components.race_view import SCRIPTS, lane, race_message
 
 pytestmark = pytest.mark.browser
 

@@ -7,8 +7,8 @@ import pytest
 from trace_factory import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
-from medusa_core.trace.replay.view import methods_script
-from ui.components.race_view import SCRIPTS, WEB, RaceView, lane, race_css, race_message, status_message
+from medusa_core.trace.replay.view import WEB, methods_script
+from ui.components.race_view import SCRIPTS, RaceView, lane, race_css, race_message, status_message
 from ui.tabs.layout import page_css
 
 pytestmark = pytest.mark.browser

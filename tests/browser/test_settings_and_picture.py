@@ -9,9 +9,8 @@ from places import unfold
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.trace.builder import TraceBuilder
-from ui.components.theme import gradio_theme
 from ui.session import Session
-from ui.tabs.layout import build_page, page_css
+from ui.tabs.layout import build_page, gradio_theme, page_css
 
 pytestmark = pytest.mark.browser
 

@@ -22,9 +22,12 @@ sys.path.insert(0, str(ROOT))
 from launching import launch  # noqa: E402
 
 from medusa_core.config import LoadConfig  # noqa: E402
-from ui.components.theme import gradio_theme  # noqa: E402
 from ui.session import Session  # noqa: E402
-from ui.tabs.layout import build_page, page_css  # noqa: E402
+from ui.tabs.layout import (  # noqa: E402
+    build_page,
+    gradio_theme,
+    page_css,
+)
 
 EXAMPLE = "Story: the lost kite"
 STEPS = 6

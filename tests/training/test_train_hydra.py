@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from medusa_core.evaluation.head_check import check_heads
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import model_size
 from medusa_core.training.config import HydraConfig
-from medusa_core.training.hydra import HydraLosses, predictions
+from medusa_core.training.hydra import head_losses, predictions
 from medusa_core.training.recipes import train
 
 KINDS = [False, True]
@@ -91,7 +92,7 @@ def test_the_teacher_is_the_base_at_the_row_before_the_guessed_token(model):
     output = model(tokens, output_hidden_states=True)
     hidden, embedded = output.hidden_states[-1], model.get_input_embeddings()(tokens)
     everything = torch.ones_like(tokens, dtype=torch.bool)
-    losses = HydraLosses(Knowing(output.logits))
+    losses = partial(head_losses, Knowing(output.logits))
     taught = losses(hidden, embedded, tokens, everything, output.logits)
     assert taught.tolist() == pytest.approx([0, 0], abs=1e-5)
     assert losses(hidden, embedded, tokens, everything, None).min() > 0.1

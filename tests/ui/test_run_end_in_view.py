@@ -68,7 +68,7 @@ class Endless(DecodeRequest):
 
 
 def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(engine_folder, monkeypatch):
-    monkeypatch.setattr("ui.serving.deadline.GRACE_SECONDS", 0.02)
+    monkeypatch.setattr("ui.serving.runner.GRACE_SECONDS", 0.02)
     session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
     *_, last = session.run(Endless("abc", RunSettings.of(**SETTINGS)), StopFlag())
     assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")

@@ -11,8 +11,8 @@ Messages by their "kind" ("seq" only makes equal messages differ):
   broken the live run came to no end: why                  {"words"}
   rest   nothing new: the run is complete
   refused  a file that was opened is no trace: why         {"words"}
-Messages that go out together are one of the kind "several" (`ui/updates.py`), and one of the kind "numbered"
-holds a message of which the server wants to hear that it was drawn (`ui/paced.py`).
+Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
+"numbered" holds one of which the server wants to hear that it was drawn (`ui/serving/update_stream.py`).
 Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
 tables. `layouts` gives the row of each node for the trees among that: {"-1,0,0,1": [1.0, 0.5, …]}.
 """

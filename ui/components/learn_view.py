@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.colours import css_variables
-from medusa_core.trace.replay.view import web_script
+from medusa_core.trace.replay.view import read_web, web_script
 from ui.components.decode_view import layouts_of
 from ui.components.scripted_view import ScriptedView
 from ui.records.examples import Recording
 
-LEARN = Path(__file__).resolve().parents[2] / "assets" / "web" / "learn"
 SCRIPTS = (
     "facts", "drafted", "exact", "needs", "telling", "formulas", "words", "hardware", "yours", "pictures",
     "memory", "glossary", "card", "own_run", "keyboard", "stage", "panel",
@@ -36,7 +34,7 @@ class LearnView(ScriptedView):
     script_events = frozenset({"ask"})
 
     def __init__(self, value: str, **kwargs: Any):
-        script = learn_script() + (LEARN / GLUE).read_text(encoding="utf-8")
+        script = learn_script() + read_web(f"learn/{GLUE}")
         super().__init__(value, host="learn-host", script=script, **kwargs)
 
 
@@ -64,8 +62,8 @@ def _recording(trace: dict[str, Any]) -> dict[str, Any]:
 def learn_script() -> str:
     """All of the tour without gradio: it defines `mountLearn(host, content)`."""
     colours = css_variables(".learn") + css_variables(".dark .learn", dark=True)
-    style = json.dumps(colours + (LEARN / "learn.css").read_text(encoding="utf-8"))
-    parts = [(LEARN / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    style = json.dumps(colours + read_web("learn/learn.css"))
+    parts = [read_web(f"learn/{name}.js") for name in SCRIPTS]
     # A function of its own keeps the tour's names apart from those of the view, which it uses.
     inside = "\n".join([f"const LEARN_STYLE = {style};", *parts, "return mountLearn;"])
     return f"{web_script()}\nconst mountLearn = (() => {{\n{inside}\n}})();\n"

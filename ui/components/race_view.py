@@ -8,14 +8,12 @@ code.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from medusa_core.trace.replay.view import drafter_colours, mark_of, methods_script
+from medusa_core.trace.replay.view import drafter_colours, mark_of, methods_script, read_web
 from ui.components.scripted_view import ScriptedView
 from ui.records.words import Words, as_data
 
-WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SCRIPTS = (
     "language.js",
     "dom.js",
@@ -34,13 +32,13 @@ class RaceView(ScriptedView):
     script_events = frozenset({"take"})
 
     def __init__(self, value: str | None = None, **kwargs: Any):
-        script = "\n".join([methods_script(), *((WEB / n).read_text(encoding="utf-8") for n in SCRIPTS)])
+        script = "\n".join([methods_script(), *(read_web(n) for n in SCRIPTS)])
         super().__init__(value or "", host="race-host", script=script, **kwargs)
 
 
 def race_css() -> str:
     """The replay's style sheet, for `launch(css=...)`."""
-    own = (WEB / "race" / "race.css").read_text(encoding="utf-8")
+    own = read_web("race/race.css")
     return own + drafter_colours(".race-view ", "--race-accepted")
 
 

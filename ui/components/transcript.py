@@ -13,15 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from medusa_core.text.streamed_text import TextSpan
+from medusa_core.trace.replay.view import read_web
 from ui.components.scripted_view import ScriptedView
 from ui.records.conversation import Turn
 from ui.records.words import as_data
 
-WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SCRIPTS = ("language.js", "dom.js", "transcript.js")
 
 
@@ -29,7 +28,7 @@ class Transcript(ScriptedView):
     """`value` is a message of this module, or None for the empty state."""
 
     def __init__(self, value: str | None = None, **kwargs: Any):
-        script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS)
+        script = "\n".join(read_web(name) for name in SCRIPTS)
         super().__init__(value or "", host="talk-host", script=script, **kwargs)
 
 

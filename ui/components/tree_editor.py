@@ -7,13 +7,11 @@ computes what each guess adds. `edit` tells that the tree was changed; `EDITED_T
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from medusa_core.trace.replay.view import methods_script, view_style_script
+from medusa_core.trace.replay.view import methods_script, read_web, view_style_script
 from ui.components.scripted_view import ScriptedView
 
-WEB = Path(__file__).resolve().parents[2] / "assets" / "web"
 SHARED = ("language.js", "dom.js", "text.js", "links.js", "rows.js")  # with the linked view
 OWN = ("values.js", "edits.js", "plan.js", "picture.js", "panel.js", "editor.js")
 GLUE = "gradio.js"  # runs last: it mounts what the others define
@@ -31,7 +29,7 @@ class TreeEditor(ScriptedView):
     script_events = frozenset({"edit"})
 
     def __init__(self, value: str, **kwargs: Any):
-        script = editor_script() + (WEB / "tree_editor" / GLUE).read_text(encoding="utf-8")
+        script = editor_script() + read_web(f"tree_editor/{GLUE}")
         super().__init__(value, host=HOST, script=script, **kwargs)
 
 
@@ -42,7 +40,7 @@ def editor_value(content: dict[str, Any]) -> str:
 
 def editor_script() -> str:
     """All of the editor without gradio: it defines `mountTreeEditor(host, edited)`."""
-    style = json.dumps((WEB / "tree_editor" / "editor.css").read_text(encoding="utf-8"))
+    style = json.dumps(read_web("tree_editor/editor.css"))
     files = [*SHARED, *(f"tree_editor/{name}" for name in OWN)]
     parts = ['"use strict";', methods_script(), view_style_script(), f"const TREE_EDITOR_STYLE = {style};"]
-    return "\n".join([*parts, *((WEB / name).read_text(encoding="utf-8") for name in files), ""])
+    return "\n".join([*parts, *(read_web(name) for name in files), ""])

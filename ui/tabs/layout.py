@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.trace.replay.colours import css_variables
+from medusa_core.trace.replay.colours import DARK, LIGHT, MONO, SANS, css_variables
 from medusa_core.trace.replay.page import languages_script
 from medusa_core.trace.replay.view import read_web
 from ui.components.events import QUIET, page_under_way
@@ -137,3 +137,31 @@ class LanguageMenu(ScriptedView):
     def __init__(self, **kwargs: Any):
         script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
         super().__init__(None, host="language-host", script=script, **kwargs)
+
+
+def gradio_theme() -> gr.themes.Base:
+    """The built-in default theme in the palette's blue, with the machine's own fonts and no remote file."""
+    return gr.themes.Default(
+        primary_hue=gr.themes.colors.blue,
+        secondary_hue=gr.themes.colors.blue,
+        neutral_hue=gr.themes.colors.zinc,
+        radius_size=gr.themes.sizes.radius_md,
+        spacing_size=gr.themes.sizes.spacing_sm,
+        font=SANS,
+        font_mono=MONO,
+    ).set(
+        button_primary_background_fill=LIGHT.accepted,
+        button_primary_background_fill_hover="#005F96",
+        button_primary_background_fill_dark=LIGHT.accepted,
+        button_primary_background_fill_hover_dark="#1483C4",
+        button_primary_text_color="#FFFFFF",
+        button_primary_text_color_dark="#FFFFFF",
+        body_text_color_subdued=LIGHT.muted,
+        body_text_color_subdued_dark=DARK.muted,
+        block_info_text_color=LIGHT.muted,
+        block_info_text_color_dark=DARK.muted,
+        slider_color=LIGHT.accepted,
+        slider_color_dark=DARK.accepted,
+        block_shadow="none",
+        block_shadow_dark="none",
+    )

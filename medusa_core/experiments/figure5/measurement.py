@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from medusa_core.acceptance import typical
-from medusa_core.config import NO_HEADS, pick_settings
+from medusa_core.config import NO_HEADS, GenerationConfig
+from medusa_core.drafters._options import check_options
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -85,7 +85,7 @@ def read_epsilons(text: str) -> list[float]:
     except ValueError as error:
         raise MedusaError(f"--epsilons is {text!r}: write numbers, as in 0.01,0.09,0.25") from error
     for epsilon in epsilons:
-        pick_settings(typical.Settings, {"epsilon": epsilon})
+        check_options(GenerationConfig(options={"epsilon": epsilon}))
     return epsilons
 
 
