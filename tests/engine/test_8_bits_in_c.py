@@ -49,13 +49,6 @@ def logits(engine, tokens):
     return run(engine.target.forward, rows, engine.target.new_cache(len(tokens)))[0].float()
 
 
-@pytest.mark.parametrize("tree", ["default", "cartesian-4x2x2"])
-def test_greedy_medusa_gives_plain_decoding_s_text(embedded, prompts, tree):
-    for prompt in prompts:
-        plain = text(embedded, prompt, 120, method="none")
-        assert text(embedded, prompt, 120, tree=tree) == plain
-
-
 @pytest.mark.slow
 def test_greedy_medusa_gives_plain_decoding_s_text_on_every_held_out_prompt(embedded, two_threads):
     for prompt in chain.from_iterable(shipped_kinds(embedded, HELD_OUT).values()):

@@ -99,7 +99,7 @@ def test_greedy_output_is_plain_decoding_s_on_the_embedded_model(dtype, tmp_path
     prompt = tiny.random_tokens(60, 4, vocabulary=4000)
 
     def tokens(**settings):
-        config = GenerationConfig.of(max_new_tokens=60, ignore_eos=True, **settings)
+        config = GenerationConfig.of(max_new_tokens=30, ignore_eos=True, **settings)
         return tiny.emitted(drafting.stream(prompt, config))
 
     assert tokens(**SETTINGS) == tokens(method="none")

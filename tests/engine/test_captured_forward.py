@@ -69,8 +69,8 @@ def test_runs_give_transformers_own_greedy_tokens(name, method):
     model = family_model(name)
     engine = engine_of(model)
     prompt = tiny.random_tokens(7, seed=7)
-    steps = tiny.run(engine, prompt, method=method, max_new_tokens=40)
-    assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, 40)
+    steps = tiny.run(engine, prompt, method=method, max_new_tokens=20)
+    assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, 20)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "phi"])

@@ -18,10 +18,10 @@ TREES = ["cartesian-1x1x1", "cartesian-4x2x1", "cartesian-3x3x3", "cartesian-10"
 
 @pytest.fixture(scope="module")
 def prompts_and_continuations(attention_variant):
-    """Four prompts, each with the tokens that plain decoding and transformers agree on; and the engine."""
+    """Three prompts, each with the tokens that plain decoding and transformers agree on; and the engine."""
     engine = tiny.build_engine(attention_variant, tiny.fitted_heads(attention_variant))
     wanted = {}
-    for seed in range(4):
+    for seed in range(3):
         prompt = tuple(tiny.random_tokens(5, seed))
         plain = run(engine, prompt, method="none", max_new_tokens=50)
         assert all(len(step.emitted) == 1 for step in plain)

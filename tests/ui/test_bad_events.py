@@ -57,6 +57,18 @@ def test_a_body_that_is_no_event(site, quiet, door, body):
     assert answer.json()["detail"].endswith("reload the page and try again.")
 
 
+def test_a_private_page_answers_under_its_own_names_and_to_no_other_site(site, quiet):
+    private = not site.session.policy.public
+    answer = site.client.get(f"{site.url}/config", headers={"host": "evil.example:7860"})
+    assert answer.status_code == (421 if private else 200)
+    if private:
+        words = answer.json()["detail"]
+        assert "not open under the name evil.example:7860: use 127.0.0.1 or localhost" in words
+        files, origin = {"files": ("a.json", b"1")}, {"origin": "http://evil.example"}
+        answer = site.client.post(f"{site.url}/gradio_api/upload", files=files, headers=origin)
+        assert answer.status_code == 403
+
+
 # Loops without `subtests`: a subtest would keep what the server prints from `quiet`.
 SERVICES = ["gradio_api/queue/join", "gradio_api/run/predict", "gradio_api/cancel", "gradio_api/reset",
             "medusa/stop", "medusa/steps"]  # fmt: skip
