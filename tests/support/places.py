@@ -21,7 +21,7 @@ def _tabs(node: ast.AST, place: str | None = None) -> Iterator[tuple[str, str | 
         yield from _tabs(child, name)
 
 
-PLACE_OF = dict(_tabs(ast.parse((ROOT / "ui" / "layout.py").read_text(encoding="utf-8"))))
+PLACE_OF = dict(_tabs(ast.parse((ROOT / "ui" / "tabs" / "layout.py").read_text(encoding="utf-8"))))
 PARTS = [name for name in PLACE_OF if name not in PLACE_OF.values()]  # tabs without tabs of their own
 
 
