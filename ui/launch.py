@@ -30,7 +30,7 @@ INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"
 NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
-# Pages whose state is kept (`ui/serving/page_states.py`): up to 0.4 MB of gradio's records and 0.2 of a
+# Pages whose state is kept (`ui/serving/page.py`): up to 0.4 MB of gradio's records and 0.2 of a
 # conversation each. Finished runs have a budget of their own for all pages together (`ui/kept_runs.py`).
 MOST_PAGES = 400
 

@@ -11,7 +11,7 @@ from served import wait_until
 from ui.records.updates import StopFlag
 from ui.serving import admission
 from ui.serving.admission import Rate
-from ui.serving.page_states import (
+from ui.serving.page import (
     DROPPED,
     FULL,
     IDLE_PAGES_OF_AN_ADDRESS,
