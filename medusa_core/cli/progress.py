@@ -18,7 +18,6 @@ from medusa_core.evaluation.step_times import asks_for_auto_tree, with_step_time
 from medusa_core.loading.collector import collector_paused
 from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
 
-_SOON = 0.7  # seconds within which a load needs no line
 _WITH_SHARE, _WITHOUT = "{desc} {percentage:3.0f}% |{bar:24}|", "{desc} …"
 
 
@@ -48,7 +47,10 @@ def load_for_runs(
 @contextmanager
 def load_line(out: TextIO) -> Iterator[OnProgress]:
     """A watcher that writes its stages to ``out``, and takes the line away at the end."""
-    with tqdm(total=1.0, file=out, disable=not out.isatty(), leave=False, delay=_SOON) as bar:
+    # tqdm would not wipe a bar with a delay that a new stage draws before the delay is over.
+    with tqdm(
+        total=1.0, file=out, disable=not out.isatty(), leave=False, desc="Loading", bar_format=_WITHOUT
+    ) as bar:
 
         def show(stage: LoadProgress) -> None:
             bar.bar_format = _WITHOUT if stage.done is None else _WITH_SHARE

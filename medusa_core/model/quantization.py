@@ -72,7 +72,9 @@ def bitsandbytes_config(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig
     Raises MedusaError when bitsandbytes is not installed.
     """
     if find_spec("bitsandbytes") is None:
-        raise MedusaError(f"{quantize} weights need the package bitsandbytes: pip install bitsandbytes")
+        raise MedusaError(
+            f"{quantize} weights need bitsandbytes: pip install '.[quantize]' in the project's folder"
+        )
     from transformers import BitsAndBytesConfig  # noqa: PLC0415 - its modules take a second
 
     if quantize == "8bit":

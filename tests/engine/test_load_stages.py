@@ -315,10 +315,9 @@ def test_the_hubs_code_is_fetched_only_where_it_may_run(hub):
 # --- on the terminal ---------------------------------------------------------------------------------------
 
 
-def test_a_terminal_sees_one_line_that_goes_away(engine_folder, monkeypatch):
+def test_a_terminal_sees_one_line_that_goes_away(engine_folder):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
-    monkeypatch.setattr(load_line, "_SOON", 0)
     with load_line.load_line(terminal) as watch:
         load_engine(config_of(engine_folder), watch)
     written = terminal.getvalue()

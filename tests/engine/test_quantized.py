@@ -191,7 +191,7 @@ def test_a_missing_package_is_named(plain, tmp_path, monkeypatch):
     with pytest.raises(MedusaError, match=r"a package that is not installed.*pip install aqlm"):
         load_from(tmp_path / "aqlm")
     monkeypatch.setattr(quantized, "find_spec", lambda name: None)
-    with pytest.raises(MedusaError, match=r"4bit weights need .*: pip install bitsandbytes"):
+    with pytest.raises(MedusaError, match=r"4bit weights need .*: pip install '\.\[quantize\]'"):
         load_from(plain, quantize="4bit")
 
 
