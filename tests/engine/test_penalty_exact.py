@@ -38,7 +38,7 @@ def slow_greedy(model, prompt, count, penalty, penalty_window):
 @pytest.mark.parametrize("settings", PENALTIES, ids=str)
 def test_greedy_text_is_that_of_one_token_at_a_time(engine, settings):
     """Of each method, from the first token on, whose window is the prompt's."""
-    for prompt in PROMPTS[:3]:
+    for prompt in PROMPTS[:2]:
         wanted = slow_greedy(engine.target.model, prompt, 24, **settings)
         for method in METHODS:
             steps = tiny.run(engine, prompt, method=method, max_new_tokens=24, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,24 +98,28 @@ def test_adapter_and_heads_load_as_what_was_trained(trained_base, tmp_path, chan
     assert sum(len(step.emitted) for step in steps) == 20
 
 
-def test_an_untied_lm_head_leaves_the_embedding_alone(trained_base, tmp_path):
-    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
+@pytest.fixture(scope="module")
+def trained_together(trained_base, tmp_path_factory):
+    """The folder of heads and their adapter."""
+    return finish(medusa2_config(trained_base, tmp_path_factory.mktemp("together"), head_warmup="none"))
+
+
+def test_an_untied_lm_head_leaves_the_embedding_alone(trained_base, trained_together):
     plain = AutoModelForCausalLM.from_pretrained(trained_base, dtype=torch.float32)
     embedding = plain.get_input_embeddings().weight.clone()
-    adapted = apply_adapter(plain, folder)
+    adapted = apply_adapter(plain, trained_together)
     torch.testing.assert_close(adapted.get_input_embeddings().weight, embedding)
     assert (adapted.get_output_embeddings().weight - embedding).abs().max() > 1e-4
 
 
-def test_the_bare_base_can_still_be_had(trained_base, tmp_path):
-    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
-    assert load_engine(LoadConfig(model=str(trained_base), heads=str(folder))).drafts
+def test_the_bare_base_can_still_be_had(trained_base, trained_together):
+    assert load_engine(LoadConfig(model=str(trained_base), heads=str(trained_together))).drafts
     assert load_engine(LoadConfig(model=str(trained_base), heads="none")).drafts == {}
 
 
-def test_an_adapter_of_another_base_is_refused(trained_base, tmp_path):
+def test_an_adapter_of_another_base_is_refused(trained_together, tmp_path):
     other = tiny.build_model(tiny.tiny_config())
-    folder = finish(medusa2_config(trained_base, tmp_path, head_warmup="none"))
+    folder = shutil.copytree(trained_together, tmp_path / "heads")
     with pytest.raises(MedusaError, match="does not fit the base model"):
         apply_adapter(other, folder)
     (folder / ADAPTER_NAME).unlink()

@@ -68,7 +68,7 @@ def shapes(url):
     ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("number", range(len(shapes("http://x"))))
 def test_a_file_elsewhere_is_refused_in_every_input(site, elsewhere, number):
     url, asked = elsewhere

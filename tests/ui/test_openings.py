@@ -46,6 +46,7 @@ def test_a_broken_record_is_left_out_with_a_line_and_none_is_no_matter(tmp_path,
     assert "\n" not in line
 
 
+@pytest.mark.slow
 def test_measurements_are_recorded_by_the_page_s_own_code_and_read_again(load, assets, tmp_path):
     session = Session(load, assets)
     session.load_own()
