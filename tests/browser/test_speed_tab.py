@@ -24,8 +24,14 @@ MACHINE = Machine("a machine", 1, ((2**30, 1e11),), (("bfloat16", 1e12), ("float
 
 
 def press(page, part: str) -> None:
-    page.locator(f"#speed-part input[value={part}]").check()
+    choose(page, "part", part)
     page.click("#speed-run")
+
+
+def choose(page, name: str, value: str) -> None:
+    """Choose, and wait until the page has it as its own: a click meanwhile would still send the old value."""
+    page.locator(f"#speed-{name} input[value={value}]").check()
+    page.wait_for_selector(f"#speed-{name} input[value={value}][aria-checked=true]")
 
 
 def says(page, where: str, words: str) -> None:
@@ -55,7 +61,7 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
     with open(download.value.path(), encoding="utf-8") as file:
         assert set(json.load(file)["methods"]) == {"none", "medusa"}
 
-    page.locator("#speed-effort input[value=exact]").check()
+    choose(page, "effort", "exact")
     press(page, "step")
     says(page, "#speed-command", "--runs 999")  # the first round of many is there
     page.locator("#speed-stop").dispatch_event("click")  # a plain click waits for frames of a busy page

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from served import wait_until
 
 from medusa_core.llama import compile_c
 from medusa_core.llama.compile_c import CompilerError, NoLibraryError, Recipe, open_library
@@ -119,7 +120,7 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_has_started(
         open_library(recipe, folder)
     assert caplog.messages == ["Compiling the tiny library for this processor"]
     status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    assert not status.exists() or status.read_text().split()[2] in "ZX"
+    wait_until(lambda: not status.exists() or status.read_text().split()[2] in "ZX")
 
 
 def _damage(path):
