@@ -8,7 +8,7 @@ import pytest
 
 from tools.make_model.made_texts import main
 from tools.make_model.story_chats import story_chats
-from tools.make_model.sums import is_held_out, one_step, sums, two_steps
+from tools.make_model.sums import drills, is_held_out, one_step, sums, two_steps
 from tools.make_model.writing import repeats_sentence
 
 _SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
@@ -22,16 +22,20 @@ def _written(text: str) -> list[tuple[int, str, int, int]]:
     return [(int(a), sign, int(b), int(c)) for a, sign, b, c in _SUM.findall(text)]
 
 
-@pytest.mark.parametrize("heldout", [False, True])
-def test_every_sum_is_right_and_numbers_are_either_trained_on_or_held_out(heldout):
-    documents = list(sums(3, 800, heldout=heldout))
+@pytest.mark.parametrize(
+    ("documents", "heldout"),
+    [(sums(3, 800, heldout=False), False), (sums(3, 800, heldout=True), True), (drills(3, 40), False)],
+)
+def test_every_sum_is_right_and_numbers_are_either_trained_on_or_held_out(documents, heldout):
+    documents = list(documents)
     for document in documents:
+        assert _written(document)
         for a, sign, b, c in _written(document):
             assert {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign] == c
             assert heldout or not is_held_out(a, sign, b)
     if heldout:
         for problem in (turn for document in documents for turn in document.split("\nUser:")):
-            assert any(is_held_out(a, sign, b) for a, sign, b, _ in _written(problem))
+            assert not (found := _written(problem)) or any(is_held_out(a, sign, b) for a, sign, b, _ in found)
 
 
 @pytest.mark.parametrize("make", [one_step, two_steps])
@@ -70,14 +74,16 @@ def test_the_command_writes_what_is_trained_on_and_what_is_held_out(tmp_path, mo
     corpus.mkdir()
     for name in ("tinystories.txt", "tinystories_heldout.txt"):
         (corpus / name).write_text(f"{_STORY}\n<|endoftext|>\n{_STORY}\n", encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["made_texts", "--data-root", str(tmp_path), "--sums", "120"])
+    monkeypatch.setattr(
+        "sys.argv", ["made_texts", "--data-root", str(tmp_path), "--sums", "120", "--drills", "3"]
+    )
     main()
     written = {
         file.name: file.read_text(encoding="utf-8").split("<|endoftext|>")
         for file in (tmp_path / "made").iterdir()
     }
     assert {name: len(documents) for name, documents in written.items()} == {
-        "sums.txt": 120, "sums_heldout.txt": 2, "chats.txt": 2, "chats_heldout.txt": 2,
+        "sums.txt": 120, "sums_heldout.txt": 2, "drills.txt": 3, "chats.txt": 2, "chats_heldout.txt": 2,
     }  # fmt: skip
 
 

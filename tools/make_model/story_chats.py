@@ -55,7 +55,7 @@ _GOODBYES = [
     ("That was a good story.", "It is one of my favorites."),
     ("Thanks. Good night!", "Sleep well!"),
 ]
-_LONGEST_TURN = 260  # characters
+_LONGEST_TURN = 480  # characters
 _LONGEST_STORY = 900
 
 
@@ -67,7 +67,7 @@ def story_chats(stories: Iterable[str], seed: int) -> Iterator[str]:
         sentences = [found.group().strip() for found in _SENTENCE.finditer(text)]
         if len(sentences) < 5:
             continue
-        make = _told_whole if len(text) <= _LONGEST_STORY and random.random() < 0.3 else _told_in_turns
+        make = _told_whole if len(text) <= _LONGEST_STORY and random.random() < 0.5 else _told_in_turns
         turns = make(random, text, sentences)
         yield "\n".join(f"{speaker}: {turn}" for speaker, turn in zip("AB" * len(turns), turns, strict=False))
 
@@ -98,15 +98,15 @@ def _told_in_turns(random: Random, text: str, sentences: list[str]) -> list[str]
 
 
 def _parts(random: Random, sentences: list[str]) -> Iterator[str]:
-    """The story's sentences, one to three together."""
+    """The story's sentences, three to six together: few turns ask no more than for the next ones."""
     part: list[str] = []
-    size = random.randint(1, 3)
+    size = random.randint(3, 6)
     for sentence in sentences:
         part.append(sentence)
         spoken = " ".join(part).count('"') % 2  # somebody is still speaking
         if not spoken and (len(part) >= size or sum(map(len, part)) > _LONGEST_TURN):
             yield " ".join(part)
-            part, size = [], random.randint(1, 3)
+            part, size = [], random.randint(3, 6)
     if part:
         yield " ".join(part)
 

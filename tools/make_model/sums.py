@@ -113,6 +113,19 @@ _TWO_STEP = {
 }  # fmt: skip
 
 _MORE = {"half": 2, "a third": 3}
+_NAMED = {  # first numbers of a product that have a word
+    2: [
+        ("{n} has {b} {t}. {m} has twice as many. How many {t} does {m} have?", "{m} has {c} {t}."),
+        ("{n} runs {b} miles on Monday and twice as many on Tuesday. How many miles is that on Tuesday?",
+         "That is {c} miles on Tuesday."),
+    ],
+    7: [
+        ("{n} reads {b} pages every day. How many pages does {n} read in a week?", "{n} reads {c} pages."),
+        ("A hen lays {b} eggs a day. How many eggs does it lay in a week?", "It lays {c} eggs in a week."),
+    ],
+}  # fmt: skip
+_GOODBYES = [("Thank you!", "You are welcome."), ("Thanks, that is all.", "Gladly."), ("Good.", "Bye!")]
+_DRILL = 40  # sums of a drill
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,8 @@ def one_step(random: Random, *, heldout: bool) -> Problem:
         return Problem(asked, _working(a, sign, b) + ".", c, 1)
     if sign == "/" and b in _MORE.values() and random.random() < 0.7:
         return _share(random, a, b)
-    question, answer = random.choice(_ONE_STEP[sign])
+    named = _NAMED.get(a) if sign == "*" and random.random() < 0.5 else None
+    question, answer = random.choice(named or _ONE_STEP[sign])
     words = _words(random) | {"a": a, "b": b, "c": c}
     return Problem(_fill(question, words), f"{_working(a, sign, b)}. {_fill(answer, words)}", c, 1)
 
@@ -171,14 +185,30 @@ def two_steps(random: Random, *, heldout: bool) -> Problem:
 
 
 def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
-    """Yield conversations of one to four problems, two of five of them with two steps."""
+    """Yield conversations, most of them of one problem, two of five problems with two steps."""
     random = Random(seed)
     for _ in range(documents):
-        kinds = [
-            random.choice([one_step, one_step, one_step, two_steps, two_steps])
-            for _ in range(random.randint(1, 4))
-        ]
-        yield "\n".join(make(random, heldout=heldout).text for make in kinds)
+        makes = random.choices([one_step, two_steps], [3, 2], k=random.choice([1, 1, 1, 1, 2, 3]))
+        turns = [make(random, heldout=heldout).text for make in makes]
+        if random.random() < 0.3:
+            turns.append("User: {}\nAssistant: {}".format(*random.choice(_GOODBYES)))
+        yield "\n".join(turns)
+
+
+def drills(seed: int, documents: int) -> Iterator[str]:
+    """Yield columns of bare sums, none of them held out: many more numbers in as many tokens."""
+    random = Random(seed)
+    for _ in range(documents):
+        lines: list[str] = []
+        while len(lines) < _DRILL:
+            sign = random.choice("++--*/")
+            a, b = _numbers(random, sign)
+            c = _result(a, sign, b)
+            if random.random() < 0.3:  # as the second step of a problem
+                a, b, sign = c, random.randint(2, max(2, min(40, c - 1))), random.choice("+-")
+            if (sign != "-" or a > b) and not is_held_out(a, sign, b):
+                lines.append(_working(a, sign, b))
+        yield "\n".join(lines)
 
 
 def _numbers(random: Random, sign: str) -> tuple[int, int]:
