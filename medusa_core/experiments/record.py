@@ -77,7 +77,7 @@ class Row(_Record):
     alpha: float | None = None  # of long texts: drafted tokens kept over those of the deepest paths
     cache_bytes: int | None = None  # of long texts: the key-value cache at this length
     distinct_n: list[float] | None = None  # of long texts: share of different pieces of 1 to 4 tokens
-    right_by_step: list[float] | None = None  # of a draft layer: share of right first guesses, step by step
+    right_by_step: list[float] | None = None  # share of right first guesses, by step
     distinct: float | None = None  # share of different three-token pieces among all, 1 = nothing repeats
 
     @property

@@ -11,7 +11,7 @@ from medusa_core.hardware.shapes import ModelShape, known_shapes
 
 # How the time for bytes and the time for arithmetic make the time of a product.
 OVERLAPPED, ADDED = "overlapped", "added"
-MODEL, DEVICE = "llama-33b", "a100"  # of the paper's measurements with 64 candidates
+MODEL, DEVICE = "llama-33b", "a100"  # The paper measured 64 candidates with these.
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,15 @@ class Recipe:
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
-    losses: Callable[[Any, Batch], Any]  # of a batch by the module's forward, which comes first
-    total: Callable[[Any, int], Losses]  # those losses at a step, "loss" the one to minimise
+    losses: Callable[[Any, Batch], Any]  # Computes a batch's losses by the forward, its first argument.
+    total: Callable[[Any, int], Losses]  # Combines them at a step; "loss" is what is minimised.
     score: Scoring  # of held-out text
     weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
     save: Callable[[Path], None]
     watch: DivergenceLimit
     clip: float = 1.0  # limit of the gradient's norm
     folder: str = RESULT
-    guesser: tuple[str, ...] = ()  # what the card calls a guesser and its hits, where that is no head
+    guesser: tuple[str, ...] = ()  # The card's words for a guesser and its hits, if no head.
 
 
 class DrafterRun:

@@ -114,7 +114,7 @@ def test_a_run_trains_draws_and_its_heads_are_downloaded_and_used(train_tab, ses
         page.click("#train-download")
     assert coming.value.suggested_filename == "medusa-heads.zip"
     says(page, "#train-status", "medusa-heads.zip, 0.")
-    with ZipFile(coming.value.path()) as packed:  # what is in it is used in test_train_run.py
+    with ZipFile(coming.value.path()) as packed:  # test_train_run.py uses what is in it.
         assert packed.testzip() is None
     page.click("#train-use-decode")
     page.locator("#decode-prompt textarea").fill("The dog saw a")
