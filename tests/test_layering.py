@@ -28,7 +28,7 @@ ROOMS = {
         "library_messages": "",
         "text": "",
         "trees": "",
-        "hardware": "trees",
+        "hardware": "",
         "model": "trees",
         "llama": "model trees",
         "acceptance": "trees",

@@ -28,7 +28,7 @@ from medusa_core.errors import (
     reason_of,
     short_line,
 )
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 
 COMMAND = "medusa"  # command of the installed package (pyproject.toml)
 EXIT_BAD_INPUT = 2

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.evaluation.step_times import asks_for_auto_tree, with_step_times
-from medusa_core.loading.collector import collector_paused
+from medusa_core.library_messages import collector_paused
 from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
 
 _WITH_SHARE, _WITHOUT = "{desc} {percentage:3.0f}% |{bar:24}|", "{desc} …"

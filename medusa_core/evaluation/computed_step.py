@@ -21,8 +21,7 @@ from medusa_core.drafters._head_trees import budget_tree
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.hardware.devices import Device
-from medusa_core.hardware.operators import Work
-from medusa_core.hardware.roofline import step_seconds, timed
+from medusa_core.hardware.operators import Work, step_seconds, timed
 from medusa_core.hardware.shapes import ModelShape
 from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import Topology, load_tree

@@ -16,7 +16,7 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.memory import kv_bytes_per_token
+from medusa_core.hardware.operators import kv_bytes_per_token
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import Placement, free_memory

@@ -23,8 +23,7 @@ from medusa_core.drafters import Reading, draft_of, reading_of
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import Device
-from medusa_core.hardware.memory import kv_bytes_per_token
-from medusa_core.hardware.operators import Work, operators
+from medusa_core.hardware.operators import Work, kv_bytes_per_token, operators
 from medusa_core.hardware.shapes import ModelShape, shape_of_config
 from medusa_core.hardware.this_machine import Machine, measure_machine
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.experiments.settings import SimulatedSettings
-from medusa_core.hardware.roofline import ADDED, OVERLAPPED
+from medusa_core.hardware.operators import ADDED, OVERLAPPED
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.experiments.settings import SimulatedSettings
-from medusa_core.hardware.roofline import OVERLAPPED
+from medusa_core.hardware.operators import OVERLAPPED
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings

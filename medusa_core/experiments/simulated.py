@@ -10,8 +10,7 @@ from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.experiments.setup import Findings
 from medusa_core.hardware.devices import Device, find_device
-from medusa_core.hardware.operators import Work
-from medusa_core.hardware.roofline import step_seconds
+from medusa_core.hardware.operators import Work, step_seconds
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.hardware.simulation import Gain, best, gains
 

@@ -5,5 +5,5 @@ the key-value cache.
 
 b batch · q tokens a sequence reads in a step · s positions it attends to · h hidden size · i MLP's inner size
 n query heads · g key-value heads · d head size · L layers · V vocabulary · e bytes of a number
-Imports: trees.
+Imports: no other room.
 """

@@ -84,3 +84,44 @@ def find_device(name: str) -> Device:
     return _device(
         name, f"{limits[1]} {limits[2].upper()}/s, {limits[3]} TFLOP/s", bandwidth, float(limits[3]), 0
     )
+
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def flops_words(flops: float) -> str:
+    """Operations, as in "4.29 GFLOP"."""
+    return _short(flops, "FLOP")
+
+
+def bytes_words(count: float) -> str:
+    """Bytes in decimal units, as in "33.6 MB"."""
+    return _short(count, "B")
+
+
+def count_words(count: float) -> str:
+    """A number, as in "6.74 G"."""
+    return _short(count, "").strip()
+
+
+def rate_words(bandwidth: float) -> str:
+    """Bytes a second, as in "1.94 TB/s"."""
+    return f"{bytes_words(bandwidth)}/s"
+
+
+def seconds_words(seconds: float) -> str:
+    """A time, as in "17.3 µs"."""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return f"{three_digits(seconds / size)} {unit}"
+    return f"{three_digits(seconds / 1e-9)} ns"
+
+
+def _short(value: float, unit: str) -> str:
+    size, prefix = next((each for each in _PREFIXES if value >= each[0]), _PREFIXES[-1])
+    return f"{three_digits(value / size)} {prefix}{unit}"
+
+
+def three_digits(value: float) -> str:
+    """A number with three digits, or all of those before its point."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -1,15 +1,18 @@
-"""What each matrix product of a step computes and moves (paper tables 5 to 8).
+"""What each matrix product of a step computes and moves, and how long it takes at best; what a cache takes.
 
-Counts are exact for products that read each operand once and write the result once. The paper's operational
-intensities are these at two bytes a number.
+Paper tables 5 to 8 and Appendix G.1; of the cache Shazeer 2019, *Fast Transformer Decoding: One Write-Head is
+All You Need*, and Ainslie et al. 2023 for groups. Counts are exact for products that read each operand once
+and write the result once. The paper's operational intensities are these at two bytes a number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.shapes import ModelShape
+from medusa_core.hardware.devices import Device
+from medusa_core.hardware.shapes import ModelShape, known_shapes
 
 PREFILL, DECODE, PARALLEL = "prefill", "decode", "parallel decode"
 LINEAR, ATTENTION = "linear", "attention"
@@ -119,3 +122,117 @@ def operators(shape: ModelShape, work: Work) -> list[Product]:
         weights("down", shape.intermediate, h),
         linear("lm_head", judged, h, shape.vocabulary, e, 1),
     ]
+
+
+# How the time for bytes and the time for arithmetic make the time of a product.
+OVERLAPPED, ADDED = "overlapped", "added"
+MODEL, DEVICE = "llama-33b", "a100"  # The paper measured 64 candidates with these.
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A product on a device: ``seconds`` of one call, and whether memory is its limit."""
+
+    product: Product
+    seconds: float
+    memory_bound: bool
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of all its calls in a step."""
+        return self.product.calls * self.seconds
+
+
+def seconds_of(product: Product, device: Device, cost: str = OVERLAPPED) -> float:
+    """Seconds of one call.
+
+    ``overlapped`` is the roofline, the larger of bytes over bandwidth and FLOP over peak; ``added`` is the
+    two one behind the other, as where nothing is read ahead.
+    """
+    moving, computing = product.moved / device.bandwidth, product.flops / device.peak
+    return max(moving, computing) if cost == OVERLAPPED else moving + computing
+
+
+def timed(products: Sequence[Product], device: Device, cost: str = OVERLAPPED) -> list[Timed]:
+    """Each product with its time."""
+    return [
+        Timed(product, seconds_of(product, device, cost), product.intensity < device.ridge)
+        for product in products
+    ]
+
+
+def step_seconds(shape: ModelShape, work: Work, device: Device, cost: str = OVERLAPPED) -> float:
+    """Seconds of a forward pass: its products one after the other, nothing else."""
+    return sum(each.step_seconds for each in timed(operators(shape, work), device, cost))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A product's speed in FLOP a second, as the paper measured it (tables 6 and 8)."""
+
+    name: str
+    batch: int
+    tokens: int
+    context: int
+    speed: float
+
+    @property
+    def product(self) -> Product:
+        """The counts of what was measured."""
+        work = Work(self.batch, self.tokens, self.context)
+        return {each.name: each for each in operators(known_shapes()[MODEL], work)}[self.name]
+
+    @property
+    def words(self) -> str:
+        """Which product, in which step."""
+        return f"{MODEL}, {self.name}, batch {self.batch}, {self.tokens} candidates"
+
+
+def paper_speeds() -> list[Measured]:
+    """The three speeds whose settings the paper prints beside them in its text and tables."""
+    return [
+        Measured("up", 1, 64, 1024, 76.57e12),
+        Measured("up", 16, 64, 1024, 224.71e12),
+        Measured("qk", 16, 64, 1024, 54.8e12),
+    ]
+
+
+PRECISIONS = {"float32": 4.0, "bfloat16": 2.0, "8 bit": 1.0, "4 bit": 0.5}  # bytes a number
+
+
+def kv_bytes_per_token(layers: int, kv_heads: int, head_size: int, number_bytes: float = 2) -> float:
+    """Bytes that one token keeps in the cache: 2·L·g·d·e, for keys and values of every layer."""
+    return 2 * layers * kv_heads * head_size * number_bytes
+
+
+def kv_cache_bytes(shape: ModelShape, batch: int, length: int, number_bytes: float = 2) -> float:
+    """Bytes of the cache of ``batch`` sequences of ``length`` tokens each. Raises MedusaError for none."""
+    for name, value in (("the batch", batch), ("the length", length)):
+        if value < 1:
+            raise MedusaError(f"{name} is {value}: give at least 1")
+    return batch * length * kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, number_bytes)
+
+
+def longest_text(
+    shape: ModelShape, device: Device, batch: int, weight_bytes: float = 2, number_bytes: float = 2
+) -> int:
+    """Tokens a sequence may have until the device is full; negative where the weights alone do not fit."""
+    left = device.memory - shape.parameters * weight_bytes
+    return int(left // kv_cache_bytes(shape, batch, 1, number_bytes))
+
+
+def memory_over_arithmetic(shape: ModelShape, batch: int, length: int) -> float:
+    """Numbers moved over multiply-adds in the attention block of one decoding step, Shazeer's ratio.
+
+    Counted exactly, with projections, cache, scores and results. With g = n it behaves as s/h + 1/b and with
+    g = 1 as 1/h + 1/b + s/(h·n) + s/(h·d). Around 1 and above, arithmetic waits for memory.
+    """
+    b, s, h, n, g, d = batch, length, shape.hidden, shape.heads, shape.kv_heads, shape.head_size
+    if min(b, s) < 1:
+        raise MedusaError(f"batch {b} and length {s}: both must be at least 1")
+    queries, keys = n * d, g * d
+    projections = 2 * (h * queries + b * (h + queries)) + 2 * (h * keys + b * (h + keys))
+    cache = 2 * b * s * keys
+    heads = 2 * b * queries + 3 * b * n * s
+    multiplications = b * (2 * h * queries + 2 * h * keys) + 2 * b * n * s * d
+    return (projections + cache + heads) / multiplications

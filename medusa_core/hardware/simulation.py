@@ -2,7 +2,7 @@
 
 The paper writes acceleration = 0.477·log(candidates) and does not print the base. Base 2 gives 2.86 tokens a
 step at 64 candidates, close to its figure 4a, and is our reading. A step keeps its root in any case, so no
-acceleration is below 1. The heads' measured accuracies may stand in its place.
+acceleration is below 1.
 
 The time of a block hangs on how far reading and arithmetic overlap. With full overlap, the roofline, the gain
 ends above batch 32 and falls with the length of the text, as in figures 22 and 23, but at batch 1 the best
@@ -18,10 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from medusa_core.hardware.devices import Device
-from medusa_core.hardware.operators import Work, operators
-from medusa_core.hardware.roofline import OVERLAPPED, timed
+from medusa_core.hardware.operators import OVERLAPPED, Work, operators, timed
 from medusa_core.hardware.shapes import ModelShape
-from medusa_core.trees.search import expected_lengths, search_tree
 
 SLOPE = 0.477
 # The paper's simplified block leaves out the output projection and the LM head.
@@ -46,15 +44,6 @@ class Gain:
 def logarithmic(candidates: int) -> float:
     """Tokens per step by the paper's curve, base 2 as we read it, at least 1."""
     return max(1.0, SLOPE * math.log2(candidates))
-
-
-def by_accuracies(accuracies: Sequence[Sequence[float]], most: int = max(CANDIDATES)) -> Acceleration:
-    """Expected tokens per step of the best tree of each size, by how often the heads' guesses are right.
-
-    Sizes for which the heads have too few guesses gain nothing more. Raises MedusaError.
-    """
-    lengths = expected_lengths(accuracies, search_tree(accuracies, most - 1).choices)
-    return lambda candidates: lengths[min(candidates, len(lengths)) - 1]
 
 
 def block_seconds(shape: ModelShape, work: Work, device: Device, cost: str = OVERLAPPED) -> float:

@@ -18,7 +18,7 @@ from paths import ROOT
 import medusa_core
 from medusa_core.cli.main import build_parser
 from medusa_core.experiments import experiment_names, load_experiment, load_measurement
-from medusa_core.loading.collector import collector_paused
+from medusa_core.library_messages import collector_paused
 
 SLOW = ("torch", "transformers", "gradio", "accelerate", "peft", "bitsandbytes", "scipy", "pandas")
 OPTIONAL = ("peft", "bitsandbytes", "scipy")

@@ -10,8 +10,7 @@ from medusa_core import drafters
 from medusa_core.drafters import Method, draft_products, drafter_names, method
 from medusa_core.evaluation.computed_step import computed_step, embedded_options
 from medusa_core.hardware.devices import find_device
-from medusa_core.hardware.operators import Work
-from medusa_core.hardware.roofline import step_seconds
+from medusa_core.hardware.operators import Work, step_seconds
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.trees.tree import load_tree
 

@@ -6,9 +6,17 @@ import pytest
 from paper_tables import ATTENTION, LINEAR
 
 from medusa_core.hardware.devices import known_devices
-from medusa_core.hardware.memory import kv_bytes_per_token, kv_cache_bytes
-from medusa_core.hardware.operators import Product, Work, operators
-from medusa_core.hardware.roofline import ADDED, OVERLAPPED, paper_speeds, seconds_of
+from medusa_core.hardware.operators import (
+    ADDED,
+    OVERLAPPED,
+    Product,
+    Work,
+    kv_bytes_per_token,
+    kv_cache_bytes,
+    operators,
+    paper_speeds,
+    seconds_of,
+)
 from medusa_core.hardware.shapes import known_shapes
 
 CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)

@@ -12,10 +12,10 @@ from paper_tables import ATTENTION, LINEAR
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.hardware import measured_products
+from medusa_core.hardware import this_machine
 from medusa_core.hardware.devices import THIS, find_device
 from medusa_core.hardware.shapes import known_shapes
-from medusa_core.hardware.simulation import by_accuracies, logarithmic
+from medusa_core.hardware.simulation import best, gains, logarithmic
 from ui.figures.hardware import sharing_drawing
 from ui.figures.measured_hardware import products_chart
 from ui.records.selection import Selection
@@ -61,9 +61,16 @@ def test_the_loaded_model_and_its_heads_are_there(session):
     engine = session.model_at_hand(Selection())
     assert (shape.hidden, shape.layers) == (engine.target.config.hidden_size, 2)
     accuracies = stats_of(session, Selection()).accuracies
-    words, *charts = gain.draw(CHOSEN, 1, 1024, "overlapped", by_accuracies(accuracies))
+    words, *charts = gain.draw(CHOSEN, 1, 1024, "overlapped", gain.by_accuracies(accuracies))
     assert "candidates" in words
     assert max(charts[0].data[0].y) <= len(accuracies) + 1  # a path has at most one node of each head
+
+
+def test_heads_that_are_never_right_gain_nothing():
+    found = gains(CHOSEN.shape, CHOSEN.device, acceleration=gain.by_accuracies([[0.0, 0.0]] * 2))
+    assert best(found).candidates == 1
+    sure = gains(CHOSEN.shape, CHOSEN.device, acceleration=gain.by_accuracies([[1.0], [1.0]]))
+    assert max(each.acceleration for each in sure) == pytest.approx(3.0)
 
 
 def test_what_is_missing_gets_a_sentence():
@@ -109,8 +116,8 @@ def test_a_chip_s_cache_holds_few_tokens_of_a_large_model():
 
 
 def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypatch):
-    monkeypatch.setattr(measured_products, "LENGTHS", (16,))
-    monkeypatch.setattr(measured_products, "BATCHES", (1, 16))
+    monkeypatch.setattr(this_machine, "LENGTHS", (16,))
+    monkeypatch.setattr(this_machine, "BATCHES", (1, 16))
     found = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag()))
     rows = found[-2].products.rows
     assert {row[0] for row in rows} == {"up", "qk"}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.files import folder_title
-from medusa_core.loading.collector import collector_paused
+from medusa_core.library_messages import collector_paused
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences

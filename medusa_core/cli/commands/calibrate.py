@@ -16,7 +16,7 @@ from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_f
 from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine

@@ -17,7 +17,7 @@ from medusa_core.cli.flags import add_run_settings, add_settings
 from medusa_core.cli.signals import Terminated
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError, counted
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 
 if TYPE_CHECKING:
     from medusa_core.engine.chat import Conversation, Reply

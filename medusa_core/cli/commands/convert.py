@@ -21,7 +21,7 @@ from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.drafters import method, owner_of
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError, counted
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 
 FORMATS = {
     "v1": "the public code's: each head with an LM head of its own",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.cli.commands.train import figures_of, stage_bar
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import stop_by
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
 

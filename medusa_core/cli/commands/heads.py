@@ -14,7 +14,7 @@ from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, counted
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:

@@ -11,19 +11,31 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.cli.flags import COLUMNS
 from medusa_core.errors import MedusaError, close_name
-from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
-from medusa_core.hardware.memory import kv_bytes_per_token, longest_text
-from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
-from medusa_core.hardware.roofline import Timed, step_seconds, timed
-from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
-from medusa_core.hardware.units import (
+from medusa_core.hardware.devices import (
+    THIS,
+    Device,
     bytes_words,
     count_words,
+    find_device,
     flops_words,
+    known_devices,
     rate_words,
     seconds_words,
     three_digits,
 )
+from medusa_core.hardware.operators import (
+    DECODE,
+    PARALLEL,
+    PREFILL,
+    Timed,
+    Work,
+    kv_bytes_per_token,
+    longest_text,
+    operators,
+    step_seconds,
+    timed,
+)
+from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import AUTO, DEFAULT, medusa_draft
 from medusa_core.errors import MedusaError, counted
-from medusa_core.loading.collector import importing
+from medusa_core.library_messages import importing
 from medusa_core.trees.search import read_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 

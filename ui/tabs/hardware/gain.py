@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
 
-from medusa_core.hardware.roofline import ADDED, OVERLAPPED
+from medusa_core.hardware.operators import ADDED, OVERLAPPED
 from medusa_core.hardware.simulation import (
     BATCHES,
     CANDIDATES,
@@ -14,10 +15,10 @@ from medusa_core.hardware.simulation import (
     Acceleration,
     Gain,
     best,
-    by_accuracies,
     gains,
     logarithmic,
 )
+from medusa_core.trees.search import expected_lengths, search_tree
 from ui.components.text_line import TextLine
 from ui.figures.simulation import Line, lines_chart, map_chart
 from ui.records.words import Words
@@ -126,3 +127,12 @@ def _line(name: str, curve: list[Gain]) -> Line:
 def _acceleration(session: Session, chosen: Chosen, source: str) -> Acceleration:
     """Tokens per step by candidates, of the paper's curve or of the visitor's heads."""
     return logarithmic if source == PAPER else by_accuracies(stats_of(session, chosen.selection).accuracies)
+
+
+def by_accuracies(accuracies: Sequence[Sequence[float]]) -> Acceleration:
+    """Expected tokens per step of the best tree of each size, by how often the heads' guesses are right.
+
+    Sizes for which the heads have too few guesses gain nothing more. Raises MedusaError.
+    """
+    lengths = expected_lengths(accuracies, search_tree(accuracies, max(CANDIDATES) - 1).choices)
+    return lambda candidates: lengths[min(candidates, len(lengths)) - 1]

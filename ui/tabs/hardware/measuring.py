@@ -8,8 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.errors import counted
-from medusa_core.hardware.operators import Work
-from medusa_core.hardware.roofline import step_seconds
+from medusa_core.hardware.operators import Work, step_seconds
 from medusa_core.hardware.shapes import shape_of_config
 from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
@@ -84,19 +83,18 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
 def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then the products of the loaded model's steps under them."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.hardware import measured_products  # noqa: PLC0415 - torch
-    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+    from medusa_core.hardware import this_machine  # noqa: PLC0415 - torch
     from medusa_core.model.threads import each_within  # noqa: PLC0415 - torch
 
     yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
     shape = shape_of_config(engine.target.config, engine.info.base)
     number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
-    works = measured_products.swept_works(number_bytes)
+    works = this_machine.swept_works(number_bytes)
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
     with engine.target.on_its_threads():
-        machine = measure_machine(machine_record(engine)["processor"], where)
+        machine = this_machine.measure_machine(machine_record(engine)["processor"], where)
     device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
-    measuring = measured_products.measure_products(shape, engine.target.dtype, where, works)
+    measuring = this_machine.measure_products(shape, engine.target.dtype, where, works)
     for done, speeds in enumerate(each_within(engine.target.on_its_threads, measuring), start=1):
         rows = tuple(
             (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,

@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.devices import Device, known_devices
-from medusa_core.hardware.memory import (
+from medusa_core.hardware.devices import Device, bytes_words, known_devices
+from medusa_core.hardware.operators import (
     PRECISIONS,
     kv_bytes_per_token,
     kv_cache_bytes,
@@ -17,7 +17,6 @@ from medusa_core.hardware.memory import (
     memory_over_arithmetic,
 )
 from medusa_core.hardware.shapes import MHA, ModelShape, divisors
-from medusa_core.hardware.units import bytes_words
 from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing

@@ -7,10 +7,18 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.hardware.devices import TERA
-from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
-from medusa_core.hardware.roofline import DEVICE, paper_speeds, step_seconds, timed
-from medusa_core.hardware.units import bytes_words, flops_words, seconds_words
+from medusa_core.hardware.devices import TERA, bytes_words, flops_words, seconds_words
+from medusa_core.hardware.operators import (
+    DECODE,
+    DEVICE,
+    PARALLEL,
+    PREFILL,
+    Work,
+    operators,
+    paper_speeds,
+    step_seconds,
+    timed,
+)
 from ui.components.text_line import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words

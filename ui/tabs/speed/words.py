@@ -20,7 +20,7 @@ from medusa_core.evaluation.bottleneck import (
     bottleneck,
 )
 from medusa_core.evaluation.other_work import is_busy
-from medusa_core.hardware.units import bytes_words, flops_words, rate_words
+from medusa_core.hardware.devices import bytes_words, flops_words, rate_words
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.words import Words, amount, joined, sentences
 
