@@ -37,7 +37,7 @@ def pytest_sessionstart(session):
 
 
 def _compile():
-    from medusa_core.loading.native_library import native_library
+    from medusa_core.loading.devices import native_library
 
     native_library()
 

@@ -44,7 +44,7 @@ ROOMS = {
         ),
         "api": "decoding drafters engine evaluation loading trace",
         "training": "acceptance checkpoints drafters engine evaluation loading model text",
-        "longrun": "acceptance decoding drafters engine loading model text training trees",
+        "longrun": "acceptance decoding drafters engine loading text training trees",
         "experiments": "drafters engine evaluation hardware loading longrun model text training trees",
         "cli": (
             "acceptance checkpoints custom_generate decoding drafters engine evaluation experiments "

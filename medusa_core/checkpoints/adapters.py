@@ -5,6 +5,8 @@ peft reads and merges them. Only safetensors are read, since other adapter files
 peft matches the patterns of an adapter's config against the name of every module, and an untrusted regular
 expression may need exponential time. So each is first run on the same names in a process of its own with a
 time limit of some seconds; what ends there in time also ends here, since it is the same work.
+
+Whether a model has its adapter already is asked without peft: its layers carry ``lora_A`` by adapters' names.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints.files import AGAIN, file_fault, read_json
+from medusa_core.checkpoints.files import AGAIN, file_fault, read_json, read_tensors
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, shortened
 from medusa_core.library_messages import quiet_bitsandbytes
@@ -178,3 +180,26 @@ def _patterns(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for one in [value] if isinstance(value, str) else value if isinstance(value, list | dict) else ():
             if isinstance(one, str) and not one.replace("_", "").isalnum():
                 yield key, form.replace("{}", one)
+
+
+_PREFIX = "base_model.model."  # prefix of the names in peft's files
+
+
+def has_loaded(model: torch.nn.Module, folder: Path) -> bool:
+    """Whether the adapter beside the heads in ``folder`` is in the model, and switched on.
+
+    Raises MedusaError when the adapter's file cannot be read.
+    """
+    wanted = read_tensors(folder, ADAPTER_NAME, lambda _: True, "adapter")
+    own = dict(model.named_parameters())
+
+    def is_in_model(adapter: str, name: str, tensor: torch.Tensor) -> bool:
+        # In the model each tensor's name has that of its adapter in it.
+        found = own.get(name.removeprefix(_PREFIX).removesuffix("weight") + f"{adapter}.weight")
+        if found is None or found.shape != tensor.shape:
+            return False
+        return torch.equal(found.detach().cpu(), tensor.to(found.dtype))
+
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
+    adapters = {name for layer in layers if not layer.disable_adapters for name in layer.active_adapters}
+    return bool(wanted) and any(all(is_in_model(name, *item) for item in wanted.items()) for name in adapters)

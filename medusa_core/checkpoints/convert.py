@@ -22,7 +22,15 @@ from medusa_core.checkpoints import serving
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_base
 from medusa_core.checkpoints.files import Layout, layout_of, read_config
-from medusa_core.checkpoints.heads_for_base import heads_for_base
+from medusa_core.checkpoints.heads import (
+    disk_errors,
+    heads_for_base,
+    public_config,
+    read_heads,
+    write_config,
+    write_file,
+    write_heads,
+)
 from medusa_core.checkpoints.layouts import HeadTensors, to_public, to_vllm
 from medusa_core.checkpoints.lm_head import read_lm_head
 from medusa_core.checkpoints.locate import (
@@ -44,9 +52,7 @@ from medusa_core.checkpoints.names import (
     TOKENIZER_FILES,
     WEIGHTS_NAME,
 )
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import locate_heads
-from medusa_core.checkpoints.write import disk_errors, public_config, write_config, write_file, write_heads
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.trees.tree import Topology, load_tree
 

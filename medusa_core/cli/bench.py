@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from medusa_core.cli import bench_sweep
 from medusa_core.cli.flags import read_run_settings, read_settings
-from medusa_core.cli.progress import load_for_runs
+from medusa_core.cli.load import load_for_runs
 from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from medusa_core.cli.flags import read_run_settings, read_settings
-from medusa_core.cli.progress import load_for_runs
+from medusa_core.cli.flags import numbers, read_run_settings, read_settings
+from medusa_core.cli.load import load_for_runs
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
@@ -91,10 +91,7 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     flag, text = ("--batch", args.batch) if args.batch is not None else ("--values", args.values)
     if text is None:
         return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES[sweep]), False
-    try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise MedusaError(f"{flag} is {text!r}: write numbers with commas, 1,2,4,8") from error
+    values = numbers(text, flag)
     check_values(sweep, values)
     return values, True
 

@@ -7,40 +7,56 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from time import perf_counter
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from medusa_core.acceptance import rule_names
-from medusa_core.cli.commands.generate import MARKS
-from medusa_core.cli.flags import check_output_file, read_run_settings
-from medusa_core.cli.generate_batch import run_file
-from medusa_core.cli.generate_saved import check_save, run_saved
-from medusa_core.cli.run_setup import headline, load_for_run
+from medusa_core.cli.commands.generate import BATCH, MARKS
+from medusa_core.cli.flags import check_output_file, check_output_folder, numbers, read_run_settings
+from medusa_core.cli.load import headline, load_for_run
 from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, counted, name_fix
-from medusa_core.longrun.memory import run_memory
+from medusa_core.evaluation.prompt_results import decode_lines, in_order
+from medusa_core.evaluation.prompts import prompt_lines
+from medusa_core.longrun.folder import TEXT
+from medusa_core.longrun.memory import run_memory, size
+from medusa_core.longrun.run import SavedRun, saved_run
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace.builder import TraceBuilder, write_trace
 
-LONG = 4096  # tokens of a run from which its memory is told before it begins
+LONG = 4096  # tokens of a run from which its memory is said before it begins
+Ended = tuple[dict[str, Any], KeyboardInterrupt | None]  # its record, and what stopped it
 
 
 def run(args: argparse.Namespace) -> None:
     """Decode and print. Raises MedusaError for bad input."""
     config = generation_config(args)
-    if args.prompts is not None:
-        run_file(args, config)
-        return
     _check_flags(args)
+    if args.prompts is not None:
+        _run_file(args, config)
+        return
     engine, config, notes = load_for_run(args, config)
     prompt = _prompt_ids(args, engine)
-    if args.save is not None:
-        run_saved(args, engine, prompt, config, notes)
-        return
+    output, stopped = (_run_saved if args.save is not None else _run_one)(args, engine, prompt, config, notes)
+    if args.json:
+        print(json.dumps(output, ensure_ascii=False))
+    if stopped is not None:
+        raise stopped
+
+
+def _run_one(
+    args: argparse.Namespace, engine: Engine, prompt: list[int], config: GenerationConfig, notes: list[str]
+) -> Ended:
     if config.max_new_tokens > LONG:
-        _tell_memory(engine, prompt, config)
+        check_prompt(prompt, engine.target)
+        memory = run_memory(engine, len(prompt), config)
+        print(memory.words(), file=sys.stderr)
+        memory.require()
     # A trace keeps every step, which a long text without one can do without.
     builder = TraceBuilder(engine, config, prompt) if args.trace is not None else None
     summary = engine.summary(config)
@@ -73,10 +89,7 @@ def run(args: argparse.Namespace) -> None:
     )
     if builder is not None:
         write_trace(builder.packed(), Path(args.trace))
-    if args.json:
-        print(json.dumps(output | {"distinct": summary.distinct()}, ensure_ascii=False))
-    if stopped is not None:
-        raise stopped
+    return output | {"distinct": summary.distinct()}, stopped
 
 
 def _context_words(engine: Engine) -> str:
@@ -85,26 +98,38 @@ def _context_words(engine: Engine) -> str:
 
 
 def _check_flags(args: argparse.Namespace) -> None:
-    """Raise MedusaError for flags of one run that do not fit together, or files that cannot be written."""
-    if args.batch is not None:
-        raise MedusaError("--batch says how many of --prompts are decoded at once: name a file of prompts")
-    if (args.prompt is None) == (args.prompt_ids is None):
-        raise MedusaError(
+    """Raise MedusaError for flags that do not fit together, or files that cannot be written."""
+    given, several = (args.prompt is not None) + (args.prompt_ids is not None), args.prompts is not None
+    for wrong, words in (
+        (several and given, "give either a prompt or --prompts, a file of them"),
+        (
+            several and args.save is not None,
+            "--save keeps one run, --prompts makes several: decode that prompt alone",
+        ),
+        (
+            several and args.trace is not None,
+            "--trace writes one run, --prompts makes several: decode that prompt alone",
+        ),
+        (
+            not several and args.batch is not None,
+            "--batch says how many of --prompts are decoded at once: name a file of prompts",
+        ),
+        (
+            not several and given != 1,
             "give either a prompt in quotes or --prompt-ids (or a file with --prompts): "
-            'generate "Once upon a time"'
-        )
+            'generate "Once upon a time"',
+        ),
+        (
+            args.save is not None and args.trace is not None,
+            "--trace holds every step in memory, --save is for long runs: leave one of them out",
+        ),
+    ):
+        if wrong:
+            raise MedusaError(words)
     if args.save is not None:
-        check_save(args)
+        check_output_folder(args.save, "--save")
     if args.trace is not None:
         check_output_file(args.trace, "--trace")
-
-
-def _tell_memory(engine: Engine, prompt: list[int], config: GenerationConfig) -> None:
-    """Say what a long run takes. Raises MedusaError where it does not fit."""
-    check_prompt(prompt, engine.target)
-    memory = run_memory(engine, len(prompt), config)
-    print(memory.words(), file=sys.stderr)
-    memory.require()
 
 
 def generation_config(args: argparse.Namespace) -> GenerationConfig:
@@ -122,10 +147,7 @@ def generation_config(args: argparse.Namespace) -> GenerationConfig:
 def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
     if args.prompt_ids is None:
         return engine.encode(sys.stdin.read() if args.prompt == "-" else args.prompt)
-    try:
-        ids = [int(part) for part in args.prompt_ids.split(",")]
-    except ValueError as error:
-        raise MedusaError(f"--prompt-ids is {args.prompt_ids!r}: write ids with commas, 1,2,3") from error
+    ids = numbers(args.prompt_ids, "--prompt-ids")
     check_prompt(ids, engine.target)
     return ids
 
@@ -153,3 +175,87 @@ class TextPrinter:
         for piece in pieces:
             self._out.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
         self._out.flush()
+
+
+def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
+    """Decode the prompts of a file, several at once. Raises MedusaError, also when all prompts fail."""
+    size = BATCH if args.batch is None else args.batch
+    if size < 1:
+        raise MedusaError(f"--batch is {size}, the smallest is 1: raise it")
+    lines = [line for _, line in prompt_lines(Path(args.prompts))]
+    engine, config, notes = load_for_run(args, config)
+    engine.require_tokenizer()
+    print(headline(engine, config), *notes, sep="\n", file=sys.stderr)
+    begun, results = perf_counter(), []
+    for number, result in enumerate(in_order(decode_lines(engine, lines, config, size)), start=1):
+        results.append(result)
+        if args.json:
+            print(result.line(), flush=True)
+        else:
+            print(f"--- {number} of {len(lines)} ---", result.words(), sep="\n", flush=True)
+    seconds = perf_counter() - begun
+    outputs = [result.output for result in results if result.output is not None]
+    failed = len(results) - len(outputs)
+    if not outputs:
+        raise MedusaError(f"none of {counted(failed, 'prompt')} could be decoded: {results[0].error}")
+    tokens = sum(output["new_tokens"] for output in outputs)
+    words = f"{counted(tokens, 'token')} after {counted(len(outputs), 'prompt')} in {seconds:.1f} s: "
+    words += f"{tokens / seconds:.0f} tokens/s"
+    print(words + (f"; {failed} failed" if failed else ""), file=sys.stderr)
+
+
+def _run_saved(
+    args: argparse.Namespace, engine: Engine, prompt: list[int], config: GenerationConfig, notes: list[str]
+) -> Ended:
+    """Begin the run in its folder, or go on with it. Raises MedusaError."""
+    with saved_run(engine, prompt, config, Path(args.save)) as run:
+        lines = [headline(engine, run.config), *notes, run.memory.words(), *run.notes]
+        if run.known and run.end is None:
+            lines.append(f"going on after {run.known:,} tokens in {args.save}")
+        print(*lines, sep="\n", file=sys.stderr)
+        stopped: KeyboardInterrupt | None = None
+        try:
+            _follow(run)
+        except KeyboardInterrupt as stop:
+            stopped = stop
+            run.stop()
+            words = f"stopped at {len(run.tokens):,} tokens: the same command goes on from {args.save}"
+            print(words, file=sys.stderr)
+        print(_said(run, args.save), file=sys.stderr)
+        return run.result(), stopped
+
+
+def _follow(run: SavedRun) -> None:
+    """Decode to the end, with a bar on a terminal."""
+    total, steps = run.config.max_new_tokens, run.steps()
+    shown = sys.stderr.isatty()
+    with tqdm(
+        total=total, initial=run.known, unit="token", file=sys.stderr, disable=not shown, dynamic_ncols=True
+    ) as bar:
+        try:
+            for step in steps:
+                bar.set_postfix_str(_rates(run), refresh=False)
+                bar.update(len(step.emitted))
+        finally:
+            steps.close()
+
+
+def _rates(run: SavedRun) -> str:
+    alpha = run.totals.alpha
+    words = f"{run.totals.tokens_per_step:.2f} a step"
+    return words if alpha is None else f"{words}, α {alpha:.2f}"
+
+
+def _said(run: SavedRun, folder: str) -> str:
+    """What came of it: speed and memory, and where the text lies."""
+    totals, end = run.totals, run.end
+    words = f"{totals.tokens:,} tokens in {totals.steps:,} steps: {_rates(run)}, "
+    words += f"{totals.tokens_per_second:.0f} tokens/s"
+    if end is None:
+        return words
+    memory = end.memory
+    return (
+        f"{words}, finished by {end.finish_reason}; the text is in {Path(folder) / TEXT}\n"
+        f"memory: {size(memory.estimated)} estimated, {size(memory.measured)} measured "
+        f"({memory.measured / memory.estimated - 1:+.1%})"
+    )

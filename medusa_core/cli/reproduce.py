@@ -22,7 +22,7 @@ from rich.table import Table
 from medusa_core.cli.commands.reproduce import SHIPPED
 from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.flags import COLUMNS, check_output_file, read_settings
-from medusa_core.cli.progress import load_with_line
+from medusa_core.cli.load import load_with_line
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from medusa_core.cli.flags import check_output_folder, read_settings
-from medusa_core.cli.progress import load_with_line
+from medusa_core.cli.load import load_with_line
 from medusa_core.cli.reproduce import (
     WRITES_TABLES,
     check_stored,

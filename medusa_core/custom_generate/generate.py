@@ -21,9 +21,9 @@ from transformers import GenerationConfig as TransformersConfig
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
-from medusa_core.checkpoints.loaded_adapter import has_loaded
+from medusa_core.checkpoints.adapters import has_loaded
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter, tree_beside
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical

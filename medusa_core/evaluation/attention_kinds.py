@@ -15,7 +15,7 @@ import torch
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.shapes import attention_kind
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.loading.native_library import native_library
+from medusa_core.loading.devices import native_library
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 

@@ -29,7 +29,7 @@ from medusa_core.errors import MedusaError, reason_of
 from medusa_core.evaluation.peers import Peer, PeerError, PeerRun
 from medusa_core.hardware.devices import bytes_words
 from medusa_core.loading.devices import free_memory
-from medusa_core.loading.remembered import cache_folder
+from medusa_core.loading.tuning import cache_folder
 from medusa_core.text.stopping import Stopper
 
 PACKAGE = "llama-cpp-python"

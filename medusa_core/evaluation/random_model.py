@@ -19,9 +19,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.hardware.operators import kv_bytes_per_token
 from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.loading.devices import Placement, free_memory
+from medusa_core.loading.devices import Placement, free_memory, native_library
 from medusa_core.loading.memory import MemoryEstimate, held_as, margin
-from medusa_core.loading.native_library import native_library
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.model.target import Target
 

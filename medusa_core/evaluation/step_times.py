@@ -19,7 +19,7 @@ from medusa_core.drafters.medusa import AUTO, NAME, medusa_draft, with_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
-from medusa_core.loading.remembered import keep, machine_key, may_measure, recall
+from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
 from medusa_core.trees.tree import Topology
 

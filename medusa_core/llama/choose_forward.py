@@ -1,8 +1,7 @@
 """Gives a target the forward in C where its model qualifies and the two agree.
 
-Elsewhere transformers' forward runs as it is, on a GPU as CUDA graphs where that is asked for
-(``capture_model``). Tried out on the loaded model in some tenths of a second: that the C gives the logits of
-transformers' forward, where that was loaded too.
+Elsewhere transformers' forward runs as it is, on a GPU as CUDA graphs where that is asked for. That the C
+gives the logits of transformers' forward is tried out in some tenths of a second, where that was loaded too.
 """
 
 from __future__ import annotations
@@ -17,14 +16,11 @@ from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.bare_llama import BareModel
-from medusa_core.model.capture_model import capture_model
-from medusa_core.model.captured_forward import recorded_on_cuda
+from medusa_core.model.captured_forward import capture_model, recorded_on_cuda
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
-from medusa_core.model.freed_memory import return_freed_memory
+from medusa_core.model.loaded_model import branch_alone, distance, rounding, tried_tree
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
-from medusa_core.trees.origin import ROOT
-from medusa_core.trees.token_tree import TokenTree
 
 _NOT_CAPTURED = "--capture replays its steps as CUDA graphs, which no GPU has run yet"
 
@@ -77,13 +73,12 @@ def _use_c(
     model = target.held.weights
     require_plain(model)
     with torch.inference_mode():
-        wanted = None if isinstance(target.held, BareModel) else _reference(target)
+        wanted = None if isinstance(target.held, BareModel) else branch_alone(target)
     weights = read_weights(model, target.layer_kinds, target.masks.window, int8=int8, release=release)
     if int8:
         target.held.packing = own_packing(target.config.hidden_size)
     if release:
         target.held.restore_by(partial(originals, weights, model))
-        return_freed_memory()
     forward = LlamaForward(weights, target.masks, target.context, library)
     if wanted is not None:
         with torch.inference_mode():
@@ -92,33 +87,15 @@ def _use_c(
     target.choice = ForwardChoice(native=True, threads=target.threads)
 
 
-def _tried(target: Target) -> tuple[list[int], TokenTree, list[int]]:
-    """A prompt, a small tree behind it, and the tokens of its longest path."""
-    vocabulary = target.vocab_size
-    start, branch = [token % vocabulary for token in (3, 5, 7)], [token % vocabulary for token in (4, 8, 9)]
-    tokens, parents = [branch[0], 6 % vocabulary, *branch[1:]], [-1, 0, 0, 2]
-    return start, TokenTree.from_lists(tokens, parents, [ROOT] * len(parents)), branch
-
-
-def _reference(target: Target) -> torch.Tensor:
-    """What transformers' forward says at the end of the path."""
-    start, _, branch = _tried(target)
-    ids = torch.tensor([start + branch], device=target.device)
-    logits: torch.Tensor = target.model(input_ids=ids, use_cache=False).logits
-    return logits[0, -1].float()
-
-
 def _require_agreement(
     target: Target, forward: Forward, wanted: torch.Tensor, *, rounded: bool = False
 ) -> None:
     """Raise NotLlamaError when a node of a small tree gets other logits than from transformers' forward."""
-    start, tree, _ = _tried(target)
+    start, tree = tried_tree(target)
     cache = forward.new_cache(8)
     forward([Part(Rows.of_text(start, target.device, 1), cache)])
     cache.commit(range(len(start)))
     ((logits, _),) = forward([Part(Rows.of_tree(tree, target.device), cache)])
-    off = float((logits[-1].float() - wanted).norm() / (wanted - wanted.mean()).norm())
-    exact = target.dtype == torch.float32 and not rounded
-    allowed = 1e-2 if exact else 0.1  # rounding, against an error of the mask
-    if not off <= allowed:
+    off = distance(logits[-1], wanted)
+    if not off <= rounding(target.dtype, rounded):
         raise NotLlamaError(f"its logits are off by {off:.0%}")

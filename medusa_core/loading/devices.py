@@ -1,11 +1,17 @@
 """Where a model goes and in which dtype, and how much room there is.
 
 ``auto`` takes CUDA, then MPS, then the CPU; bfloat16 where the hardware multiplies it or our C runs, float32
-elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU.
+elsewhere. What is too large for one GPU is spread by accelerate over all of them and the CPU. The compiled C
+of this machine is kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import logging
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +21,9 @@ import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.processor import instruction_limit
-from medusa_core.llama.library import Library
-from medusa_core.loading.native_library import native_library
+from medusa_core.llama.library import Library, NoLibraryError, library_for_this_machine
+from medusa_core.llama.weights import DTYPES
+from medusa_core.loading.tuning import cache_folder
 
 _CUDA_CONTEXT = 400 * 2**20  # kernels and handles that the driver loads for a process
 _CGROUP = Path("/sys/fs/cgroup")
@@ -81,6 +88,14 @@ def free_memory(device: torch.device) -> int:
     return min([psutil.virtual_memory().available, *_free_in_container()])
 
 
+def return_freed_memory() -> None:
+    """Give what freed tensors took back to the system; glibc would keep it, up to half of a model."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+        if trim is not None:
+            trim(0)
+
+
 def device_kinds() -> list[str]:
     """The kinds of device there are, best first."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -143,3 +158,29 @@ def cpu_has_bf16() -> bool:
         return False
     probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, probe, bool)() for probe in probes)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+_log = logging.getLogger(__name__)
+
+
+def native_library() -> Library | NoLibraryError:
+    """Why there is none where this machine can have none. It is looked for once a process."""
+    with _ONE_AT_A_TIME:
+        found = _look_for_library(cache_folder() / "native")
+    return Library(found.functions, found.isa) if isinstance(found, Library) else found
+
+
+def runs_in_c(dtype: torch.dtype, device: str) -> bool:
+    """Whether the C runs models of its families in ``dtype`` on a kind of device."""
+    return device == "cpu" and dtype in DTYPES and isinstance(native_library(), Library)
+
+
+@functools.cache
+def _look_for_library(folder: Path) -> Library | NoLibraryError:
+    """The library or, in a log message too, the reason; either cost a minute where the compiler hangs."""
+    try:
+        return library_for_this_machine(folder)
+    except NoLibraryError as reason:
+        _log.info("No forward in C: %s", reason)
+        return reason

@@ -33,10 +33,15 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.families import FAMILIES
 from medusa_core.llama.library import Library
 from medusa_core.loading.bare_llama import read_bare_llama
-from medusa_core.loading.devices import Placement, place, spread
-from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as
-from medusa_core.loading.native_library import native_library, runs_in_c
-from medusa_core.loading.own_drafters import needed
+from medusa_core.loading.devices import (
+    Placement,
+    native_library,
+    place,
+    return_freed_memory,
+    runs_in_c,
+    spread,
+)
+from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as, needed
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.model.context import LongerContext, longer_context
 from medusa_core.model.loaded_model import LoadedModel
@@ -150,6 +155,7 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
         release=True,
         int8=int8,
     )
+    return_freed_memory()
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
     drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
     return Engine(

@@ -6,7 +6,8 @@ Compares it with what is free, and knows which settings would need less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,12 @@ from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.locate import Fetch
 from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.checkpoints.sources import Sources, find_sources
-from medusa_core.config import NO_HEADS, LoadConfig
-from medusa_core.drafters import DraftSize, draft_size
+from medusa_core.config import AUTO_METHOD, NO_HEADS, LoadConfig
+from medusa_core.drafters import DraftSize, auto_method, draft_size, drafters_of, owner_of, require_weights
+from medusa_core.errors import MedusaError
 from medusa_core.llama.cache import window_slots
-from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, spare_memory
+from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, runs_in_c, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
-from medusa_core.loading.native_library import runs_in_c
-from medusa_core.loading.own_drafters import needed
 from medusa_core.model.captured_forward import SIZES
 from medusa_core.model.kv_cache import padded_rows
 from medusa_core.model.quantization import Packing, own_packing, packing_for
@@ -257,3 +257,36 @@ def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict
 
 def _gb(count: int) -> str:
     return f"{count / GIB:.1f} GB" if count > GIB / 10 else f"{count / 2**20:.0f} MB"
+
+
+def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:
+    """The sources with the model's own drafters that ``methods`` use; None: all of them.
+
+    Weights that were named take the place of the model's own for the same method. A folder whose files are
+    not known is left out, which ``warn`` says. Raises MedusaError for a method whose weights are nowhere.
+    """
+    named = [_owner(folder) for folder in sources.named]
+    brought = [_owner(folder) for folder in sources.own]
+    there = [name for name in (*named, *brought) if name is not None]
+    if methods is not None:
+        methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
+        if None not in named:  # else reading these weights says what is wrong with them
+            for asked in methods:
+                require_weights(asked, there, sources.base_name)
+    wanted = None if methods is None else {drafters_of(name)[0] for name in methods}
+    own = []
+    for folder, name in zip(sources.own, brought, strict=True):
+        if name is None and warn:
+            logging.getLogger(__name__).warning(
+                "warning: %s holds no weights of a drafter that is known here: it is left out", folder
+            )
+        if name is not None and name not in named and (wanted is None or name in wanted):
+            own.append(folder)
+    return replace(sources, own=tuple(own))
+
+
+def _owner(folder: Path) -> str | None:
+    try:
+        return owner_of(folder)
+    except MedusaError:
+        return None

@@ -14,10 +14,9 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import RowsDrafter, draft_of, make_drafter
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.loading.devices import free_memory
+from medusa_core.loading.devices import free_memory, return_freed_memory
 from medusa_core.loading.memory import margin
 from medusa_core.longrun.segments import SEGMENT
-from medusa_core.model.freed_memory import return_freed_memory
 
 MIB, GIB = 2**20, 2**30
 

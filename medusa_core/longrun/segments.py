@@ -20,7 +20,7 @@ from dataclasses import replace
 from medusa_core.config import MOST_SEED, GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, RunState
-from medusa_core.model.freed_memory import return_freed_memory
+from medusa_core.loading.devices import return_freed_memory
 
 SEGMENT = 256  # tokens
 

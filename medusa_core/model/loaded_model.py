@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
+from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from medusa_core.model.target import Target
+    from medusa_core.trees.token_tree import TokenTree
+
 
 # Model types whose trees the tests compare with each branch run alone. Others are compared when they load.
 PROVEN = frozenset({
@@ -174,3 +180,84 @@ def _runs_on(module: Any) -> torch.device:
     """The device a module computes on, also when accelerate keeps its weights elsewhere."""
     device: torch.device = module.weight.device
     return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
+
+
+_USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
+
+
+def tried_tree(target: Target) -> tuple[list[int], TokenTree]:
+    """A prompt, and behind it a root, two children and one child of the second, which is the last node."""
+    vocabulary = target.vocab_size
+    tokens = [token % vocabulary for token in (4, 6, 8, 9)]
+    tree = target.token_tree(tokens, [-1, 0, 0, 2], [ROOT] * len(tokens))
+    return [token % vocabulary for token in (3, 5, 7)], tree
+
+
+def branch_alone(target: Target) -> torch.Tensor:
+    """Logits [V] of that last node by transformers' forward over its branch, without our mask."""
+    start, tree = tried_tree(target)
+    ids = torch.tensor([start], device=target.device)
+    branch = tree.tokens[[0, 2, 3]].to(ids)[None]
+    logits: torch.Tensor = target.model(input_ids=torch.cat([ids, branch], 1), use_cache=False).logits
+    return logits[0, -1].float()
+
+
+def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """How far logits or hidden states are from those that are wanted, over the spread of these."""
+    found, wanted = found.float(), wanted.float()
+    return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
+
+
+def rounding(dtype: torch.dtype, packed: bool = False) -> float:
+    """The distance that rounding may make; an error of the mask makes a larger one."""
+    return 1e-2 if dtype == torch.float32 and not packed else 0.1
+
+
+def require_tree_equals_branch(target: Target) -> None:
+    """Raise MedusaError when a node of a small tree differs from its branch run alone, without our mask.
+
+    Three short forwards at loading, for models that no test has run: a model may ignore the mask or take
+    positions from slots, and would then write wrong text without a word.
+    """
+    kind, cache = target.model.config.model_type, target.new_cache(8)
+    start, tree = tried_tree(target)
+    try:
+        with torch.inference_mode():
+            target.prefill(start, cache)
+            logits, hidden = target.verify(tree, cache, LAST_HIDDEN)
+            alone = branch_alone(target).to(logits.device)
+            read = target.model.get_output_embeddings()(hidden[-1])
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise MedusaError(f"{kind} cannot run a tree ({reason_of(error)}): {_USE}") from error
+    off = distance(logits[-1], alone)
+    # Packed weights round their inputs by what else is in the pass.
+    allowed = rounding(target.dtype, getattr(target.model, "is_quantized", False))
+    if not off <= allowed:
+        raise MedusaError(
+            f"{kind} gives a node of a tree other logits than its branch alone (off by {off:.0%}), so it "
+            f"takes masks or positions in a way of its own: {_USE}"
+        )
+    # Scales and caps of logits keep their order, so both have the same winner, up to a tie.
+    fits = read.shape == logits[-1].shape  # Gemma 3n stacks several streams, of which the head reads one
+    if not fits or logits[-1].max() - logits[-1, read.argmax()] > allowed * logits[-1].float().std():
+        raise MedusaError(f"the hidden states of {kind} are not what its LM head reads: {_USE}")
+
+
+def require_causal(config: Any) -> None:
+    """Raise MedusaError for settings of a known family that change what a mask or a position means."""
+    if getattr(config, "use_bidirectional_attention", False) in (True, "all") or not getattr(
+        config, "is_causal", True
+    ):
+        raise MedusaError(f"{config.model_type} reads in both directions here: use a causal language model")
+    if getattr(config, "alibi", False):
+        raise MedusaError(
+            f"{config.model_type} places tokens by slot (ALiBi), so siblings would count as distance: "
+            "use a model with rotary or learned positions"
+        )
+    if "local" in (getattr(config, "attention_layers", None) or []):
+        raise MedusaError(
+            f"{config.model_type} has local attention that counts slots, not positions: "
+            "use a model with rotary or learned positions and full or sliding-window attention"
+        )

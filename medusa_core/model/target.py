@@ -27,12 +27,11 @@ from medusa_core.model.context import (
 from medusa_core.model.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.model.forward import Forward, ForwardChoice, Outputs, Part, Rows
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.model.loaded_model import LoadedModel
+from medusa_core.model.loaded_model import LoadedModel, require_causal, require_tree_equals_branch
 from medusa_core.model.masks import SLIDING, LayerMasks, layer_kinds
 from medusa_core.model.recording import recorded
 from medusa_core.model.threads import cpu_threads
 from medusa_core.model.transformers_forward import TransformersForward
-from medusa_core.model.usable import require_causal, require_tree_equals_branch
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 

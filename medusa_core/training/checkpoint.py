@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from medusa_core.checkpoints.files import pickle_fault
-from medusa_core.checkpoints.write import disk_errors
+from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import naming, special_kind
 from medusa_core.training.divergence import LossTracker

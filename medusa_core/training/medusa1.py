@@ -17,8 +17,8 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
 from medusa_core.drafters.medusa.files import save_heads

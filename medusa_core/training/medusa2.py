@@ -19,8 +19,8 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
+from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.checkpoints.write import disk_errors
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.training.base_model import (

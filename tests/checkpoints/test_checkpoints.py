@@ -10,7 +10,7 @@ import torch
 from head_files import HIDDEN, public_state, write, write_config
 from safetensors.torch import save_file
 
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -77,7 +77,7 @@ def test_saved_heads_come_back(tmp_path, model, lm_head, version):
 
 
 def test_large_heads_are_saved_in_shards_and_come_back(tmp_path, model, lm_head, monkeypatch):
-    monkeypatch.setattr("medusa_core.checkpoints.write.SHARD_SIZE", "4KB")
+    monkeypatch.setattr("medusa_core.checkpoints.heads.SHARD_SIZE", "4KB")
     heads = tiny.random_heads(model)
     save_heads(heads, tmp_path / "heads", "base", torch.float32)
     files = list((tmp_path / "heads").glob("*.safetensors"))
@@ -92,7 +92,7 @@ def test_large_heads_are_saved_in_shards_and_come_back(tmp_path, model, lm_head,
 
 
 def test_saving_again_leaves_no_stale_shards(tmp_path, model, lm_head, monkeypatch):
-    monkeypatch.setattr("medusa_core.checkpoints.write.SHARD_SIZE", "4KB")
+    monkeypatch.setattr("medusa_core.checkpoints.heads.SHARD_SIZE", "4KB")
     save_heads(tiny.random_heads(model, 5), tmp_path / "heads", "base", torch.float32)
     monkeypatch.undo()
     heads = tiny.random_heads(model, 2, seed=1)

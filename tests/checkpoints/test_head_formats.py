@@ -12,7 +12,7 @@ from head_files import HIDDEN, D, public_state, vllm_state, write, write_full, w
 from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.files import Layout, layout_of
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads

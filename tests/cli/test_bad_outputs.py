@@ -74,7 +74,7 @@ def nothing_is_loaded(monkeypatch):
     def fail(*_args, **_settings):
         pytest.fail("the work began before its outputs were looked at")
 
-    monkeypatch.setattr("medusa_core.cli.progress.load_engine", fail)
+    monkeypatch.setattr("medusa_core.cli.load.load_engine", fail)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no such file system here")

@@ -120,7 +120,7 @@ def test_bench_measures_all_methods_and_they_agree(run, engine_folder, tmp_path)
         (["generate"], "give either a prompt in quotes or --prompt-ids"),
         (["generate", ""], "the prompt is empty"),
         (["generate", "a", "--prompt-ids", "1"], "give either"),
-        (["generate", "--prompt-ids", "1,x"], "write ids with commas"),
+        (["generate", "--prompt-ids", "1,x"], "write numbers with commas"),
         (["generate", "--prompt-ids", "99999"], "use ids of this model's tokenizer"),
         (["generate", "a", "--temperature", "-1"], "temperature is -1.0, the smallest is 0.0: raise it"),
         (["generate", "a", "--temperature", "warm"], "invalid float value"),

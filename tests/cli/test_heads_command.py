@@ -11,7 +11,7 @@ import torch
 from head_files import HIDDEN, config_of
 from training_corpus import write_corpus
 
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft

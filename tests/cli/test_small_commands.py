@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 from view_trace import make_trace
 
-from medusa_core.cli import progress
+from medusa_core.cli import load as loading
 from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.hardware import this_machine
@@ -60,9 +60,9 @@ def test_without_measured_times_it_is_the_shipped_tree_and_auto_says_why(command
 
 
 def test_with_measured_times_auto_is_the_fastest_one(command, monkeypatch):
-    load = progress.load_for_runs
+    load = loading.load_for_runs
     times = (LatencyPoint(nodes=1, step_ms=1.0), LatencyPoint(nodes=64, step_ms=40.0))
-    monkeypatch.setattr(progress, "load_for_runs", lambda *args: with_heads(load(*args), latency=times))
+    monkeypatch.setattr(loading, "load_for_runs", lambda *args: with_heads(load(*args), latency=times))
     code, out, err = command(["tree", "show", "auto", "--json"])
     assert code == 0
     assert 1 < json.loads(out)["nodes"] < SHIPPED.size

@@ -10,7 +10,7 @@ from built_once import run_folder
 from filelock import FileLock
 
 from medusa_core.llama import library as llama
-from medusa_core.loading.remembered import cache_folder
+from medusa_core.loading.tuning import cache_folder
 
 
 @pytest.fixture

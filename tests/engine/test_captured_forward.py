@@ -14,9 +14,8 @@ from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
 from medusa_core.llama import choose_forward as choosing
-from medusa_core.model import capture_model as capturing
-from medusa_core.model.capture_model import capture_model
-from medusa_core.model.captured_forward import CapturedForward
+from medusa_core.model import captured_forward as capturing
+from medusa_core.model.captured_forward import CapturedForward, capture_model
 from medusa_core.model.features import BEFORE_NORM, LAST_HIDDEN, Features
 from medusa_core.model.target import Target
 

@@ -16,8 +16,8 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.families import FAMILIES as IN_C
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
+from medusa_core.loading.devices import native_library
 from medusa_core.loading.load import load_engine
-from medusa_core.loading.native_library import native_library
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.model.transformers_forward import TransformersForward

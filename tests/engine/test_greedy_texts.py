@@ -21,7 +21,7 @@ from medusa_core.model.features import LAST_HIDDEN
 def load_with(monkeypatch):
     """Call it with a compiled library: models are loaded with it."""
     return lambda library: monkeypatch.setattr(
-        "medusa_core.loading.native_library._look_for_library", lambda folder: library
+        "medusa_core.loading.devices._look_for_library", lambda folder: library
     )
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from small_model import first_layers
 from transformers import MistralConfig
 
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft

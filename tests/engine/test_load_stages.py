@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from medusa_core.checkpoints import download
 from medusa_core.checkpoints.locate import locate, locate_model
-from medusa_core.cli import progress as load_line
+from medusa_core.cli import load as load_line
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft

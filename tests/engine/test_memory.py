@@ -18,7 +18,7 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import head_numbers
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library, NoLibraryError
-from medusa_core.loading import memory, native_library
+from medusa_core.loading import devices, memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.loading.model_size import model_size
@@ -130,7 +130,7 @@ def in_c(monkeypatch):
 
     def there_is(there):
         found = Library(None, "avx2") if there else NoLibraryError("there is no C compiler")
-        monkeypatch.setattr(native_library, "native_library", lambda: found)
+        monkeypatch.setattr(devices, "native_library", lambda: found)
 
     return there_is
 

@@ -12,7 +12,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama import compile_c
 from medusa_core.llama import library as native
 from medusa_core.llama.library import NoLibraryError, library_for_this_machine
-from medusa_core.loading import native_library as loading
+from medusa_core.loading import devices as loading
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import small_model
 import tiny
 import torch
 
-from medusa_core.cli.progress import load_for_runs
+from medusa_core.cli.load import load_for_runs
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine

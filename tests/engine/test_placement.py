@@ -15,7 +15,7 @@ import torch
 from head_files import public_state, write
 from transformers import LlamaConfig
 
-from medusa_core.checkpoints.read import read_heads
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import build_heads

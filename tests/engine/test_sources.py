@@ -10,8 +10,8 @@ from head_files import hub_repository, public_state, write, write_full
 from huggingface_hub import constants
 from safetensors import safe_open
 
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import embedded_model, locate
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.checkpoints.sources import find_sources, locate_heads, split_names
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig

@@ -17,7 +17,7 @@ from medusa_core.evaluation.step_times import (
     with_known_step_times,
     with_step_times,
 )
-from medusa_core.loading.remembered import cache_folder, keep, machine_key, recall
+from medusa_core.loading.tuning import cache_folder, keep, machine_key, recall
 from medusa_core.trees.budget import LatencyPoint, best_tree
 
 ACCURACIES = [[0.7, 0.2, 0.05], [0.5, 0.2, 0.1]]

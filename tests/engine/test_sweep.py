@@ -19,8 +19,7 @@ from medusa_core.evaluation.sweep import Sweep, cases_of, check_values, fitting,
 from medusa_core.evaluation.turns import Measurement, MethodLog, complete_part, measure_run
 from medusa_core.hardware.shapes import ModelShape
 from medusa_core.llama.library import Library
-from medusa_core.loading.devices import Placement
-from medusa_core.loading.native_library import native_library
+from medusa_core.loading.devices import Placement, native_library
 from medusa_core.trees.search import assumed_accuracies, expected_lengths
 
 pytestmark = pytest.mark.usefixtures("slow_machine")

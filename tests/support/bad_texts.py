@@ -59,7 +59,7 @@ FLAGS: dict[str, BadFlags] = {
     "a negative id": BadFlags(
         [*IDS[:-1], "--prompt-ids=-1"], "from -1 to -1, the vocabulary from 0", "use ids"
     ),
-    "an id that is no number": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write ids with commas"),
+    "an id that is no number": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write numbers with commas"),
     "more ids than context": BadFlags(
         [*IDS, ",".join("1" * 200)], "200 tokens, the context holds 96", "shorten"
     ),

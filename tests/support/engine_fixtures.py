@@ -23,7 +23,7 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
-from medusa_core.loading.remembered import cache_folder
+from medusa_core.loading.tuning import cache_folder
 from tools.make_model.pretrain import pretrain
 from tools.make_model.settings import PretrainConfig
 
@@ -135,7 +135,7 @@ def command(capsys, monkeypatch):
 def own_cache(monkeypatch, tmp_path):
     """A folder of the test for what is measured; the C is not compiled again for it."""
     usual = cache_folder()
-    monkeypatch.setattr("medusa_core.loading.native_library.cache_folder", lambda: usual)
+    monkeypatch.setattr("medusa_core.loading.devices.cache_folder", lambda: usual)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -24,8 +24,8 @@ from huggingface_hub import constants
 from training_runs import finish, medusa2_config, settings_for
 from transformers import AutoModelForCausalLM
 
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import Medusa1Config, SelfDistillConfig
 from medusa_core.training.fit.report import Card, tree_line, use_commands

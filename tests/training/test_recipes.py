@@ -20,9 +20,9 @@ from training_runs import finish, medusa2_config, settings_for
 from transformers import AutoModelForCausalLM
 
 from medusa_core.checkpoints.adapters import apply_adapter
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.names import ADAPTER_NAME
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError

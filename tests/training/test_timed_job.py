@@ -10,8 +10,8 @@ import pytest
 import torch
 from training_runs import settings_for
 
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError

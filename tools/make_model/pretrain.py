@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.checkpoints.locate import locate_model
-from medusa_core.checkpoints.write import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe

@@ -34,7 +34,7 @@ class KeptFigures:
         file = self._file_key(key)
         if file is None or chosen.own is not None:
             return chosen
-        from medusa_core.loading.remembered import recall  # noqa: PLC0415 - imports torch
+        from medusa_core.loading.tuning import recall  # noqa: PLC0415 - imports torch
 
         found = Figures.from_data(recall(file), key)
         return chosen if found is None else chosen.having(found)
@@ -45,7 +45,7 @@ class KeptFigures:
             return page  # nothing was measured
         file = self._file_key(found.key)
         if file is not None:
-            from medusa_core.loading.remembered import keep  # noqa: PLC0415
+            from medusa_core.loading.tuning import keep  # noqa: PLC0415
 
             keep(file, found.as_data())
         return page.having(found)
@@ -54,7 +54,7 @@ class KeptFigures:
         """Without the measurement of the chosen model, here and in later starts."""
         file = self._file_key(page.key)
         if file is not None:
-            from medusa_core.loading.remembered import forget  # noqa: PLC0415
+            from medusa_core.loading.tuning import forget  # noqa: PLC0415
 
             forget(file)
         return page.without_own()
@@ -64,7 +64,7 @@ class KeptFigures:
         engine, model = key
         if engine or not self._keeps:
             return None
-        from medusa_core.loading.remembered import machine_key, may_measure  # noqa: PLC0415
+        from medusa_core.loading.tuning import machine_key, may_measure  # noqa: PLC0415
 
         if not may_measure():
             return None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_file, read_settings
+from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_file, numbers, read_settings
 from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
@@ -53,12 +53,12 @@ _BARS = {COUNTING: ("accuracies", "prompt"), TIMING: ("latency", "run")}
 def run(args: argparse.Namespace) -> None:
     """Measure and write. Raises MedusaError for bad input."""
     with importing():
-        from medusa_core.cli.progress import load_with_line
+        from medusa_core.cli.load import load_with_line
         from medusa_core.evaluation.head_accuracy import heads_of
         from medusa_core.evaluation.latency import check_request
         from medusa_core.evaluation.prompts import chosen_prompts
 
-    sizes = read_sizes(args.sizes)
+    sizes = numbers(args.sizes, "--sizes")
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
@@ -73,14 +73,6 @@ def run(args: argparse.Namespace) -> None:
     except OSError as error:
         raise MedusaError(f"cannot write {out} ({error.strerror}): name another file") from error
     print(f"{args.out}: first guesses right {[row[0] for row in found.accuracies.shares]}")
-
-
-def read_sizes(text: str) -> list[int]:
-    """Tree sizes from "1,2,8". Raises MedusaError."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise MedusaError(f"--sizes is {text!r}: write numbers with commas, as in 1,2,8,16") from error
 
 
 def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) -> HeadMeasurement:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
     with importing():
         from medusa_core.cli.generate import generation_config
-        from medusa_core.cli.run_setup import headline, load_for_run
+        from medusa_core.cli.load import headline, load_for_run
         from medusa_core.engine.chat import Conversation
 
     engine, config, notes = load_for_run(args, generation_config(args))

@@ -75,10 +75,10 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
     """
     with importing():
         from medusa_core.checkpoints.convert import check_target, staged
+        from medusa_core.checkpoints.heads import write_heads
         from medusa_core.checkpoints.layouts import HeadTensors
         from medusa_core.checkpoints.lm_head import read_lm_head
         from medusa_core.checkpoints.locate import embedded_model, locate_model
-        from medusa_core.checkpoints.write import write_heads
         from medusa_core.drafters.medusa.heads import fresh_tensors
 
     for name, value in (("num_heads", count), ("layers", layers)):
@@ -104,7 +104,7 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
 def run_check(args: argparse.Namespace) -> None:
     """Load, compare, print. Raises MedusaError for what cannot be loaded or compared."""
     with importing():
-        from medusa_core.cli.progress import load_with_line
+        from medusa_core.cli.load import load_with_line
         from medusa_core.evaluation.head_check import GUESS, check_heads
 
     engine = load_with_line(read_settings(LoadConfig, args))

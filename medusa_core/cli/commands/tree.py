@@ -150,7 +150,7 @@ def drawing(tree: Topology) -> str:
 def tree_of_heads(name: str) -> Topology:
     """The tree that a run with the embedded model takes; of auto a line on standard error says why."""
     with importing():
-        from medusa_core.cli.progress import load_for_runs
+        from medusa_core.cli.load import load_for_runs
         from medusa_core.evaluation.step_times import auto_tree_words
 
     config = GenerationConfig.of(method="medusa", tree=name)
@@ -162,7 +162,7 @@ def tree_of_heads(name: str) -> Topology:
 
 
 def _not_measured() -> str:
-    from medusa_core.loading.remembered import MEASURE_VARIABLE, may_measure
+    from medusa_core.loading.tuning import MEASURE_VARIABLE, may_measure
 
     fix = "repeat it when the machine is idle" if may_measure() else f"unset {MEASURE_VARIABLE}"
     return f"note: no step times are measured, so auto is the default tree: {fix}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from medusa_core.checkpoints.files import read_config, read_tensors, shards, tensor_headers
+from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
-from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.block import Settings
 from medusa_core.drafters.block.model import BlockModel

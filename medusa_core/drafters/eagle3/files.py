@@ -19,8 +19,8 @@ from medusa_core.checkpoints.files import (
     shards,
     tensor_headers,
 )
+from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
-from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
 from medusa_core.errors import MedusaError, counted

@@ -15,8 +15,8 @@ from medusa_core.checkpoints.files import (
     read_tensors,
     tensor_headers,
 )
+from medusa_core.checkpoints.heads import SHARD_SIZE, disk_errors, write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME
-from medusa_core.checkpoints.write import SHARD_SIZE, disk_errors, write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import Arch, Kind, State, is_unused, kind_of, to_public

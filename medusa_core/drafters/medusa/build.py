@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from medusa_core.checkpoints.heads_for_base import heads_for_base
+from medusa_core.checkpoints.heads import heads_for_base
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.drafters.medusa.heads import MedusaHeads
 

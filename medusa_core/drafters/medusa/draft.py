@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from medusa_core.checkpoints.files import layout_of, read_config
+from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.names import BASE_KEY
-from medusa_core.checkpoints.read import read_heads
 from medusa_core.drafters import Reading
 from medusa_core.drafters._head_trees import AUTO, budget_tree, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies

@@ -15,9 +15,9 @@ from medusa_core.checkpoints.files import (
     read_config,
     tensor_headers,
 )
+from medusa_core.checkpoints.heads import write_heads
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.checkpoints.names import HEADS_NAME
-from medusa_core.checkpoints.write import write_heads
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.heads import MedusaHeads

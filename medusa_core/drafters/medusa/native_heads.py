@@ -9,7 +9,7 @@ import torch
 
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.llama.heads import Heads
+from medusa_core.llama.greedy import Heads
 from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
 from medusa_core.llama.weights import COPY_LIMIT

@@ -15,8 +15,8 @@ from medusa_core.checkpoints.files import (
     shards,
     tensor_headers,
 )
+from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, PICKLED_NAME, WEIGHTS_NAME
-from medusa_core.checkpoints.write import write_config, write_file
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.tokenswift.layout import COUNT_KEY, PREFIX, count_of, numbers, to_public
 from medusa_core.errors import MedusaError

@@ -1,20 +1,25 @@
-"""A load on the terminal: one line that says what is done and how far it is, gone when it is over.
+"""What commands do before their first token: load, choose the drafter, say what runs.
 
-Nothing is written where standard error is no terminal.
+A load is one line on the terminal that says how far it is, gone when it is over. Nothing is written where
+standard error is no terminal.
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from tqdm import tqdm
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.cli.flags import notes_on_flags, read_settings
+from medusa_core.config import AUTO_METHOD, NO_HEADS, GenerationConfig, LoadConfig
+from medusa_core.drafters import method
 from medusa_core.engine import Engine
-from medusa_core.evaluation.step_times import asks_for_auto_tree, with_step_times
+from medusa_core.evaluation.step_times import asks_for_auto_tree, auto_tree_words, with_step_times
 from medusa_core.library_messages import collector_paused
 from medusa_core.loading.load import LoadProgress, OnProgress, load_engine
 
@@ -58,3 +63,31 @@ def load_line(out: TextIO) -> Iterator[OnProgress]:
             bar.set_description_str(stage.message)  # draws it anew
 
         yield show
+
+
+class RunSetup(NamedTuple):
+    """An engine, the settings with the drafter that was chosen, and notes for below the headline."""
+
+    engine: Engine
+    config: GenerationConfig
+    notes: list[str]
+
+
+def load_for_run(args: argparse.Namespace, config: GenerationConfig) -> RunSetup:
+    """Load what the flags name for a run. Raises MedusaError."""
+    load = read_settings(LoadConfig, args)
+    engine = load_for_runs(load, [config])
+    chosen = engine.with_method(config)
+    notes = notes_on_flags(chosen)
+    if config.method == AUTO_METHOD and not method(chosen.method).has_weights and load.heads != NO_HEADS:
+        model = f" --model {shlex.quote(load.model)}" if load.model else ""
+        notes.insert(0, f"note: there are no heads, so {chosen.method} drafts: `fit{model}` trains some")
+    return RunSetup(engine, chosen, notes)
+
+
+def headline(engine: Engine, config: GenerationConfig) -> str:
+    """The line on standard error: ``name · dtype on device · method, rule · tree``."""
+    info = engine.info
+    loaded = f"{engine.name_for(config)} · {info.dtype} on {info.device} ({info.dtype_reason})"
+    run = [f"{config.method}, {config.acceptance}", auto_tree_words(engine, config)]
+    return " · ".join(filter(None, [loaded, info.extended, *run]))
