@@ -41,12 +41,9 @@ _ONE_AT_A_TIME = threading.RLock()
 # place or end in a riddle; require_all_tensors reads the report.
 # Pickles are read by the loader that runs nothing in them.
 # A config may ask for plain tuples as results, of which transformers' own models stumble inside.
-STRICT = {
-    "weights_only": True,
-    "output_loading_info": True,
-    "ignore_mismatched_sizes": True,
-    "return_dict": True,
-}
+STRICT = dict.fromkeys(
+    ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_dict"), True
+)
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 _MOST_LAYERS = 1000
@@ -62,20 +59,20 @@ _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")  # one class, by its
 
 def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The config of a causal language model. Raises MedusaError when it is damaged or of another kind."""
-    said = read_config(folder)
-    if (count := next(_too_many(said), None)) is not None:
+    settings = read_config(folder)
+    if (count := next(_too_many(settings), None)) is not None:
         raise _cannot_load(folder, f"its {CONFIG_NAME} names {count}: {AGAIN}")
-    _check_end_tokens(folder)
+    with _named(folder):
+        _check_end_tokens(folder)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # a wrong value in the file can raise anything
-        raise _cannot_load(folder, _config_fault(folder, said, error)) from error
+        raise _cannot_load(folder, _config_fault(settings, error)) from error
     _require_language_model(config, trust_remote_code)
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
     if not 1 <= layers <= _MOST_LAYERS:  # each would be built, only to be counted
-        raise _cannot_load(
-            folder, f"its {CONFIG_NAME} names {layers} layers, models have 1 to {_MOST_LAYERS}: {AGAIN}"
-        )
+        said = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {_MOST_LAYERS}"
+        raise _cannot_load(folder, f"{said}: {AGAIN}")
     return config
 
 
@@ -95,17 +92,11 @@ def _too_many(said: Any) -> Iterator[str]:
 def _check_end_tokens(folder: Path) -> None:
     """Raise MedusaError unless the tokens that end a text are numbers, which transformers does not check."""
     file = folder / GENERATION_NAME
-    if not file.is_file():
-        return
-    try:
-        ends = read_json(file).get("eos_token_id")
-    except MedusaError as error:
-        raise _cannot_load(folder, str(error)) from error
+    ends = read_json(file).get("eos_token_id") if file.is_file() else None
     if ends is not None and not all(type(end) is int for end in (ends if isinstance(ends, list) else [ends])):
-        raise _cannot_load(
-            folder,
+        raise MedusaError(
             f"eos_token_id in its {GENERATION_NAME} is {shortened(repr(ends), 60)}: "
-            "write the number of a token or a list of numbers",
+            "write the number of a token or a list of numbers"
         )
 
 
@@ -114,24 +105,30 @@ def check_weights(folder: Path) -> None:
 
     Reads their headers alone.
     """
-    try:
+    with _named(folder):
         files = next(filter(None, (shards(folder, name, lambda _: True) for name in _NAMES)), [])
-    except MedusaError as error:
-        raise _cannot_load(folder, str(error)) from error
-    if not files:
-        raise _cannot_load(folder, _no_weights(folder))
-    packed = "quantization_config" in read_config(folder)  # into integers of any kind
-    for file in files:
-        pickled = file.suffix == ".bin"
-        try:
-            kinds = _kinds(file, pickled)
+        if not files:
+            raise MedusaError(_no_weights(folder))
+        packed = "quantization_config" in read_config(folder)  # into integers of any kind
+        for file in files:
+            pickled = file.suffix == ".bin"
+            try:
+                kinds = _kinds(file, pickled)
+            except MedusaError:
+                raise
+            except Exception as error:  # safetensors' own, the system's, or a header that Python cannot read
+                raise MedusaError((pickle_fault if pickled else file_fault)(file, error)) from error
             if not packed:
                 _require_floats(file, kinds)
-        except MedusaError as error:
-            raise _cannot_load(folder, str(error)) from error
-        except Exception as error:  # safetensors' own, the system's, or a header that Python cannot read
-            fault = pickle_fault if pickled else file_fault
-            raise _cannot_load(folder, fault(file, error)) from error
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Faults of its files become those of the model in ``folder``."""
+    try:
+        yield
+    except MedusaError as error:
+        raise _cannot_load(folder, str(error)) from error
 
 
 def _kinds(file: Path, pickled: bool) -> dict[str, str]:
@@ -151,9 +148,8 @@ def _require_floats(file: Path, kinds: dict[str, str]) -> None:
     """Raise MedusaError for weights of whole numbers or truth values, which transformers would convert."""
     for name, kind in sorted(kinds.items()):
         if name.endswith(".weight") and not kind.startswith(_FLOATS):
-            raise MedusaError(
-                f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers: {AGAIN}"
-            )
+            said = f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers"
+            raise MedusaError(f"{said}: {AGAIN}")
 
 
 @contextmanager
@@ -170,24 +166,18 @@ def reading_base(folder: Path) -> Iterator[None]:
     except Exception as error:  # as in read_base_config: a config's values go through all of a model's code
         if is_out_of_memory(error):
             raise
-        raise _cannot_load(
-            folder, f"{reason_of(error)}; check its {CONFIG_NAME}, or fetch the model again"
-        ) from error
+        why = f"{reason_of(error)}; check its {CONFIG_NAME}, or fetch the model again"
+        raise _cannot_load(folder, why) from error
 
 
 def require_all_tensors(folder: Path, report: dict[str, Any]) -> None:
     """Raise MedusaError when a load with ``STRICT`` reports tensors that are missing or of another shape."""
     if missing := sorted(report["missing_keys"]):
-        raise MedusaError(
-            f"the weights in {folder} lack {', '.join(missing[:4])}: fetch or save the model again"
-        )
+        raise MedusaError(f"the weights in {folder} lack {', '.join(missing[:4])}: {AGAIN}")
     if wrong := sorted(report["mismatched_keys"]):
         name, has, wanted = wrong[0]
-        raise _cannot_load(
-            folder,
-            f"{name} is {list(has)} in the weights, {list(wanted)} by {CONFIG_NAME}: "
-            "fetch both from one source",
-        )
+        sizes = f"{name} is {list(has)} in the weights, {list(wanted)} by {CONFIG_NAME}"
+        raise _cannot_load(folder, f"{sizes}: fetch both from one source")
 
 
 def load_base(folder: Path, **options: Any) -> PreTrainedModel:
@@ -226,19 +216,15 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
         if _is_plain_tokenizer(folder):
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=trust_remote_code
-            )
+            load = transformers.AutoTokenizer.from_pretrained
+            tokenizer = load(folder, trust_remote_code=trust_remote_code)
         tokenizer.decode(tokenizer("a", verbose=False)["input_ids"])  # some settings show their faults here
         if tokenizer.vocab_size == 0:
             raise MedusaError(f"its vocabulary is empty: {AGAIN}")
         return tokenizer
-    except MedusaError as error:
-        raise MedusaError(f"cannot load the tokenizer in {folder}: {error}") from error
     except Exception as error:  # as in read_base_config, and the tokenizers library raises Exception itself
-        raise MedusaError(
-            f"cannot load the tokenizer in {folder}: {_tokenizer_fault(folder, error)}"
-        ) from error
+        why = str(error) if isinstance(error, MedusaError) else _tokenizer_fault(folder, error)
+        raise MedusaError(f"cannot load the tokenizer in {folder}: {why}") from error
 
 
 def _is_plain_tokenizer(folder: Path) -> bool:
@@ -259,7 +245,7 @@ def is_known_kind(kind: object) -> bool:
     return isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
 
 
-def _config_fault(folder: Path, said: dict[str, Any], error: Exception) -> str:
+def _config_fault(said: dict[str, Any], error: Exception) -> str:
     kind = said.get("model_type")
     if kind is None:
         return f"its {CONFIG_NAME} names no model_type: {AGAIN}"

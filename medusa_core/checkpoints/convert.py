@@ -2,12 +2,12 @@
 
 Tensors go over as they are, in their dtype, so that there and back is bit for bit. Only the native
 format knows the project's trees, accuracies and adapters: a base that was trained with its heads is
-merged for all others. What serving engines want and how they are started is ``checkpoints.serving``'s to
-know.
+merged for all others. ``checkpoints.serving`` knows what serving engines want and how they are started.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -52,10 +52,11 @@ from medusa_core.checkpoints.names import (
     TOKENIZER_FILES,
     WEIGHTS_NAME,
 )
-from medusa_core.checkpoints.sources import locate_heads
+from medusa_core.checkpoints.sources import base_path, locate_heads
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.trees.tree import Topology, load_tree
 
+_CHAIN = "drafts a chain of each head's best guess: the tree has no place there"
 DEFAULT_TREE = "mc_sim_7b_63"  # for TensorRT-LLM, when the heads bring none
 _OURS = [CONFIG_NAME, f"{HEADS_NAME}*", f"{WEIGHTS_NAME}*", serving.CHOICES_NAME, *BESIDE_HEADS]
 
@@ -87,7 +88,7 @@ class Conversion:
 
     def base_folder(self) -> Path:
         """The folder of the base, downloaded if need be. Raises MedusaError."""
-        return _folder_of(self.base, self.folder)
+        return locate_model(base_path(self.base, self.folder))
 
     def lm_head(self) -> torch.Tensor:
         """The base's LM head [V, d], checked against the heads. Raises MedusaError when they do not fit."""
@@ -114,13 +115,10 @@ class Conversion:
         if last is None:
             return self.tensors
         if self.tensors.token_map is not None:
-            raise MedusaError(
-                "heads of a shortened vocabulary have an LM head of their own: convert them to vllm"
-            )
+            raise MedusaError("heads of a shortened vocabulary have an LM head of their own: use --to vllm")
         lm_head = self.lm_head()
         for head, own in enumerate(last if last.ndim == 3 else last[None], start=1):
-            different = int((own != lm_head.to(own.dtype)).any(dim=1).sum())
-            if different:
+            if different := int((own != lm_head.to(own.dtype)).any(dim=1).sum()):
                 raise MedusaError(
                     f"head {head} has a last layer of its own ({different} of {len(own)} rows differ from "
                     "the base's LM head), which v2 cannot hold: use v1"
@@ -172,7 +170,7 @@ def _to_vllm(work: Conversion, out: Path) -> None:
     base = _servable(work)
     write_config(out, serving.vllm_config(tensors, base, vocabulary))
     write_file(to_vllm(tensors), out / WEIGHTS_NAME)
-    work.notes.append("vLLM drafts a chain of each head's best guess: the tree has no place there")
+    work.notes.append(f"vLLM {_CHAIN}")
     work.commands += serving.vllm_commands(base, str(work.request.target.resolve()), tensors.count)
 
 
@@ -185,10 +183,9 @@ def _to_tgi(work: Conversion, out: Path) -> None:
     try:
         _copy_tokenizer(locate(base, TOKENIZER_FILES), out)
     except MedusaError as error:
-        work.notes.append(
-            f"the base's tokenizer was not copied beside the heads, as TGI's models have it: {error}"
-        )
-    work.notes.append("TGI drafts a chain of each head's best guess: the tree has no place there")
+        missing = "the base's tokenizer was not copied beside the heads, as TGI's models have it"
+        work.notes.append(f"{missing}: {error}")
+    work.notes.append(f"TGI {_CHAIN}")
     if as_folder(base):
         work.notes.append(f"TGI loads the base from {base}: in a container it must be mounted at that path")
     work.commands += serving.tgi_commands(str(work.request.target.resolve()), tensors.count)
@@ -200,12 +197,12 @@ def _to_trtllm(work: Conversion, out: Path) -> None:
     base = _servable(work)
     write_config(out, public_config(tensors, base))
     write_file(to_public(tensors), out / f"{HEADS_NAME}.pt")
-    text = serving.choices_text(tree.choices)
+    text = json.dumps([list(choice) for choice in tree.choices])  # as its --medusa_choices reads it
     (out / serving.CHOICES_NAME).write_text(text + "\n", encoding="utf-8")
-    work.notes += [
+    work.notes.append(
         "TensorRT-LLM has Medusa in its engine workflow only (examples/medusa), greedy, for bases shaped "
         "like Llama; Qwen2 needs --model_type qwen2 at convert_checkpoint.py"
-    ]
+    )
     work.commands += serving.trtllm_commands(base, str(work.request.target.resolve()), tensors, tree.size - 1)
 
 
@@ -229,13 +226,6 @@ def _base_name(request: ConversionRequest, folder: Path) -> str:
     if not isinstance(name, str) or not name:
         raise MedusaError(f"the heads in {folder} do not name their base: give it with --model")
     return name
-
-
-def _folder_of(base: str, heads: Path) -> Path:
-    if base == EMBEDDED:
-        return embedded_model()
-    beside = as_folder(str(heads / base))
-    return locate_model(str(beside) if beside and not as_folder(base) else base)
 
 
 def _settle_base(work: Conversion) -> None:
@@ -292,8 +282,8 @@ def _tree_for(work: Conversion) -> Topology:
 
 def _servable(work: Conversion) -> str:
     """The base as another program finds it from anywhere: a whole path, or a hub name."""
-    if work.base == EMBEDDED or as_folder(work.base) or as_folder(str(work.folder / work.base)):
-        work.base = str(_folder_of(work.base, work.folder).resolve())
+    if as_folder(base := base_path(work.base, work.folder)):
+        work.base = str(locate_model(base).resolve())
     return work.base
 
 
@@ -334,9 +324,8 @@ def staged(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise MedusaError(
-            f"cannot write to {target.parent} ({error.strerror}): name another folder"
-        ) from error
+        why = f"cannot write to {target.parent} ({error.strerror})"
+        raise MedusaError(f"{why}: name another folder") from error
     try:
         yield staging
         target.mkdir(exist_ok=True)
@@ -346,8 +335,7 @@ def staged(target: Path) -> Iterator[Path]:
         for file in staging.iterdir():
             shutil.move(file, target / file.name)
     except OSError as error:
-        raise MedusaError(
-            f"cannot write to {target} ({reason_of(error)}): free some room, or name another folder"
-        ) from error
+        why = f"cannot write to {target} ({reason_of(error)})"
+        raise MedusaError(f"{why}: free some room, or name another folder") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -12,6 +12,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -50,14 +51,11 @@ def layout_of(folder: Path) -> Layout | None:
     index = folder / INDEX_NAME
     if index.is_file():
         return Layout.FULL if any(name.startswith(FULL_PREFIX) for name in _weight_map(index)) else None
-    # Reading names costs a file's header. Damaged weights are the model's loader's to report.
     weights = folder / WEIGHTS_NAME
-    try:
+    with suppress(SafetensorError, OSError):  # damaged weights are the model's loader's to report
         if weights.is_file():
             with safe_open(weights, framework="pt") as file:
                 return Layout.FULL if any(n.startswith(FULL_PREFIX) for n in file.keys()) else None  # noqa: SIM118
-    except (SafetensorError, OSError):
-        return None
     return None
 
 
@@ -112,7 +110,11 @@ def _aliases(notes: Any, state: State, wanted: Callable[[str], bool]) -> State:
 def file_fault(file: Path, error: BaseException) -> str:
     """Why a file of weights could not be read, and what to do."""
     if isinstance(error, OSError):
-        return f"{file.name} cannot be opened ({_refusal(file, error)}): check it and its permissions"
+        try:  # safetensors calls a file missing that may not be read
+            file.open("rb").close()
+        except OSError as own:
+            error = own
+        return f"{file.name} cannot be opened ({reason_of(error)}): check it and its permissions"
     reason = reason_of(error).removeprefix("Error while deserializing header: ")
     return f"{file.name} is damaged or cut off ({reason}): {AGAIN}"
 
@@ -136,15 +138,6 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
     return [folder / file for file in files]
 
 
-def _refusal(file: Path, error: OSError) -> str:
-    """What the system says: safetensors calls a file missing that may not be read."""
-    try:
-        file.open("rb").close()
-    except OSError as own:
-        return reason_of(own)
-    return reason_of(error)
-
-
 def files_with(folder: Path, prefix: str) -> list[str]:
     """Names of the shards that hold tensors with a prefix, by the model's index; empty without one."""
     index = folder / INDEX_NAME
@@ -166,11 +159,8 @@ def read_pickled(file: Path, what: str = "heads") -> State:
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
-    for name, tensor in state.items():
-        if tensor.layout != torch.strided or tensor.is_meta:
-            raise MedusaError(
-                f"{name} in {file} is no plain tensor: save it as a dense one, with its numbers"
-            )
+    if odd := [name for name, t in state.items() if t.layout != torch.strided or t.is_meta]:
+        raise MedusaError(f"{odd[0]} in {file} is no plain tensor: save it as a dense one, with its numbers")
     return state
 
 
@@ -240,18 +230,13 @@ def tensor_headers(file: Path) -> list[TensorHeader]:
     try:
         with safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-            return [
-                TensorHeader(name, prod(part.get_shape()), part.get_dtype()) for name, part in slices.items()
-            ]
+            return [TensorHeader(n, prod(one.get_shape()), one.get_dtype()) for n, one in slices.items()]
     except (SafetensorError, OSError) as error:
         raise MedusaError(f"cannot read {file.parent}: {file_fault(file, error)}") from error
 
 
 def require_finite(
-    source: Path | str,
-    placed: Iterable[torch.Tensor],
-    given: Iterable[torch.Tensor],
-    dtype: torch.dtype,
+    source: Path | str, placed: Iterable[torch.Tensor], given: Iterable[torch.Tensor], dtype: torch.dtype
 ) -> None:
     """Raise MedusaError for NaN or infinity in heads, which would make every guess the same without a word.
 

@@ -24,7 +24,6 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (),
     "guidance_scale": (1, 1.0),
 }
-_ALIKE = "repetition_penalty"
 _WHOLE_TEXT = 65536  # the largest window of our penalty, whose largest value is the next number
 _MOST = 2
 
@@ -36,14 +35,13 @@ def dropped_settings(folder: Path) -> list[str]:
         said = read_json(file) if file.is_file() else {}
     except MedusaError:
         return []  # reading the model says what is wrong with it
-    return [
-        f"{GENERATION_NAME} asks for {name} {shortened(str(said[name]), 40)}, which counts for nothing here"
-        + _way_to_have(name, said[name])
+    asks = f"{GENERATION_NAME} asks for"
+    notes = {
+        name: f"{asks} {name} {shortened(str(said[name]), 40)}, which counts for nothing here"
         for name, idle in _IDLE.items()
         if said.get(name) is not None and said[name] not in idle
-    ]
-
-
-def _way_to_have(name: str, value: Any) -> str:
-    ours = name == _ALIKE and isinstance(value, int | float) and 1 < value <= _MOST
-    return f": --penalty {value} --penalty-window {_WHOLE_TEXT} is the same" if ours else ""
+    }
+    penalty = said.get(name := "repetition_penalty")
+    if name in notes and isinstance(penalty, int | float) and 1 < penalty <= _MOST:
+        notes[name] += f": --penalty {penalty} --penalty-window {_WHOLE_TEXT} is the same"
+    return list(notes.values())

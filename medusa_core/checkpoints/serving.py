@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
 from medusa_core.checkpoints.layouts import HeadTensors
@@ -35,11 +34,6 @@ def vllm_config(tensors: HeadTensors, base: str, vocabulary: int) -> dict[str, A
         "max_paths": 64,
         "topk": 10,
     }
-
-
-def choices_text(choices: Sequence[Sequence[int]]) -> str:
-    """A tree as TensorRT-LLM's ``--medusa_choices`` reads it: ``[[0], [0, 0], …]``."""
-    return json.dumps([list(choice) for choice in choices])
 
 
 def vllm_commands(base: str, folder: str, heads: int) -> list[str]:

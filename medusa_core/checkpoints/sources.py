@@ -145,16 +145,21 @@ def base_of_heads(folder: Path, name: str, fetch: Fetch = ALL_FILES) -> tuple[Pa
         there = layout_of(folder) or read_config(folder)
         what = "do not name their base" if there else f"are missing: no {HEADS_NAME}* is there"
         raise MedusaError(f"the heads in {folder} {what}: give the base with --model, the heads with --heads")
-    if base == EMBEDDED:
-        return embedded_model(), EMBEDDED
-    beside = as_folder(str(folder / base))  # a path is meant from here, or else from the heads
-    known = str(beside) if beside and not as_folder(base) else base
+    known = base_path(base, folder)
     try:
-        return locate_model(known, fetch), shown_name(known)
+        return locate_model(known, fetch), EMBEDDED if base == EMBEDDED else shown_name(known)
     except MedusaError as error:
         raise MedusaError(
             f"the heads in {folder} belong to a base that is missing: {error}; or give --model"
         ) from error
+
+
+def base_path(base: str, heads: Path) -> str:
+    """What to locate for the base that heads name: a path is meant from here, or else from the heads."""
+    if base == EMBEDDED:
+        return str(embedded_model())
+    beside = as_folder(str(heads / base))
+    return str(beside) if beside and not as_folder(base) else base
 
 
 def _named_base(config: dict[str, Any]) -> str | None:
