@@ -9,10 +9,9 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -65,15 +64,12 @@ class LoadProgress:
 
 
 OnProgress = Callable[[LoadProgress], None]
-
-
-def _ignore_progress(_: LoadProgress) -> None:
-    """The default: progress is ignored."""
+_log = logging.getLogger(__name__)
 
 
 def load_engine(
     config: LoadConfig,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = lambda stage: None,
     *,
     methods: Collection[str] | None = None,
 ) -> Engine:
@@ -91,7 +87,9 @@ def load_engine(
         # A kept error would keep the half-loaded model alive by the variables of its frames.
         traceback.clear_frames(error.__traceback__)
         if report.estimate is not None:  # else no weights were read yet, and a collection takes its time
-            _give_memory_back()
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         if report.refused is not None:
             raise report.refused  # noqa: B904 - the callback's own exception, which libraries may have wrapped
         if isinstance(error, Exception) and is_out_of_memory(error) and not isinstance(error, MedusaError):
@@ -127,34 +125,31 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     if report.estimate is None:
         report("memory", "Nobody can tell beforehand how much memory the model needs")
     else:
-        report("memory", f"The model {report.estimate.sentence()}")
-        placement = _with_room(placement, report.estimate)
+        estimate = report.estimate
+        report("memory", f"The model {estimate.sentence()}")
+        if not estimate.fits:
+            raise MedusaError(f"the model {estimate.sentence()}")
+        beside_layers = estimate.heads + estimate.cache + estimate.margin
+        placement = spread(placement, estimate.total, beside_layers, packed=estimate.packed)
     found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
     sources = needed(found, methods, warn=True)
     for note in dropped_settings(sources.base):
-        logging.getLogger(__name__).warning("warning: %s: %s", sources.base_name, note)
+        _log.warning("warning: %s: %s", sources.base_name, note)
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
-    in_c = config.quantize == "8bit" and runs_in_c(placement.dtype, placement.device.type)
-    int8 = in_c and _is_plain(sources.base)
+    said = read_config(sources.base)
+    plain = said.get("model_type") in FAMILIES and "quantization_config" not in said
+    int8 = config.quantize == "8bit" and plain and runs_in_c(placement.dtype, placement.device.type)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
     if config.capture and target.output_device.type != "cuda":
-        logging.getLogger(__name__).warning(
-            "warning: --capture counts for nothing on %s: CUDA graphs need an NVIDIA GPU, leave it out",
-            target.output_device.type,
-        )
-    choose_forward(
-        target,
-        capture=config.capture,
-        threads_for=fastest_threads,
-        library=native_library(),
-        release=True,
-        int8=int8,
-    )
+        words = "warning: --capture counts for nothing on %s: CUDA graphs need an NVIDIA GPU, leave it out"
+        _log.warning(words, target.output_device.type)
+    options = {"capture": config.capture, "release": True, "int8": int8}
+    choose_forward(target, threads_for=fastest_threads, library=native_library(), **options)
     return_freed_memory()
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
     drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
@@ -166,20 +161,12 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     )
 
 
-def _is_plain(base: Path) -> bool:
-    """Whether the weights are plain numbers of a family that the C knows."""
-    said = read_config(base)
-    return said.get("model_type") in FAMILIES and "quantization_config" not in said
-
-
 def _longer(sources: Sources, config: LoadConfig) -> LongerContext | None:
     """The context beyond the model's own that is asked for. Raises MedusaError where it cannot be had."""
     if not config.context:
         if config.extend != LoadConfig.extend:
-            logging.getLogger(__name__).warning(
-                "warning: --extend %s counts for nothing without --context: give --context N too",
-                config.extend,
-            )
+            words = "warning: --extend %s counts for nothing without --context: give --context N too"
+            _log.warning(words, config.extend)
         return None
     base = read_base_config(sources.base, trust_remote_code=config.trust_remote_code)
     return longer_context(base.get_text_config(decoder=True), config.context, config.extend)
@@ -196,10 +183,9 @@ def _read(
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.
     adapted = sources.heads if sources.heads is not None and has_adapter(sources.heads) else None
     plain = adapted is None and packing_for(config.quantize) is None and longer is None
-    if plain and isinstance(native_library(), Library):
-        bare = read_bare_llama(sources.base, placement, progress)
-        if bare is not None:
-            return bare
+    native = plain and isinstance(native_library(), Library)
+    if native and (bare := read_bare_llama(sources.base, placement, progress)) is not None:
+        return bare
     from medusa_core.loading.weights import read_model  # noqa: PLC0415 - transformers' models take a second
 
     code = config.trust_remote_code
@@ -221,26 +207,12 @@ def _estimate(
         return None  # errors in the files are raised once all of them are here
 
 
-def _with_room(placement: Placement, estimate: MemoryEstimate) -> Placement:
-    """The placement for what was estimated, over several devices if need be. Raises MedusaError."""
-    if not estimate.fits:
-        raise MedusaError(f"the model {estimate.sentence()}")
-    beside_layers = estimate.heads + estimate.cache + estimate.margin
-    return spread(placement, estimate.total, beside_layers, packed=estimate.packed)
-
-
 def _no_memory(estimate: MemoryEstimate | None) -> str:
     ran_out = "the memory ran out while loading"
     if estimate is None:
         return f"{ran_out}: use --quantize 4bit, or take a smaller model"
     fixes = " or ".join(estimate.advice) or "a smaller model"
     return f"{ran_out}, though the model {estimate.sentence()}: use {fixes}"
-
-
-def _give_memory_back() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _load_drafts(
@@ -256,28 +228,19 @@ def _load_drafts(
         name = owner_of(folder)
         brought = folder in sources.own
         if name in drafts or name in own:
-            raise MedusaError(
-                f"{folder} holds weights for --method {name}, which has some already: give one of them"
-            )
-        with _reading(name, progress):
+            twice = f"{folder} holds weights for --method {name}, which has some already"
+            raise MedusaError(f"{twice}: give one of them")
+        with ExitStack() as stack:
+            if method(name).any_model:  # transformers reads a whole model
+                from medusa_core.loading.weights import weights_watched  # noqa: PLC0415 - as in _read
+
+                stack.enter_context(weights_watched(progress))
             found = load_draft(name, folder, target)
         (own if brought else drafts)[name] = found
         for note in found.notes:
             whose = folder.name if brought else sources.heads_name
-            logging.getLogger(__name__).warning("warning: %s: %s", whose, note)
+            _log.warning("warning: %s: %s", whose, note)
     return drafts, own
-
-
-@contextmanager
-def _reading(name: str, progress: Share) -> Iterator[None]:
-    """Tell ``progress`` of the tensors where the drafter ``name`` reads a whole model by transformers."""
-    if not method(name).any_model:
-        yield
-        return
-    from medusa_core.loading.weights import weights_watched  # noqa: PLC0415 - as in _read
-
-    with weights_watched(progress):
-        yield
 
 
 def _describe(
@@ -288,8 +251,7 @@ def _describe(
     placement: Placement,
     estimate: MemoryEstimate | None,
 ) -> EngineInfo:
-    base = sources.base_name
-    packing = target.held.packing
+    base, packing, all_drafts = sources.base_name, target.held.packing, (*drafts.values(), *own.values())
     return EngineInfo(
         name=" + ".join([base, *(draft.label for draft in drafts.values())]),
         base=base,
@@ -298,17 +260,12 @@ def _describe(
         device=str(target.device),
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
-        draft_parameters=sum(
-            tensor.numel() for draft in (*drafts.values(), *own.values()) for tensor in draft.tensors()
-        ),
+        draft_parameters=sum(tensor.numel() for draft in all_drafts for tensor in draft.tensors()),
         dtype_reason=placement.reason,
         forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
         drafts=tuple(draft.label for draft in drafts.values()),
         own_drafts=tuple(draft.label for draft in own.values()),
-        notes=(
-            *dropped_settings(sources.base),
-            *(note for draft in (*drafts.values(), *own.values()) for note in draft.notes),
-        ),
+        notes=(*dropped_settings(sources.base), *(note for draft in all_drafts for note in draft.notes)),
     )

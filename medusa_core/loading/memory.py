@@ -7,7 +7,8 @@ Compares it with what is free, and knows which settings would need less.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ class _Counted:
         own = sum(draft.weights for draft in drafts) * each
         base = saved or base_bytes(self.shape, each, packing)
         heads = own + sum(base_bytes(model, each, None) for model in models)
-        cache = self._cache(config, placement, drafts, models)
+        cache = self._cache(config, placement, sum(one.cache_per_row for one in (*drafts, *models)))
         # For a moment of the load some weights are there twice: on a CPU heads are stacked or packed.
         passing = self._packing_bytes(packing, placement.dtype)
         passing += own if placement.device.type == "cpu" else 0
@@ -145,14 +146,8 @@ class _Counted:
             packed=packing is not None,
         )
 
-    def _cache(
-        self,
-        config: LoadConfig,
-        placement: Placement,
-        drafts: Sequence[DraftSize],
-        models: Sequence[ModelSize],
-    ) -> int:
-        """Bytes that all keep of the rows of a run."""
+    def _cache(self, config: LoadConfig, placement: Placement, beside: int) -> int:
+        """Bytes that all keep of the rows of a run; ``beside`` numbers of a row are drafters'."""
         packing, each = self.packing(config, placement), placement.dtype.itemsize
         in_c = self._runs_in_c(placement) and (packing is None or packing.is_own)
         trained = self.shape.context or USUAL_CONTEXT
@@ -161,7 +156,6 @@ class _Counted:
             held = min(rows, window_slots(trained))  # transformers keeps all
         if config.capture and placement.device.type == "cuda":
             rows = held = padded_rows(rows, SIZES[-1])
-        beside = sum(model.cache_per_row for model in models) + sum(draft.cache_per_row for draft in drafts)
         return (self.shape.cache_per_row * held + beside * rows) * each
 
     def _runs_in_c(self, placement: Placement) -> bool:
@@ -238,10 +232,8 @@ def _smaller(counted: _Counted, config: LoadConfig, placement: Placement) -> lis
     if placement.dtype.itemsize > torch.bfloat16.itemsize:
         found.append(("dtype", "float16" if device == "mps" else "bfloat16"))
     if counted.shape.packing is None and device != "mps":
-        found += [
-            ("quantize", bits)
-            for bits in {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
-        ]
+        smaller = {"none": ("8bit", "4bit"), "8bit": ("4bit",)}.get(config.quantize, ())
+        found += [("quantize", bits) for bits in smaller]
     if config.context:
         found.append(("context", 0))
     if (any(draft.weights for draft in counted.drafts) or counted.models) and config.heads != NO_HEADS:
@@ -265,8 +257,13 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     Weights that were named take the place of the model's own for the same method. A folder whose files are
     not known is left out, which ``warn`` says. Raises MedusaError for a method whose weights are nowhere.
     """
-    named = [_owner(folder) for folder in sources.named]
-    brought = [_owner(folder) for folder in sources.own]
+
+    def owner(folder: Path) -> str | None:
+        with suppress(MedusaError):
+            return owner_of(folder)
+        return None
+
+    named, brought = [owner(folder) for folder in sources.named], [owner(folder) for folder in sources.own]
     there = [name for name in (*named, *brought) if name is not None]
     if methods is not None:
         methods = [auto_method(there) if name == AUTO_METHOD else name for name in methods]
@@ -277,16 +274,8 @@ def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bo
     own = []
     for folder, name in zip(sources.own, brought, strict=True):
         if name is None and warn:
-            logging.getLogger(__name__).warning(
-                "warning: %s holds no weights of a drafter that is known here: it is left out", folder
-            )
+            words = "warning: %s holds no weights of a drafter that is known here: it is left out"
+            logging.getLogger(__name__).warning(words, folder)
         if name is not None and name not in named and (wanted is None or name in wanted):
             own.append(folder)
     return replace(sources, own=tuple(own))
-
-
-def _owner(folder: Path) -> str | None:
-    try:
-        return owner_of(folder)
-    except MedusaError:
-        return None

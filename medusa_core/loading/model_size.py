@@ -8,7 +8,6 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -86,15 +85,16 @@ def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
     head: Any = model.get_output_embeddings()
     query_heads = getattr(text, "num_attention_heads", None)
     if head is None or query_heads is None:
-        raise MedusaError(
-            f"{text.model_type} has no attention heads or no LM head: use a decoder such as Llama or Qwen"
-        )
+        lacks = f"{text.model_type} has no attention heads or no LM head"
+        raise MedusaError(f"{lacks}: use a decoder such as Llama or Qwen")
     rows, width = head.weight.shape
     head_dim = getattr(text, "head_dim", None) or width // query_heads
     key_value_width = (getattr(text, "num_key_value_heads", None) or query_heads) * head_dim
     if latent := getattr(text, "kv_lora_rank", None):  # DeepSeek keeps what both are made from
         key_value_width = (latent + text.qk_rope_head_dim) // 2
-    linear = list(_linear_weights(model))
+    # GPT-2 calls its linear layers Conv1D.
+    layers = (m for m in model.modules() if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D")
+    linear = [cast("torch.Tensor", layer.weight) for layer in layers]
     inside = [weight.numel() for weight in linear if weight is not head.weight]
     return ModelSize(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -111,10 +111,3 @@ def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
         packing=packing_of(model.config),
         in_c=model.config.model_type in FAMILIES,
     )
-
-
-def _linear_weights(model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for module in model.modules():
-        # GPT-2 calls its linear layers Conv1D.
-        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D":
-            yield cast("torch.Tensor", module.weight)

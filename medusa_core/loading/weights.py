@@ -53,7 +53,14 @@ def read_model(
     check_weights(folder)
     if packed or wanted:
         quiet_bitsandbytes()  # it also logs each product that it rounds
-    options = _options(placement, packed=bool(packed or wanted)) | {"trust_remote_code": code}
+    # Packed weights cannot be moved once they are read.
+    at_once = {"": placement.device} if packed or wanted else None
+    options: dict[str, Any] = STRICT | {
+        "dtype": placement.dtype,
+        "device_map": placement.device_map or at_once,
+        "max_memory": placement.room,
+        "trust_remote_code": code,
+    }
     if wanted:
         options["quantization_config"] = bitsandbytes_config(quantize, placement.dtype)
     if longer is not None:
@@ -61,7 +68,7 @@ def read_model(
         # Beside a config, other settings would go to the model itself.
         config.return_dict = options.pop("return_dict")
         options["config"] = config
-    with reading_base(folder), _needing_packages(folder), weights_watched(progress):
+    with reading_base(folder), weights_watched(progress):
         model, report = _read(model_class(config), folder, options)
     require_all_tensors(folder, report)
     if longer is not None:
@@ -99,33 +106,14 @@ def _counted(tensors: Iterable[Any], progress: Share) -> Iterator[Any]:
     progress(1.0)
 
 
-def _options(placement: Placement, packed: bool) -> dict[str, Any]:
-    # Packed weights cannot be moved once they are read.
-    at_once = {"": placement.device} if packed else None
-    return {
-        **STRICT,
-        "dtype": placement.dtype,
-        "device_map": placement.device_map or at_once,
-        "max_memory": placement.room,
-    }
-
-
 def _read(kind: Any, folder: Path, options: dict[str, Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model and transformers' report on its tensors; sdpa where the model has it, eager elsewhere."""
     try:
         return kind.from_pretrained(folder, attn_implementation="sdpa", **options)
+    except ImportError as error:
+        missing = f"the model in {folder} needs a package that is not installed"
+        raise MedusaError(f"{missing}: {reason_of(error)}") from error
     except ValueError as error:
         if "scaled_dot_product_attention" not in str(error):
             raise
         return kind.from_pretrained(folder, attn_implementation="eager", **options)
-
-
-@contextmanager
-def _needing_packages(folder: Path) -> Iterator[None]:
-    """What transformers says of a missing package becomes a MedusaError that does not blame the files."""
-    try:
-        yield
-    except ImportError as error:
-        raise MedusaError(
-            f"the model in {folder} needs a package that is not installed: {reason_of(error)}"
-        ) from error
