@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
-from tqdm import tqdm
 
 from medusa_core.cli import bench_sweep
-from medusa_core.cli.flags import read_run_settings, read_settings
+from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
+from medusa_core.cli.tables import NONE, headlines, new_table, run_bar
 from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
@@ -26,10 +24,9 @@ from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.hardware.devices import bytes_words, flops_words, rate_words
 
-WIDTH = 80  # columns that the tables take at most, also where the output is no terminal
+WIDTH = COLUMNS  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
 _KIND_WIDTH = 6  # columns for a figure by kind of text
-_NONE = "–"
 ALL = "all"  # in --methods
 KIND_FIGURES = {
     f"speedup over {BASELINE}": "speedup",
@@ -55,13 +52,7 @@ def run(args: argparse.Namespace) -> None:
     kinds = chosen_kinds(args, engine)
     prompts = [prompt for of_kind in kinds.values() for prompt in of_kind]
     total = args.runs * len(prompts) * len(methods)
-    # The delay is so that an error stands alone.
-    with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
-
-        def progress(name: str) -> None:
-            bar.set_description_str(name, refresh=False)
-            bar.update()
-
+    with run_bar(total) as progress:
         record = run_bench(engine, prompts, methods, config, args.runs, progress, places_of(kinds))
     _print_tables(record)
     measured = [run for run in own if run.method in methods]
@@ -94,13 +85,10 @@ def _all_methods(engine: Engine, named: list[str]) -> list[str]:
 def _print_tables(record: dict) -> None:
     # What a name or a reason holds is no markup.
     console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
-    machine, model, settings = record["machine"], record["model"], record["settings"]
-    console.print(
-        f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
-        f"{counted(machine['threads'], 'thread')} · {counted(settings['prompts'], 'prompt')} × "
-        f"{counted(settings['runs'], 'run')}"
-    )
-    console.print(model["forward"])
+    settings = record["settings"]
+    runs = f"{counted(settings['prompts'], 'prompt')} × {counted(settings['runs'], 'run')}"
+    for line in headlines(record, runs):
+        console.print(line)
     console.print(_speed_table(record["methods"]))
     if any("phase_ms" in m for m in record["methods"].values()):
         console.print(_step_table(record["methods"]))
@@ -148,8 +136,8 @@ def _step_table(methods: dict) -> Table:
             str(m["tree_nodes"]),
             *map(_milliseconds, m["phase_ms"].values()),
             _milliseconds(m["step_ms"]),
-            f"{m['overhead']:.2f}" if "overhead" in m else _NONE,
-            f"{m['over_limit']:.1f}" if m.get("over_limit") else _NONE,
+            f"{m['overhead']:.2f}" if "overhead" in m else NONE,
+            f"{m['over_limit']:.1f}" if m.get("over_limit") else NONE,
         )
     return table
 
@@ -187,9 +175,7 @@ def _fastest(kinds: dict) -> str:
 
 
 def _table(headers: list[str]) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left", title_style=""
-    )
+    table = new_table(pad_edge=False, title_justify="left", title_style="")
     table.add_column("method", overflow="fold")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from tqdm import tqdm
 
-from medusa_core.cli.flags import numbers, read_run_settings, read_settings
+from medusa_core.cli.flags import COLUMNS, numbers, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
+from medusa_core.cli.tables import NONE, headlines, new_table, run_bar
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import OtherWork, busy_words
 from medusa_core.evaluation.prompts import chosen_prompts
 from medusa_core.evaluation.random_model import find_shape, random_engine, random_prompts
@@ -42,10 +39,8 @@ from medusa_core.evaluation.sweep import (
 from medusa_core.loading.devices import place
 from medusa_core.trees.search import read_accuracies
 
-WIDTH = 80
 _SHAPE_NODES = (1, 16, 32, 64)
 _SHAPE_PROMPTS = 4
-_NONE = "–"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -133,7 +128,8 @@ def _measured(
     if args.shape is not None:  # its text ends nowhere
         config = config.changed(ignore_eos=True)
     cases = cases_of(sweep, engine, methods, config, prompts, values)
-    records = _with_bar(cases, args.runs)
+    with run_bar(len(cases) * args.runs) as progress:
+        records = measure_cases(cases, args.runs, progress)
     if args.shape is not None:
         records = [_of_shape(*one, accuracies) for one in zip(cases, records, strict=True)]
     return records, [note] if note else []
@@ -148,18 +144,6 @@ def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[
     return filling(found, batch)
 
 
-def _with_bar(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
-    with tqdm(
-        total=len(cases) * rounds, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up"
-    ) as bar:
-
-        def progress(name: str) -> None:
-            bar.set_description_str(name, refresh=False)
-            bar.update()
-
-        return measure_cases(cases, rounds, progress)
-
-
 def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] | None) -> dict[str, Any]:
     """Without what random weights say nothing of; what heads of known accuracies would make is simulated."""
     meaningless = ("tokens_per_step", "tokens_per_second", "tokens_per_second_range", "gain", "over_first")
@@ -168,14 +152,10 @@ def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] 
 
 
 def _print(record: dict[str, Any]) -> None:
-    console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
-    machine, model, points = record["machine"], record["model"], record["points"]
-    console.print(
-        f"{model['name']} · {model['dtype']} on {model['device']} · {machine['processor']}, "
-        f"{counted(machine['threads'], 'thread')}"
-    )
-    console.print(model["forward"])
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    console = Console(width=COLUMNS, markup=False, highlight=False, emoji=False)
+    points, table = record["points"], new_table(pad_edge=False)
+    for line in headlines(record):
+        console.print(line)
     columns = {name: words for name, words in _COLUMNS.items() if any(name in point for point in points)}
     table.add_column(record["sweep"], justify="right")
     for words in columns.values():
@@ -183,7 +163,7 @@ def _print(record: dict[str, Any]) -> None:
     for point in points:
         table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
     console.print(table)
-    for line in [*_notes(points), *record["notes"], *filter(None, [busy_words(machine)])]:
+    for line in [*_notes(points), *record["notes"], *filter(None, [busy_words(record["machine"])])]:
         console.print(line)
 
 
@@ -204,7 +184,7 @@ _COLUMNS = {
 def _shown(point: dict[str, Any], name: str) -> str:
     value = point.get(name)
     if value is None or isinstance(value, str):
-        return value or _NONE
+        return value or NONE
     if name == "step_ms":
         low, high = point["step_ms_range"]
         return f"{value:.2f}\n{low:.2f}–{high:.2f}"

@@ -15,14 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import transformers
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from medusa_core.cli.commands.reproduce import SHIPPED
 from medusa_core.cli.commands.train import show_progress
-from medusa_core.cli.flags import COLUMNS, check_output_file, read_settings
+from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.load import load_with_line
+from medusa_core.cli.tables import new_table, wide_console
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -261,7 +259,7 @@ def _shown(value: Any) -> Any:
 
 def print_table(record: ExperimentRecord) -> None:
     """The figures of all rows, in as many tables as the terminal's columns make necessary."""
-    console = Console(width=max(Console().width, COLUMNS), markup=False, highlight=False, emoji=False)
+    console = wide_console()
     console.print(
         f"{record.title} · {record.paper.reference} · {record.model.name} · {record.machine.processor}"
     )
@@ -272,7 +270,7 @@ def print_table(record: ExperimentRecord) -> None:
     while shown:
         room = itertools.accumulate((wide[name] for name in shown), initial=first)
         count = max(1, sum(end <= console.width for end in room) - 1)
-        table = Table(setting, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        table = new_table(setting, pad_edge=False, show_edge=False)
         for name in shown[:count]:
             table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
         for cells in rows:

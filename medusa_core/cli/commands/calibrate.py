@@ -98,12 +98,10 @@ def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) 
 
 
 def _print_table(points: Sequence[LatencyPoint]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    from medusa_core.cli.tables import new_table, wide_console
 
     names = ("nodes", "ms/step", "rounds", "propose", "verify", "accept", "commit", "tokens/step")
-    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = new_table(*names)
     for point in points:
         low, high = point.step_ms_range or (point.step_ms, point.step_ms)
         phases = (point.propose, point.verify, point.accept, point.commit)
@@ -111,4 +109,4 @@ def _print_table(points: Sequence[LatencyPoint]) -> None:
             str(point.nodes), f"{point.step_ms:.2f}", f"{low:.2f} to {high:.2f}",
             *(f"{ms:.2f}" for ms in phases), f"{point.tokens_per_step:.2f}",
         )  # fmt: skip
-    Console(width=max(Console().width, 80)).print(table)
+    wide_console().print(table)

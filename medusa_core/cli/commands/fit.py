@@ -22,7 +22,6 @@ from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from tqdm import tqdm
 
     from medusa_core.training.fit.run import Prepared
@@ -114,24 +113,23 @@ class Bars:
 
 def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
     """Sizes, time by stage, memory by stage beside what is free."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from medusa_core.cli.tables import new_table, wide_console
 
-    plan, shape, console = prepared.plan, prepared.shape, _console()
+    plan, shape, console = prepared.plan, prepared.shape, wide_console()
     heads = f"{config.heads} heads" + (" that share the LM head" if config.share_lm_head else "")
     title = "the plan made before; goes on" if prepared.resumed else "estimated"
     print(
         f"{config.model or 'the embedded model'}: {shape.parameters / 1e6:.1f} M parameters, width "
         f"{shape.width}, {shape.vocabulary:,} tokens; {heads}, {config.recipe}"
     )
-    table = Table("stage", "what", "about", box=SIMPLE_HEAD, title=f"Time, {title}", title_justify="left")
+    table = new_table("stage", "what", "about", padding=(0, 1), title=f"Time, {title}", title_justify="left")
     for stage, seconds in plan.seconds.items():
         table.add_row(stage, _work(prepared, stage), _duration(seconds))
     table.add_row("all", f"asked for {config.minutes:g} min", _duration(plan.total_seconds))
     console.print(table)
-    table = Table(
+    table = new_table(
         "stage", "base", "heads", "gradients,\noptimizer", "activations", "in all",
-        box=SIMPLE_HEAD, title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
+        padding=(0, 1), title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
     )  # fmt: skip
     for need in prepared.memory:
         parts = (need.base, need.heads, need.optimizer, need.activations, need.total)
@@ -158,9 +156,7 @@ def _work(prepared: Prepared, stage: str) -> str:
 
 
 def _print_report(report: dict, out: Path) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    from medusa_core.cli.tables import new_table, wide_console
     from medusa_core.training.fit.report import equality
     from medusa_core.training.fit.run import FITTED
 
@@ -171,7 +167,7 @@ def _print_report(report: dict, out: Path) -> None:
         f"first guesses of the heads are right {shares} of the time, over {report['positions']:,} positions"
     )
     names = ("", "nodes", "tokens/step", "ms/step", "tokens/s", "overhead", "speedup")
-    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = new_table(*names)
     low, high = medusa["speedup_range"]
     table.add_row(
         "plain decoding", "1", f"{plain['tokens_per_step']:.2f}", f"{plain['step_ms']:.2f}",
@@ -183,18 +179,12 @@ def _print_report(report: dict, out: Path) -> None:
         f"{medusa['step_ms']:.2f}", f"{medusa['tokens_per_second']:.1f}", f"{medusa['overhead']:.2f}",
         f"{medusa['speedup']:.2f}\n{low:.2f}–{high:.2f}",
     )  # fmt: skip
-    _console().print(table)
+    wide_console().print(table)
     print(equality(record))
     for line in (report["verdict"], *report["advice"], f"{out / FITTED} holds the result. To use it:"):
         print(line)
     for command in report["commands"]:
         print(f"  {command}")
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=max(Console().width, 80))
 
 
 def _duration(seconds: float) -> str:

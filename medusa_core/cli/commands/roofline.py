@@ -154,12 +154,11 @@ def _device(name: str, shape: ModelShape) -> Device:
 def _print_table(shape: ModelShape, work: Work, device: Device) -> None:
     from rich.console import Console
 
-    console = Console(width=COLUMNS)
-    for line in _head_lines(shape, work, device):
-        console.print(line, markup=False, highlight=False)
-    console.print(_table(shape, work, device))
+    console = Console(width=COLUMNS, markup=False, highlight=False)
+    for line in (*_head_lines(shape, work, device), _table(shape, work, device)):
+        console.print(line)
     for line in _foot_lines(shape, work, device):
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
 
 
 def _head_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
@@ -194,10 +193,9 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
 
 def _table(shape: ModelShape, work: Work, device: Device) -> Table:
     """One row a product: the asked step in full, of the two others time and intensity."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from medusa_core.cli.tables import new_table
 
-    table = Table("", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table = new_table("", pad_edge=False, show_edge=False)
     for name in ("FLOP", "bytes", "time", "F/B", "limit", "decode\ntime", "F/B", "prefill\ntime", "F/B"):
         table.add_column(name, justify="right", no_wrap=True)
     of = {name: timed(operators(shape, each), device) for name, each in phases(work).items()}

@@ -64,7 +64,11 @@ def run_search(args: argparse.Namespace) -> None:
         nodes = best_budget(found).nodes - 1
         _print_budgets(found, sys.stderr if args.json else sys.stdout)
     else:
-        nodes = _number_of_nodes(args.nodes)
+        try:
+            nodes = int(args.nodes)
+        except ValueError as error:
+            wrong = f"--nodes is {args.nodes!r}"
+            raise MedusaError(f"{wrong}: give a number of drafted nodes, or {AUTO}") from error
     tree = search_tree(accuracies, nodes, args.max_depth)
     if args.json:
         choices = [list(choice) for choice in tree.choices]
@@ -81,25 +85,15 @@ def run_search(args: argparse.Namespace) -> None:
         print(drawing(Topology.from_choices(tree.choices)))
 
 
-def _number_of_nodes(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise MedusaError(f"--nodes is {text!r}: give a number of drafted nodes, or {AUTO}") from error
-
-
 def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
     """Some of the budgets, the best one marked; a warning where plain decoding is expected to be faster."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
+    from medusa_core.cli.tables import new_table, wide_console
     from medusa_core.trees.budget import best_budget, plain_budget
 
     best, plain = best_budget(found), plain_budget(found)
     sizes = {*_TABLE_SIZES, best.nodes, found[-1].nodes}
     names = ("drafted\nnodes", "expected\ntokens/step", "ms/step", "expected\ntokens/s", "")
-    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = new_table(*names)
     for budget in found:
         if budget.nodes in sizes:
             table.add_row(
@@ -107,7 +101,7 @@ def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
                 f"{budget.tokens_per_second:.1f}",
                 "best" if budget == best else "plain decoding" if budget == plain else "",
             )  # fmt: skip
-    Console(file=stream, width=max(Console().width, 80)).print(table)
+    wide_console(stream).print(table)
     if plain and plain.tokens_per_second >= best.tokens_per_second:
         print(
             f"warning: plain decoding is expected to be faster here: {plain.tokens_per_second:.1f} tokens/s "
@@ -152,17 +146,13 @@ def tree_of_heads(name: str) -> Topology:
     with importing():
         from medusa_core.cli.load import load_for_runs
         from medusa_core.evaluation.step_times import auto_tree_words
+        from medusa_core.loading.tuning import MEASURE_VARIABLE, may_measure
 
     config = GenerationConfig.of(method="medusa", tree=name)
     engine = load_for_runs(LoadConfig(), [config])
     draft = medusa_draft(engine)
     if name == AUTO:
-        print(auto_tree_words(engine, config) if draft.fastest else _not_measured(), file=sys.stderr)
+        fix = "repeat it when the machine is idle" if may_measure() else f"unset {MEASURE_VARIABLE}"
+        why = f"note: no step times are measured, so auto is the default tree: {fix}"
+        print(auto_tree_words(engine, config) if draft.fastest else why, file=sys.stderr)
     return draft.tree(name)
-
-
-def _not_measured() -> str:
-    from medusa_core.loading.tuning import MEASURE_VARIABLE, may_measure
-
-    fix = "repeat it when the machine is idle" if may_measure() else f"unset {MEASURE_VARIABLE}"
-    return f"note: no step times are measured, so auto is the default tree: {fix}"

@@ -1,0 +1,50 @@
+"""Tables, headlines and bars of measurements on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from medusa_core.cli.flags import COLUMNS
+from medusa_core.errors import counted
+
+NONE = "–"
+
+
+def new_table(*names: str, **options: Any) -> Table:
+    """A table without lines but the one below its head."""
+    return Table(*names, **{"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)} | options)
+
+
+def wide_console(file: TextIO | None = None) -> Console:
+    """One of at least ``COLUMNS``; what a name or a reason holds is no markup."""
+    width = max(Console().width, COLUMNS)
+    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def headlines(record: Mapping[str, Any], *more: str) -> list[str]:
+    """What model ran where, above the tables of a measurement, and ``more`` of it."""
+    machine, model = record["machine"], record["model"]
+    where = f"{machine['processor']}, {counted(machine['threads'], 'thread')}"
+    first = [f"{model['name']} · {model['dtype']} on {model['device']}", where, *more]
+    return [" · ".join(first), model["forward"]]
+
+
+@contextmanager
+def run_bar(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar over so many runs; what it yields counts one, by the name of its method."""
+    # The delay is so that an error stands alone.
+    with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
+
+        def progress(name: str) -> None:
+            bar.set_description_str(name, refresh=False)
+            bar.update()
+
+        yield progress
