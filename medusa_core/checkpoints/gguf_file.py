@@ -36,7 +36,6 @@ _SCALINGS = ("linear", "llama3")
 
 
 def type_of(dtype: torch.dtype) -> str:
-    """The type of matrices in ``dtype``."""
     return next(name for name, known in _DTYPES.items() if known == dtype)
 
 

@@ -162,7 +162,6 @@ def disk_errors() -> Iterator[None]:
 
 
 def public_config(tensors: HeadTensors, base: str) -> dict[str, Any]:
-    """The config of v1 and v2."""
     config: dict[str, Any] = {
         BASE_KEY: base,
         "medusa_num_heads": tensors.count,

@@ -47,17 +47,14 @@ class HeadTensors:
 
     @property
     def count(self) -> int:
-        """K."""
         return self.block_weight.shape[0]
 
     @property
     def layers(self) -> int:
-        """L."""
         return self.block_weight.shape[1]
 
     @property
     def width(self) -> int:
-        """d."""
         return self.block_weight.shape[-1]
 
 

@@ -35,7 +35,6 @@ class Sources:
 
     @property
     def drafts(self) -> tuple[Path, ...]:
-        """All folders with weights of drafters."""
         return (*self.named, *self.own)
 
     @property

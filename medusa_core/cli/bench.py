@@ -104,7 +104,6 @@ def _print_tables(record: dict) -> None:
 
 
 def _speed_table(methods: dict) -> Table:
-    """How fast each method was, and against what."""
     bases = {BASELINE: "speedup", TRANSFORMERS: f"speedup_over_{TRANSFORMERS}"}
     shown = {name: key for name, key in bases.items() if name in methods}
     headers = ["tokens\nper second", "tokens\nper step"]
@@ -124,7 +123,6 @@ def _speed_table(methods: dict) -> Table:
 
 
 def _step_table(methods: dict) -> Table:
-    """What a step of our own methods costs."""
     phases = next(m["phase_ms"] for m in methods.values() if "phase_ms" in m)
     table = _table(["nodes", *phases, "a step", "overhead", "over\nlimit"])
     table.title = "milliseconds of a step"
@@ -166,7 +164,6 @@ def _in_width(kinds: list[str]) -> Iterator[list[str]]:
 
 
 def _fastest(kinds: dict) -> str:
-    """The method with most tokens per second, for each kind."""
     named = []
     for kind, methods in kinds.items():
         best = max(methods, key=lambda name: methods[name]["tokens_per_second"])

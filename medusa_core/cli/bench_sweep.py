@@ -44,7 +44,6 @@ _SHAPE_PROMPTS = 4
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure and print a table. Raises MedusaError."""
     sweep = _sweep(args)
     if args.acceptance_from is not None and args.shape is None:
         raise MedusaError("--acceptance-from simulates what random weights cannot show: give --shape too")

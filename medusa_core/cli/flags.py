@@ -35,7 +35,6 @@ _METAVARS = {int: "N", float: "X"}
 
 
 def add_settings(parser: argparse.ArgumentParser, config: type, leave_out: Iterable[str] = ()) -> None:
-    """Add one flag a field of a settings dataclass."""
     for item in fields(config):
         if item.name not in set(leave_out):
             _add_flag(parser, item, help=item.metadata["help"])
@@ -134,7 +133,6 @@ def read_run_settings(args: argparse.Namespace, **changes: Any) -> GenerationCon
 
 
 def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags that name prompt files and choose a part of each."""
     parser.add_argument(
         "--prompts", action="append", metavar="FILE.jsonl", help="repeatable (default: the shipped prompts)"
     )

@@ -34,7 +34,6 @@ Ended = tuple[dict[str, Any], KeyboardInterrupt | None]  # its record, and what 
 
 
 def run(args: argparse.Namespace) -> None:
-    """Decode and print. Raises MedusaError for bad input."""
     config = generation_config(args)
     _check_flags(args)
     if args.prompts is not None:
@@ -226,7 +225,6 @@ def _run_saved(
 
 
 def _follow(run: SavedRun) -> None:
-    """Decode to the end, with a bar on a terminal."""
     total, steps = run.config.max_new_tokens, run.steps()
     shown = sys.stderr.isatty()
     with tqdm(

@@ -126,7 +126,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code."""
     args = build_parser().parse_args(argv)
     return exit_code_of(lambda: _run(args))
 

@@ -198,7 +198,6 @@ def make_record(
     findings: Findings,
     machine: MachineRecord,
 ) -> ExperimentRecord:
-    """The record of what was found."""
     info = findings.info or setup.engine.info
     used = asdict(setup.run) | asdict(settings)
     counts = {kind: len(prompts) for kind, prompts in setup.prompts.items()}

@@ -20,7 +20,6 @@ class Terminated(KeyboardInterrupt):
 
 
 def stop_by(number: int) -> KeyboardInterrupt:
-    """What to raise for a signal."""
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 

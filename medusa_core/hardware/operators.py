@@ -62,7 +62,6 @@ class Product:
 
     @property
     def intensity(self) -> float:
-        """Operational intensity in FLOP a byte."""
         return self.flops / self.moved
 
 
@@ -139,7 +138,6 @@ class Timed:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of all its calls in a step."""
         return self.product.calls * self.seconds
 
 
@@ -154,7 +152,6 @@ def seconds_of(product: Product, device: Device, cost: str = OVERLAPPED) -> floa
 
 
 def timed(products: Sequence[Product], device: Device, cost: str = OVERLAPPED) -> list[Timed]:
-    """Each product with its time."""
     return [
         Timed(product, seconds_of(product, device, cost), product.intensity < device.ridge)
         for product in products
@@ -162,7 +159,6 @@ def timed(products: Sequence[Product], device: Device, cost: str = OVERLAPPED) -
 
 
 def step_seconds(shape: ModelShape, work: Work, device: Device, cost: str = OVERLAPPED) -> float:
-    """Seconds of a forward pass: its products one after the other, nothing else."""
     return sum(each.step_seconds for each in timed(operators(shape, work), device, cost))
 
 
@@ -178,13 +174,11 @@ class Measured:
 
     @property
     def product(self) -> Product:
-        """The counts of what was measured."""
         work = Work(self.batch, self.tokens, self.context)
         return {each.name: each for each in operators(known_shapes()[MODEL], work)}[self.name]
 
     @property
     def words(self) -> str:
-        """Which product, in which step."""
         return f"{MODEL}, {self.name}, batch {self.batch}, {self.tokens} candidates"
 
 

@@ -29,13 +29,11 @@ _GPU_FILES = Path("/proc/driver/nvidia/gpus")
 
 
 def cpu_name() -> str:
-    """The processor's name as the system gives it."""
     fallback = platform.machine() if _CPU_FILE.is_file() else platform.processor() or platform.machine()
     return _line_of(_CPU_FILE, "model name") or fallback
 
 
 def core_count() -> int:
-    """Logical cores of the machine."""
     return psutil.cpu_count() or 1
 
 

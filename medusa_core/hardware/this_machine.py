@@ -104,7 +104,6 @@ def fastest(work: Callable[[], object], device: torch.device, seconds: float) ->
 
 
 def _finish(device: torch.device) -> None:
-    """Wait for what the device still computes."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -135,10 +134,7 @@ def swept_works(number_bytes: float) -> list[Work]:
 
 
 def measure_products(
-    shape: ModelShape,
-    dtype: torch.dtype,
-    device: torch.device,
-    works: Sequence[Work],
+    shape: ModelShape, dtype: torch.dtype, device: torch.device, works: Sequence[Work]
 ) -> Generator[list[ProductSpeed], None, None]:
     """The MLP's first layer and QKᵀ of each step; yields what is known after each step.
 

@@ -62,7 +62,6 @@ class LlamaCache(TreeCache):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both buffers."""
         return self.keys.nbytes + self.values.nbytes
 
     @property
@@ -72,7 +71,6 @@ class LlamaCache(TreeCache):
 
     @property
     def rows(self) -> int:
-        """Rows that the buffers hold."""
         return self.keys.shape[2]
 
     @property

@@ -53,7 +53,6 @@ class Recipe:
     functions: Collection[str]
 
     def name(self, compiler: Sequence[str]) -> str:
-        """The file name of the library."""
         texts = map(os.fsencode, (self.machine, *compiler, *self.flags))
         data = b"\0".join([*(path.read_bytes() for path in self.sources), *texts])
         return f"{hashlib.sha256(data).hexdigest()[:24]}.so"
@@ -186,11 +185,7 @@ def _run(command: Sequence[str], messages: Path) -> int:
     with (
         messages.open("wb") as said,
         subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
         ) as process,
     ):
         try:

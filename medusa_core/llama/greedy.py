@@ -58,7 +58,6 @@ class Heads:
         return sum({id(panels): panels.nbytes for panels in self._panels}.values())
 
     def work_bytes(self, asked: int, rows: int) -> int:
-        """What a call works in."""
         return int(self.library.functions.heads_bytes(self.structure, asked, rows))
 
     def best(self, hidden: torch.Tensor, asked: int, count: int) -> Best:

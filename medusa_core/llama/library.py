@@ -60,18 +60,13 @@ _AVX512_BF16 = InstructionSet(
     (*_AVX512.flags, "-mavx512bf16", "-mavx512vnni"),
 )
 _AMX = InstructionSet(
-    "amx",
-    (*_AVX512_BF16.needed, "amx_tile", "amx_bf16"),
-    (*_AVX512_BF16.flags, "-mamx-tile", "-mamx-bf16"),
+    "amx", (*_AVX512_BF16.needed, "amx_tile", "amx_bf16"), (*_AVX512_BF16.flags, "-mamx-tile", "-mamx-bf16")
 )
 _SSE2 = InstructionSet("sse2", (), ())
 _NEON = InstructionSet("neon", (), ())
 _NEON_BF16 = InstructionSet("neon_bf16", ("bf16",), ("-march=armv8.2-a+bf16",))
 # The largest first; the last one runs on every processor of its kind.
-INSTRUCTION_SETS = {
-    "x86_64": (_AMX, _AVX512_BF16, _AVX512, _AVX2, _SSE2),
-    "arm64": (_NEON_BF16, _NEON),
-}
+INSTRUCTION_SETS = {"x86_64": (_AMX, _AVX512_BF16, _AVX512, _AVX2, _SSE2), "arm64": (_NEON_BF16, _NEON)}
 
 
 class Library:
@@ -155,7 +150,6 @@ def instruction_sets() -> list[InstructionSet]:
 
 
 def machine() -> str:
-    """The kind of this processor, by one name on all systems."""
     name = platform.machine().lower()
     return {"aarch64": "arm64", "amd64": "x86_64"}.get(name, name)
 

@@ -51,11 +51,7 @@ class Panels:
 
     @classmethod
     def by_turns(
-        cls,
-        weights: Sequence[torch.Tensor],
-        biases: Sequence[torch.Tensor | None],
-        *,
-        int8: bool = False,
+        cls, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor | None], *, int8: bool = False
     ) -> Panels:
         """Two layers on the same input: a panel of the first, a panel of the second, and so on."""
         both = [cls.of(weight, bias, int8=int8) for weight, bias in zip(weights, biases, strict=True)]
@@ -68,7 +64,6 @@ class Panels:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """[outputs, inputs]."""
         return self.outputs, self.inputs
 
     @property
@@ -80,7 +75,6 @@ class Panels:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
         return sum(one.nbytes for one in (self.numbers, self.bias, self.scales) if one is not None)
 
     def unpacked(self) -> torch.Tensor:

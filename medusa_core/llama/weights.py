@@ -88,7 +88,6 @@ class Weights:
         return self.head.dtype
 
     def products(self) -> Iterator[Panels]:
-        """All linear layers."""
         for layer in self.layers:
             yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
         yield self.head

@@ -97,7 +97,6 @@ def return_freed_memory() -> None:
 
 
 def device_kinds() -> list[str]:
-    """The kinds of device there are, best first."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     return [kind for kind, there in available.items() if there]
 

@@ -173,11 +173,7 @@ def _longer(sources: Sources, config: LoadConfig) -> LongerContext | None:
 
 
 def _read(
-    sources: Sources,
-    config: LoadConfig,
-    placement: Placement,
-    longer: LongerContext | None,
-    progress: Share,
+    sources: Sources, config: LoadConfig, placement: Placement, longer: LongerContext | None, progress: Share
 ) -> PreTrainedModel | LoadedModel:
     """The base with the adapter of its heads; a plain one without transformers, which is slow to import."""
     # Heads of Medusa-2 belong to the base with its adapter, so it is part of what they are called.

@@ -53,7 +53,6 @@ class Alternative:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it."""
         return self.needed <= self.free
 
     def words(self) -> str:
@@ -88,7 +87,6 @@ class MemoryEstimate:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it, spread over devices where that can be done."""
         return self.total <= self.free + self.spare
 
     @property

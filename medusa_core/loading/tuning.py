@@ -104,7 +104,6 @@ MEASURE_VARIABLE = "MEDUSA_MEASURE"  # 0: nothing is measured and nothing that w
 
 
 def may_measure() -> bool:
-    """Whether this process may choose by measurement."""
     return os.environ.get(MEASURE_VARIABLE, "") != "0"
 
 

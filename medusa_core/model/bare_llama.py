@@ -49,15 +49,12 @@ class BareLlama(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """dtype of the weights."""
         return self.lm_head.weight.dtype
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The table of the tokens' embeddings."""
         return self.model.embed_tokens
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The LM head."""
         return self.lm_head
 
 

@@ -84,5 +84,4 @@ class CudaClock(Clock):
 
 
 def clock_for(device: torch.device) -> Clock:
-    """The clock of a step on ``device``."""
     return CudaClock(device) if device.type == "cuda" else Clock()

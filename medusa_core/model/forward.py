@@ -34,11 +34,7 @@ class Rows:
 
     @classmethod
     def of_text(
-        cls,
-        tokens: Sequence[int],
-        device: torch.device,
-        kept: int = 0,
-        features: Features = NO_FEATURES,
+        cls, tokens: Sequence[int], device: torch.device, kept: int = 0, features: Features = NO_FEATURES
     ) -> Rows:
         """A part of a text: each row stands behind the one before and sees all up to itself."""
         count = len(tokens)

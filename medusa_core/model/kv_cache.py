@@ -130,7 +130,6 @@ class TreeCache(Cache):
 
     @property
     def tree_layers(self) -> Sequence[TreeLayer]:
-        """Its layers."""
         return self._layers
 
     @property
@@ -155,7 +154,6 @@ class TreeCache(Cache):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its rows take."""
         tensors = [tensor for layer in self._layers for tensor in (layer.keys, layer.values)]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 

@@ -84,7 +84,6 @@ class LoadedModel:
 
     @property
     def model(self) -> PreTrainedModel:
-        """transformers' model."""
         model: PreTrainedModel = self.weights
         return model
 
@@ -101,12 +100,10 @@ class LoadedModel:
 
     @property
     def output_device(self) -> torch.device:
-        """The device of the LM head."""
         return _runs_on(self._modules.get_output_embeddings())
 
     @property
     def dtype(self) -> torch.dtype:
-        """dtype of the weights."""
         dtype: torch.dtype = self._modules.dtype
         return dtype
 
@@ -123,7 +120,6 @@ class LoadedModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights that it holds."""
         return sum(parameter.nbytes for parameter in self._modules.parameters())
 
     @property

@@ -42,7 +42,6 @@ class PartialCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its rows take, none while the text fits."""
         return 0 if self._cache is None else self._cache.nbytes
 
     def nbytes_for(self, rows: int) -> int:

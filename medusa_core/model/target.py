@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from medusa_core.model.context import (
-    WINDOW,
-    LongerContext,
-    context_of,
-    inside_window,
-    why_not_longer,
-)
+from medusa_core.model.context import WINDOW, LongerContext, context_of, inside_window, why_not_longer
 from medusa_core.model.features import LAST_HIDDEN, NO_FEATURES, Features
 from medusa_core.model.forward import Forward, ForwardChoice, Outputs, Part, Rows
 from medusa_core.model.kv_cache import TreeCache
@@ -86,7 +80,6 @@ class Target:
 
     @property
     def dtype(self) -> torch.dtype:
-        """dtype of the weights."""
         return self.held.dtype
 
     @property
@@ -110,14 +103,12 @@ class Target:
 
     @property
     def layer_kinds(self) -> list[str]:
-        """What each layer attends to."""
         if self.longer is not None and self.longer.how == WINDOW:
             return [SLIDING] * self.config.num_hidden_layers
         return layer_kinds(self.config, self.config.num_hidden_layers)
 
     @property
     def threads_used(self) -> int:
-        """Threads of a run."""
         return self.threads or torch.get_num_threads()
 
     def on_its_threads(self) -> AbstractContextManager[None]:
@@ -129,7 +120,6 @@ class Target:
         return cpu_threads(self.threads, self.library if self.choice.native else None)
 
     def new_cache(self, slots: int) -> TreeCache:
-        """A cache for one run."""
         return self.forward.new_cache(slots)
 
     @property

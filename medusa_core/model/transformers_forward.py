@@ -99,7 +99,6 @@ class JointLayer(CacheLayerMixin):
 
     @property
     def width(self) -> int:
-        """W."""
         return max(owner.length + count for owner, count in zip(self._owners, self._counts, strict=True))
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:

@@ -15,7 +15,6 @@ EPILOG = "Without flags: the embedded model at http://127.0.0.1:7860, and no req
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser("app", help="open the page", description=DESCRIPTION, epilog=EPILOG)
     add_page_flags(parser)
     parser.set_defaults(run=f"{__name__}:run")

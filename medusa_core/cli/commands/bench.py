@@ -10,7 +10,6 @@ from medusa_core.drafters import methods_in_words
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "bench", help="compare methods on the same prompts", description=__doc__, usage="%(prog)s [OPTION …]"
     )

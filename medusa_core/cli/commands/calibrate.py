@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "calibrate", help="measure the heads' accuracies and the time of a step", description=__doc__
     )
@@ -51,7 +50,6 @@ _BARS = {COUNTING: ("accuracies", "prompt"), TIMING: ("latency", "run")}
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure and write. Raises MedusaError for bad input."""
     with importing():
         from medusa_core.cli.load import load_with_line
         from medusa_core.evaluation.head_accuracy import heads_of

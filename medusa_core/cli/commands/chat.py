@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "chat", help="talk with a model", description=__doc__, usage="%(prog)s [OPTION …]"
     )

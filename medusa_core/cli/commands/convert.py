@@ -35,7 +35,6 @@ FORMATS = {
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "convert", help="heads into another format, for another engine", description=__doc__
     )

@@ -9,7 +9,6 @@ from medusa_core.cli.flags import check_output_file
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's actions."""
     parser = subparsers.add_parser(
         "export", help="write a run as one HTML file, or a folder for another program", description=__doc__
     )

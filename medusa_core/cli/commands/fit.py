@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "fit", help="fit heads to your own model: the whole recipe in one line", description=__doc__
     )

@@ -12,30 +12,18 @@ MARKS = {"color": ("\033[4;34m", "\033[0m"), "brackets": ("[", "]"), "none": (""
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "generate", help="decode a prompt", description=__doc__, usage="%(prog)s [PROMPT] [OPTION …]"
     )
     parser.add_argument("prompt", nargs="?", help='text to continue; "-" reads standard input')
     parser.add_argument("--prompt-ids", metavar="IDS", help="token ids instead of text: 1,2,3")
     parser.add_argument(
-        "--prompts",
-        metavar="FILE",
-        help='several; lines of {"prompt": "…"} or {"turns": ["…"]}',
+        "--prompts", metavar="FILE", help='several; lines of {"prompt": "…"} or {"turns": ["…"]}'
     )
-    parser.add_argument(
-        "--batch",
-        type=int,
-        metavar="N",
-        help=f"how many of --prompts at once [{BATCH}]",
-    )
+    parser.add_argument("--batch", type=int, metavar="N", help=f"how many of --prompts at once [{BATCH}]")
     add_settings(parser, LoadConfig)
     add_run_settings(parser)
-    parser.add_argument(
-        "--save",
-        metavar="FOLDER",
-        help="keep the run here as it grows; the command goes on",
-    )
+    parser.add_argument("--save", metavar="FOLDER", help="keep the run here as it grows; the command goes on")
     parser.add_argument("--trace", metavar="FILE", help="write the run as a trace file")
     parser.add_argument(
         "--json",
@@ -48,7 +36,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 
 def add_marks_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that says how accepted drafts are marked."""
     parser.add_argument(
         "--marks",
         choices=("auto", *MARKS),

@@ -18,7 +18,6 @@ from medusa_core.library_messages import importing
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser("heads", help="make fresh heads, check heads", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser(

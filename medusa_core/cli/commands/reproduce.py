@@ -13,7 +13,6 @@ SHIPPED = "shipped"
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add one subcommand an experiment."""
     parser = subparsers.add_parser("reproduce", help="the experiments of the paper", description=__doc__)
     experiments = parser.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
     for name in experiment_names():

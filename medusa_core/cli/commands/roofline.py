@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser(
         "roofline", help="FLOP, bytes and time of a step's products on a device", description=__doc__
     )

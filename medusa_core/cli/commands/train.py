@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add one subcommand a recipe."""
     parser = subparsers.add_parser("train", help="train heads or another drafter", description=__doc__)
     recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
     for name, config in RECIPES.items():
@@ -106,7 +105,6 @@ def figures_of(record: Progress) -> dict[str, str]:
 
 
 def stage_bar(record: Progress) -> tqdm:
-    """A bar for the stage of a record, on standard error."""
     from tqdm import tqdm
 
     return tqdm(

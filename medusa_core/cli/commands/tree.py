@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command's flags."""
     parser = subparsers.add_parser("tree", help="inspect candidate trees", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print a tree", description=__doc__)
