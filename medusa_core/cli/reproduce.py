@@ -8,7 +8,6 @@ import itertools
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from types import ModuleType
@@ -114,7 +113,19 @@ def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentR
     others = OtherWork()
     findings = load_measurement(name).measure(setup, settings)
     machine = MachineRecord(**machine_of(engine) | others.record())
-    return make_record(name, module, command, setup, settings, findings, machine)
+    info = findings.info or engine.info
+    counts = ", ".join(f"{kind} {len(prompts)}" for kind, prompts in setup.prompts.items())
+    used = asdict(setup.run) | asdict(settings) | {"prompts": counts}
+    return _record(
+        name,
+        command,
+        machine,
+        ModelRecord(**{field: getattr(info, field) for field in ModelRecord.model_fields}),
+        findings,
+        settings={key: _shown(value) for key, value in used.items()},
+        quality=findings.quality or module.QUALITY,
+        engine=ENGINE_VERSION,
+    )
 
 
 def machine_of(engine: Engine) -> dict[str, Any]:
@@ -127,25 +138,20 @@ def default_flags(module: ModuleType) -> dict[str, Any]:
     if is_simulated(module):
         return _defaults(module.Settings)
     flags: dict[str, Any] = {"skip": 0, "limit": None, "data_root": ".", "quick": False}
-    for config in (RunSettings, module.Settings, LoadConfig):
-        flags |= _defaults(config)
-    return flags | module.DEFAULTS
+    settings = _defaults(RunSettings) | _defaults(module.Settings) | _defaults(LoadConfig)
+    return flags | settings | module.DEFAULTS
 
 
 def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
     """What formulas give: the model is a shape, the machine a data sheet."""
     module = load_experiment(name)
     settings = read_settings(module.Settings, args)
-    findings = load_measurement(name).simulate(settings)
     shape, device = known_shapes()[settings.model], find_device(settings.device)
-    return ExperimentRecord(
-        schema_version=SCHEMA_VERSION,
-        name=name,
-        title=module.TITLE,
-        command=_words_of(name, args, default_flags(module)),
-        date=datetime.date.today().isoformat(),
-        machine=MachineRecord(processor=f"{device.title}, by its data sheet", threads=0, torch="", python=""),
-        model=ModelRecord(
+    return _record(
+        name,
+        command_line(name, module, args),
+        MachineRecord(processor=f"{device.title}, by its data sheet", threads=0, torch="", python=""),
+        ModelRecord(
             name=shape.name,
             base=shape.name,
             heads=None,
@@ -153,11 +159,9 @@ def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
             device=device.name,
             parameters=shape.parameters,
         ),
+        load_measurement(name).simulate(settings),
         settings=asdict(settings),
         quality=None,
-        rows=findings.rows,
-        paper=paper_facts(name),
-        notes=findings.notes,
         simulated=True,
     )
 
@@ -189,51 +193,30 @@ def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
             setattr(args, name, value)
 
 
-def make_record(
-    name: str,
-    module: ModuleType,
-    command: str,
-    setup: Setup,
-    settings: Any,
-    findings: Findings,
-    machine: MachineRecord,
+def _record(
+    name: str, command: str, machine: MachineRecord, model: ModelRecord, findings: Findings, **more: Any
 ) -> ExperimentRecord:
-    info = findings.info or setup.engine.info
-    used = asdict(setup.run) | asdict(settings)
-    counts = {kind: len(prompts) for kind, prompts in setup.prompts.items()}
-    used |= {"prompts": ", ".join(f"{kind} {count}" for kind, count in counts.items())}
     return ExperimentRecord(
         schema_version=SCHEMA_VERSION,
         name=name,
-        title=module.TITLE,
+        title=load_experiment(name).TITLE,
         command=command,
         date=datetime.date.today().isoformat(),
         machine=machine,
-        model=ModelRecord(**{field: getattr(info, field) for field in ModelRecord.model_fields}),
-        settings={key: _shown(value) for key, value in used.items()},
-        quality=findings.quality or module.QUALITY,
+        model=model,
         rows=findings.rows,
         paper=paper_facts(name),
         notes=findings.notes,
-        engine=ENGINE_VERSION,
+        **more,
     )
 
 
 def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str:
     """The command with every flag that was set; of absolute paths the last part, which is all they say."""
-    return _words_of(
-        name,
-        args,
-        default_flags(module),
-        [word for entry in args.prompts or [] for word in ("--prompts", str(_shown(entry)))],
-    )
-
-
-def _words_of(
-    name: str, args: argparse.Namespace, defaults: dict[str, object], first: Sequence[str] = ()
-) -> str:
-    words = ["python", "-m", "medusa_core", "reproduce", name, *first]
-    for key, default in defaults.items():
+    words = ["python", "-m", "medusa_core", "reproduce", name]
+    for entry in getattr(args, "prompts", None) or []:
+        words += ["--prompts", str(_shown(entry))]
+    for key, default in default_flags(module).items():
         value = getattr(args, key)
         if value != default:
             flag = "--" + key.replace("_", "-")
