@@ -115,7 +115,8 @@ class Conversion:
         if last is None:
             return self.tensors
         if self.tensors.token_map is not None:
-            raise MedusaError("heads of a shortened vocabulary have an LM head of their own: use --to vllm")
+            short = "heads of a shortened vocabulary have an LM head of their own"
+            raise MedusaError(f"{short}: convert them to vllm")
         lm_head = self.lm_head()
         for head, own in enumerate(last if last.ndim == 3 else last[None], start=1):
             if different := int((own != lm_head.to(own.dtype)).any(dim=1).sum()):
