@@ -58,12 +58,11 @@ ROOMS = {
         "serving": "engine evaluation loading model records trace",
         "components": "acceptance drafters figures records text trace",
         "runs": "components decoding drafters engine evaluation records serving text trace",
-        "session": "acceptance checkpoints drafters engine loading records runs serving trees",
         "tabs": (
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
-            "runs serving session trace training trees"
+            "runs serving trace training trees"
         ),
-        "launch": "checkpoints cli serving session tabs",
+        "launch": "checkpoints cli runs serving tabs",
     },
 }
 # Rooms whose types stand in annotations of a room below them.

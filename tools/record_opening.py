@@ -18,7 +18,7 @@ from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import live
 from ui.tabs.openings import FILES, Origin, RecordedHardware, RecordedTraining, write_opening
 from ui.tabs.train.plan import FILE, OWN, Plan
@@ -82,7 +82,7 @@ def origin(session: Session) -> Origin:
     """This machine and the model, now. Raises MedusaError when the model is gone."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - imports torch
 
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     if engine is None:
         raise MedusaError("the model was dropped meanwhile: record again")
     machine = machine_record(engine)

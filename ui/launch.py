@@ -16,13 +16,13 @@ from starlette.middleware import Middleware
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
+from ui.runs.session import Session
 from ui.serving.connections import limit_connections
 from ui.serving.http_guard import HttpGuard
 from ui.serving.page import Page
 from ui.serving.policy import Exposure, Policy, announcement, policy_of
 from ui.serving.routes import Names
 from ui.serving.zero_gpu import claim
-from ui.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab

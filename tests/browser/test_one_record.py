@@ -10,8 +10,8 @@ from places import turn_to
 from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
+from ui.runs.session import Session
 from ui.runs.speed import Effort
-from ui.session import Session
 from ui.tabs.speed import tab
 
 pytestmark = pytest.mark.browser

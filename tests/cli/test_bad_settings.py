@@ -34,7 +34,7 @@ from medusa_core.checkpoints.base import check_weights
 from medusa_core.config import LoadConfig
 from ui.records.selection import DEFAULT, Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 
 GENERATION = "generation_config.json"
 MANY = 10**8

@@ -20,7 +20,7 @@ from ui.figures.hardware import sharing_drawing
 from ui.figures.measured_hardware import products_chart
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import choice, gain, live, memory, roofline
 from ui.tabs.trees.head_stats import stats_of
 
@@ -58,7 +58,7 @@ def test_a_slider_is_answered_within_100_ms(draw: Callable[[], tuple[Any, ...]])
 
 def test_the_loaded_model_and_its_heads_are_there(session):
     shape = choice.shape_named(session, Selection(), choice.LOADED)
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     assert (shape.hidden, shape.layers) == (engine.target.config.hidden_size, 2)
     accuracies = stats_of(session, Selection()).accuracies
     words, *charts = gain.draw(CHOSEN, 1, 1024, "overlapped", by_accuracies(accuracies))

@@ -19,7 +19,7 @@ from medusa_core.trees.tree import Topology, load_tree
 from ui.figures import tree_charts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.trees import head_stats, timing
 from ui.tabs.trees import tab as trees
 from ui.tabs.trees.head_stats import HeadStats
@@ -54,7 +54,7 @@ def test_the_shipped_accuracies_are_there_without_loading_anything():
     file = embedded_model() / "heads" / "accuracies.json"
     assert [list(row) for row in stats.accuracies] == read_accuracies(file)
     assert "counted over" in stats.source
-    assert "not loaded yet" in session.badge()
+    assert "not loaded yet" in session.models.badge(Selection())
 
 
 def test_heads_without_accuracies_say_that_they_are_assumed(session):

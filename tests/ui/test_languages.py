@@ -21,8 +21,8 @@ from ui.records.examples import ASSETS
 from ui.records.selection import Selection
 from ui.records.settings import check_prompt, check_tokens, own_tree
 from ui.records.words import Words, amount, as_data, joined, sentences
+from ui.runs.session import Session
 from ui.serving.runner import as_sentence
-from ui.session import Session
 from ui.tabs.experiments import load_section
 from ui.tabs.layout import build_page
 from ui.tabs.train.plan import OWN, PASTE, Plan

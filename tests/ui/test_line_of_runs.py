@@ -10,10 +10,10 @@ import pytest
 from served import PATIENCE, engine_taken, wait_until
 
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving import turns
 from ui.serving.runner import TimeLimit
 from ui.serving.turns import TimeShare, Turns
-from ui.session import Session
 
 
 @pytest.fixture(scope="module")

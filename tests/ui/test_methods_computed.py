@@ -19,7 +19,7 @@ from ui.records.figures import measured_figures
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.methods import COMPUTED, MEASURED, Shown, draw, shown_methods
 from ui.tabs.methods_computed import compute
 

@@ -21,7 +21,7 @@ from ui.records.selection import Selection
 from ui.records.settings import MOST_TOKENS
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.methods import conclusion, shown_methods
 
 SPEEDS = [

@@ -6,7 +6,7 @@ import pytest
 
 from tools import record_opening
 from ui.records.examples import ASSETS
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.openings import FILES, RecordedHardware, RecordedTraining, recorded, write_opening
 from ui.tabs.train.tab import gain_table
 

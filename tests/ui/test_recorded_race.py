@@ -9,8 +9,8 @@ import pytest
 from tools import record_race
 from ui.components.race_view import recorded_message
 from ui.records.examples import ASSETS, RACE_FILE, recorded_race
+from ui.runs.session import Session
 from ui.runs.verdict import first_difference
-from ui.session import Session
 
 MOST_BYTES = 100_000
 BREAKS = {

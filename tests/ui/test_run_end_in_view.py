@@ -17,8 +17,8 @@ from ui.records.examples import recordings
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
+from ui.runs.session import Session
 from ui.serving.policy import Policy
-from ui.session import Session
 
 SETTINGS = {
     "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",

@@ -25,8 +25,8 @@ from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
 from ui.runs.methods import MethodsRequest, MethodsUpdate
+from ui.runs.session import Session
 from ui.runs.verdict import MAY, MUST, expectation
-from ui.session import Session
 
 WRONG = [
     ({"tree": "/etc/passwd"}, "no tree is called"),

@@ -22,8 +22,8 @@ from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving.policy import Policy
-from ui.session import Session
 from ui.tabs.train import download as take_home
 from ui.tabs.train import run as train_run
 from ui.tabs.train.download import FOLDER, write_zip

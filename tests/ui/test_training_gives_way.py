@@ -16,10 +16,10 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving import turns
 from ui.serving.policy import policy_of
 from ui.serving.turns import SLICE_SECONDS
-from ui.session import Session
 from ui.tabs.train import run as train_run
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads

@@ -28,9 +28,9 @@ from ui.records.conversation import ChatState
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag, Update
+from ui.runs.session import Session
 from ui.serving.policy import policy_of
 from ui.serving.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
-from ui.session import Session
 from ui.tabs.trees import timing as tree_measuring
 from ui.tabs.trees.head_stats import shipped_stats
 
@@ -143,14 +143,14 @@ def test_measuring_trees_works_away_from_home(away, lender, monkeypatch):
 
 def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender, other_folder):
     wish = LoadConfig(str(other_folder))
-    selection = list(away.choose_model(wish, Selection(), StopFlag()))[-1].selection
-    assert away.model_at_hand(selection) is None
+    selection = list(away.models.choose(wish, Selection(), StopFlag()))[-1].selection
+    assert away.models.at_hand(selection) is None
     updates = decode(away, selection=selection)
     assert not updates[-1].problem, updates[-1].status
     assert updates[-1].trace["model"]["base"] == "other"
     assert lender.asked[-1] == seconds_for(40, loaded=False)
-    assert away.model_at_hand(selection) is None
-    assert away.badge(selection) == "other · each run loads it anew"
+    assert away.models.at_hand(selection) is None
+    assert away.models.badge(selection) == "other · each run loads it anew"
     assert away.chat_notice(selection) == ""
     # And what is not on offer is refused there as well.
     secret = selection.with_model(LoadConfig("/home/me/secret"))
@@ -321,8 +321,8 @@ def test_threads_that_run_in_the_app_do_not_hinder_its_forks(away, lender):
 
     def busy():
         while not over.is_set():
-            away.badge()
-            away.model_at_hand(Selection(model=LoadConfig("x")))
+            away.models.badge(Selection())
+            away.models.at_hand(Selection(model=LoadConfig("x")))
 
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:

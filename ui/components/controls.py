@@ -13,6 +13,7 @@ from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
+from medusa_core.drafters.medusa import AUTO
 from ui.components.events import QUIET
 from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import (
@@ -25,6 +26,7 @@ from ui.records.settings import (
     PAGE_HIGHEST,
     RunSettings,
     menu_entries,
+    tree_choices,
     whole_method,
 )
 
@@ -81,13 +83,11 @@ class Controls:
 
 
 def build_controls(
-    trees: Sequence[tuple[str, str]],
-    rules: Sequence[str],
     selection: gr.State,
     start: Mapping[str, Any] | None = None,
     most_tokens: int = MOST_TOKENS,
 ) -> Controls:
-    """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
+    """Lays the controls out for a narrow column.
 
     `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
     those of one run. What a run or a rule has and nothing here places stands in the accordion.
@@ -103,7 +103,7 @@ def build_controls(
         named["ignore_eos"] = _switch("ignore_eos", begin, "until the tokens are used up")
     with gr.Column(elem_classes="settings-column"):
         named["acceptance"] = gr.Radio(
-            list(rules),
+            list(rule_names()),
             value=begin["acceptance"],
             elem_classes=mark("acceptance"),
             label=LABELS["acceptance"],
@@ -123,15 +123,11 @@ def build_controls(
             bool(start.get("copies")), label=COPIES_LABEL, info=COPIES_HELP, elem_classes=mark("copies")
         )
         named["tree"] = tree = gr.Dropdown(
-            list(trees), value=start.get("tree", trees[0][1]), label="Tree",
+            tree_choices(), value=start.get("tree", AUTO), label="Tree",
             info="which guesses are combined", elem_classes=mark("tree"),
             filterable=False,
         )  # fmt: skip
-        named["budget"] = budget = gr.Slider(
-            2, MOST_NODES, value=16, step=1,
-            label="Node budget", info="nodes of the tree “by node budget”", visible=False,
-            elem_classes=mark("budget"),
-        )  # fmt: skip
+        named["budget"] = budget = budget_slider(mark("budget"), "nodes of the tree “by node budget”")
         named["seed"] = gr.Number(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
@@ -161,7 +157,7 @@ def build_controls(
         queue=False, **QUIET,
     )  # fmt: skip
     selection.change(
-        lambda new: _offer(trees, new), selection, [tree, budget, heads],
+        _offer, selection, [tree, budget, heads],
         queue=False, **QUIET,
     )  # fmt: skip
     return Controls(named | options, selection, usual)
@@ -214,12 +210,10 @@ def has_tree(name: str) -> bool:
     return "tree" in _options_of(name)
 
 
-def _offer(
-    trees: Sequence[tuple[str, str]], selection: Selection
-) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
     """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
     own = selection.tree_entries()
-    tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
+    tree = gr.Dropdown(tree_choices(own), value=YOURS if own else AUTO)
     heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
     return tree, gr.Slider(visible=False), heads
 
@@ -227,6 +221,13 @@ def _offer(
 def mark(name: str) -> str:
     """The class by which the page finds the control of a setting, to say something beside it."""
     return f"setting-{name}"
+
+
+def budget_slider(classes: str, info: str | None = None) -> gr.Slider:
+    """The nodes of the tree by node budget, in sight while that tree is chosen."""
+    return gr.Slider(
+        2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False, elem_classes=classes
+    )
 
 
 def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
@@ -131,6 +131,13 @@ def check_prompt(prompt: str) -> None:
 def menu_entries() -> list[tuple[str, str]]:
     """(title, name) of each drafter, the one that proposes nothing among them."""
     return [(method(name).title, name) for name in drafter_names()]
+
+
+def tree_choices(own: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """(label, name) of each tree, ``own`` behind the first one, which is the default."""
+    published = [(f"published: {name}", name) for name in published_trees()]
+    auto = ("auto: fastest on this machine", AUTO)
+    return [auto, *own, ("the heads’ own", DEFAULT), ("by node budget", BY_BUDGET), *published]
 
 
 def whole_method(drafter: str, copies: bool) -> str:

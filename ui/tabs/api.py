@@ -25,8 +25,8 @@ from ui.records.updates import StopFlag, Update
 from ui.runs.compare import CompareRequest, MeasuredUpdate
 from ui.runs.decode import DecodeRequest
 from ui.runs.ready import PLAIN_METHOD
+from ui.runs.session import Session
 from ui.serving.runner import Request
-from ui.session import Session
 
 MOST_REPETITIONS = 3
 RESULT = ("text", "token_ids", "finish_reason", "new_tokens", "steps", "tokens_per_step", "tokens_per_second",

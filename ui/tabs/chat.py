@@ -20,8 +20,8 @@ from ui.records.examples import example_prompts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import ChatRequest, ChatUpdate
+from ui.runs.session import Session
 from ui.serving.kept_runs import RunSlot
-from ui.session import Session
 from ui.tabs.run_bar import (
     RunBar,
     connect_run,

@@ -21,8 +21,8 @@ from ui.records.selection import Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.decode import DecodeRequest
+from ui.runs.session import Session
 from ui.serving.kept_runs import RunSlot
-from ui.session import Session
 from ui.tabs import share
 from ui.tabs.chat import CHAT, ChatPanel
 from ui.tabs.recorded import connect_recorded, recorded_menu, recorded_message
@@ -67,9 +67,7 @@ def build(
             # The style sheet folds them: gradio would not tell unmounted controls of their visibility.
             gr.Checkbox(False, label="Examples, settings", container=False, elem_id="decode-more")
             with gr.Column(elem_id="decode-settings"):
-                controls = build_controls(
-                    session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
-                )
+                controls = build_controls(selection, start, session.policy.most_tokens)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(
                 recorded_message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW

@@ -17,9 +17,9 @@ from ui.components.text_line import TextLine
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, source_words
 from ui.records.selection import Selection
+from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
-from ui.session import Session
 from ui.tabs import api, decode, experiments, hardware, learn, side_by_side
 from ui.tabs import methods as methods_tab
 from ui.tabs.model_bar import bar as model_bar

@@ -12,7 +12,7 @@ from ui.components.learn_view import ANSWERED, ASKED, LearnView, learn_content
 from ui.records.examples import Recording
 from ui.records.figures import PageFigures
 from ui.records.lessons import lesson_records, lesson_runs, lesson_texts
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.learn_computed import answered, computed_records
 
 TAB = "learn-tab"

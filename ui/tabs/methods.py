@@ -29,7 +29,7 @@ from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import THEME, menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, run_bar, shown

@@ -23,9 +23,9 @@ from ui.components.text_line import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag, Update, with_flag_of_run
+from ui.runs.session import Session
 from ui.serving.kept_runs import RunSlot
 from ui.serving.runner import Request
-from ui.session import Session
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 STARTING = "Starting…"

@@ -13,7 +13,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.controls import Controls, build_controls
 from ui.components.events import QUIET, page_under_way, tell_script, tell_view
-from ui.components.lane_controls import LaneControls
+from ui.components.lane_controls import PREFIX, build_lane_controls, read_lane
 from ui.components.race_view import RaceView, recorded_message, status_message
 from ui.components.text_line import TextLine
 from ui.records.examples import recorded_race
@@ -22,8 +22,8 @@ from ui.records.lanes import PLAIN_METHOD
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
+from ui.runs.session import Session
 from ui.serving.runner import problem_of
-from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, message_of, run_bar, shown
 
 VIEW = "race-view"
@@ -42,7 +42,6 @@ def build(
 
     `selection` holds a `Selection`, `figures` the `PageFigures`; the prompt follows that of Watch, `watched`.
     """
-    trees, rules = session.tree_choices(), session.rule_names()
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "race", "Compare", watched.value)
@@ -51,9 +50,9 @@ def build(
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings of the first lane", open=False, elem_id="race-settings"):
-                controls = build_controls(trees, rules, selection)
+                controls = build_controls(selection)
             with gr.Accordion("Second lane", open=False, elem_id="race-second"):
-                lane = LaneControls.build(trees, rules, selection)
+                lane = build_lane_controls(selection)
         bar.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
         with gr.Column(elem_classes="stage"):
             race = recorded_race(session.assets)
@@ -66,7 +65,7 @@ def build(
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
         first, second = values[: len(controls.inputs())], values[len(controls.inputs()) :]
         try:
-            request = CompareRequest(text, controls.settings(first), int(runs), lane.read(second))
+            request = CompareRequest(text, controls.settings(first), int(runs), read_lane(lane, second))
         except MedusaError as error:  # a field of the second lane holds no number
             refused = problem_of(error)
             yield (*shown(refused), _message(refused))
@@ -76,15 +75,19 @@ def build(
 
     figures.change(headline_words, figures, headline, **QUIET)
     view.take(None, None, bar.prompt, js=SHOWN_PROMPT)
-    settings = {"prompt": bar.prompt, **controls.named, **lane.by_name()}
+    settings = {
+        "prompt": bar.prompt,
+        **controls.named,
+        **{f"{PREFIX}{name}": part for name, part in lane.items()},
+    }
     loaded = page_under_way().load  # the controls' first values count as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     # A box in a place that is not open yet says nothing of its new value.
     followed, names = follow(watched, bar.prompt), list(settings)
     followed.then(None, list(settings.values()), None, js=tell_script(VIEW, "settings", names))
-    inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.inputs()]
+    inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.values()]
     connect_run(session, bar, work, inputs, [view], selection)
-    return controls, lane.method
+    return controls, lane["method"]
 
 
 def headline_words(page: PageFigures) -> str:

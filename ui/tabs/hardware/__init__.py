@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.figure_table import small_model_note
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import gain, live, memory, roofline
 from ui.tabs.hardware.choice import build_choice
 

@@ -14,7 +14,7 @@ from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes, sh
 from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.selection import Selection
-from ui.session import Session
+from ui.runs.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.hardware.this_machine import Machine
@@ -110,7 +110,7 @@ def shape_named(session: Session, selection: Selection, name: str) -> ModelShape
     """The shape that a menu's entry stands for. Raises MedusaError."""
     if name != LOADED:
         return find_shape(name)
-    engine = session.model_at_hand(selection)
+    engine = session.models.at_hand(selection)
     if engine is None:
         raise MedusaError("no model is loaded yet: run it once in Watch, or choose a shape of the list")
     return shape_of_config(engine.target.config, engine.info.base)

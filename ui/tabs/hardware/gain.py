@@ -21,7 +21,7 @@ from medusa_core.hardware.simulation import (
 from ui.components.text_line import TextLine
 from ui.figures.simulation import Line, lines_chart, map_chart
 from ui.records.words import Words
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_sliders
 from ui.tabs.trees.head_stats import stats_of
 

@@ -24,7 +24,7 @@ from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import THEME, Choice
 from ui.tabs.hardware.measuring import (
     Found,

@@ -23,7 +23,7 @@ from ui.components.text_line import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing
 from ui.records.selection import Selection
 from ui.records.words import Words, sentences
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import (
     MOST_BATCH,
     Choice,

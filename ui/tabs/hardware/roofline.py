@@ -14,7 +14,7 @@ from medusa_core.hardware.units import bytes_words, flops_words, seconds_words
 from ui.components.text_line import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_sliders
 
 NOTE = """<p class="note">How to read it: a mark is a matrix product of a step, filled for one with weights,

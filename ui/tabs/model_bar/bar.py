@@ -21,8 +21,8 @@ from ui.components.text_line import TextLine
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update, with_flag_of_run
 from ui.records.words import Words
+from ui.runs.session import Session
 from ui.serving.models import ModelUpdate
-from ui.session import Session
 from ui.tabs.model_bar.menu import (
     FIELDS,
     LONGEST_NAME,
@@ -66,11 +66,11 @@ def build(session: Session, selection: gr.State) -> gr.events.Dependency:
     Returns the event that ends when the app's own model has been loaded.
     """
     with gr.Row(elem_classes="model-bar"):
-        line = TextLine(_line(session.badge()), elem_id="model-line", elem_classes="badge")
+        line = TextLine(_line(session.models.badge(Selection())), elem_id="model-line", elem_classes="badge")
         picker = _picker(session) if session.policy.free_choice or session.policy.offers else None
     # The load began with the server; a page that comes earlier shows its model as soon as it is there.
     loaded = page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
-    selection.change(lambda new: _line(session.badge(new), new), selection, line, queue=False, **QUIET)
+    selection.change(lambda new: _line(session.models.badge(new), new), selection, line, queue=False, **QUIET)
     if picker is not None:
         _connect(session, picker, selection)
     return loaded
@@ -86,7 +86,7 @@ def _picker(session: Session) -> Picker:
             entries(session, []), value=OWN, label="Model", filterable=False, elem_id="model-menu",
             info="used in all tabs; heads you train and trees you make belong to one model",
         )  # fmt: skip
-        another = _another(session.load_config) if free else None
+        another = _another(session.models.own_config) if free else None
         with gr.Row(elem_classes="run-row"):
             load = gr.Button("Load", variant="primary", elem_id="model-load", min_width=80)
             check = gr.Button("How much memory?", elem_id="model-check", min_width=80) if free else None
@@ -133,14 +133,14 @@ def _connect(session: Session, picker: Picker, selection: gr.State) -> None:
     named = another.named if another else ()
 
     def load(stop: StopFlag, mine: Selection, *names: str | bool) -> Iterator[tuple[Any, Any]]:
-        work = _updates(session, names, lambda wish: session.choose_model(wish, mine, stop))
+        work = _updates(session, names, lambda wish: session.models.choose(wish, mine, stop))
         with closing(work) as updates:
             for update in updates:
                 new = update.selection if isinstance(update, ModelUpdate) else None
                 yield _words(update), new or gr.skip()
 
     def check(stop: StopFlag, *names: str | bool) -> Iterator[Any]:
-        work = _updates(session, names, lambda wish: session.estimate_model(wish, stop))
+        work = _updates(session, names, lambda wish: session.models.estimate(wish, stop))
         with closing(work) as updates:
             yield from map(_words, updates)
 

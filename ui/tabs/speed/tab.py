@@ -19,8 +19,8 @@ from ui.records.examples import example_prompts
 from ui.records.selection import Selection
 from ui.records.settings import COPIES_HELP, COPIES_LABEL, menu_entries, whole_method
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
-from ui.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, shown
 from ui.tabs.speed.results import Results
 from ui.tabs.speed.words import CAPTION, command_line
@@ -142,7 +142,7 @@ def _table(results: Results) -> str:
 
 def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public: bool) -> str:
     record = update.record
-    load = session.load_config_of(chosen)
+    load = session.models.config_of(chosen)
     line = command_line(update.flags, load, record["machine"], record["model"]["device"], public=public)
     return wrap(f"<p class='quiet'>On the command line:<br><code>{html.escape(line)}</code></p>")
 

@@ -28,7 +28,7 @@ from ui.components.events import QUIET
 from ui.components.text_line import TextLine
 from ui.records.selection import Selection
 from ui.records.updates import Update
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.run_bar import shown
 
 if TYPE_CHECKING:

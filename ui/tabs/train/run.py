@@ -25,8 +25,8 @@ from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined, sentences
+from ui.runs.session import Session
 from ui.serving.turns import TimeShare
-from ui.session import Session
 from ui.tabs.train.download import Adapter, HeadPackage, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
 from ui.tabs.trees.timing import measuring_words
@@ -104,7 +104,7 @@ class _Run:
         self._flag = flag
         self._share = share
         self._model = model
-        self._load = session.load_config_of(model)
+        self._load = session.models.config_of(model)
         self._history = History()
         self._stage = ""
 

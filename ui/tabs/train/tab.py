@@ -17,7 +17,7 @@ from ui.figures.training import Curves, all_curves
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons

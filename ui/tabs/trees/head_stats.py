@@ -11,9 +11,11 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.config import LoadConfig
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError, counted
@@ -31,7 +33,7 @@ from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth, Speed, Timed
 from ui.records.figures import Figures, PageFigures, key_of
 from ui.records.selection import Selection
-from ui.session import Session
+from ui.runs.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -99,12 +101,12 @@ def stats_of(session: Session, selection: Selection, page: PageFigures | None = 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
     assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
-    if (engine := session.model_at_hand(selection)) is not None:
+    if (engine := session.models.at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
         if MEDUSA not in engine.drafts:
             return assumed
     try:
-        file = session.accuracies_file(selection)
+        file = accuracies_file(session.models.config_of(selection))
         if file is None:
             return assumed
         stats = read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
@@ -114,6 +116,18 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     except (MedusaError, OSError, UnicodeDecodeError) as error:
         log.warning("the accuracies beside the heads cannot be used: %s", error)
         return assumed
+
+
+def accuracies_file(load: LoadConfig) -> Path | None:
+    """The accuracies that lie beside the heads of a model, when both are on this disk."""
+    from medusa_core.checkpoints.locate import beside_heads, embedded_model  # noqa: PLC0415 - imports torch
+    from medusa_core.checkpoints.sources import heads_folder  # noqa: PLC0415
+
+    if load.heads == NO_HEADS:
+        return None
+    folder = Path(load.model) if load.model else embedded_model()
+    heads = Path(load.heads) if load.heads else heads_folder(folder)
+    return beside_heads(heads, ACCURACIES_NAME) if heads else None
 
 
 def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:

@@ -14,7 +14,7 @@ from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import Choice, cartesian, published_trees
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
@@ -94,7 +94,7 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
 
 def _auto(session: Session, selection: Selection, stats: HeadStats) -> HeadStats:
     """What a run takes as "auto" or, where that is not known yet, the fastest by this tab's step times."""
-    engine = session.own_engine(selection) if selection.engine else session.model_at_hand(selection)
+    engine = session.own_engine(selection) if selection.engine else session.models.at_hand(selection)
     fastest = medusa_draft(engine).fastest if engine is not None and MEDUSA in engine.drafts else None
     if fastest is not None:
         return stats.showing(tree_for(stats, fastest.choices).choices, AUTO_TREE)

@@ -21,7 +21,7 @@ from ui.records.figures import PageFigures
 from ui.records.selection import Selection
 from ui.records.settings import BY_BUDGET
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
 from ui.tabs.trees import head_stats, shown_tree
 from ui.tabs.trees.head_stats import HeadStats

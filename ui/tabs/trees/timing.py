@@ -18,7 +18,7 @@ from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
 from ui.records.selection import Selection
 from ui.records.updates import StopFlag, Update
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.trees.head_stats import ASSUMED, HeadStats, best_size, frozen, machine_line
 
 if TYPE_CHECKING:
