@@ -13,10 +13,10 @@ from pathlib import Path
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.speedup import Gain
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.hardware import live

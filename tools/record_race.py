@@ -17,8 +17,7 @@ from typing import Any
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS, RACE_FILE, recordings
-from ui.records.selection import Selection
-from ui.records.settings import RunSettings
+from ui.records.settings import RunSettings, Selection
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.runs.session import Session

@@ -13,11 +13,10 @@ from typing import Any
 
 from starlette.middleware import Middleware
 
-from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
 from ui.runs.session import Session
-from ui.serving.connections import limit_connections
+from ui.serving.admission import limit_connections
 from ui.serving.http_guard import HttpGuard
 from ui.serving.page import Page
 from ui.serving.policy import Exposure, Policy, announcement, policy_of
@@ -31,7 +30,7 @@ NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
 # Pages whose state is kept (`ui/serving/page.py`): up to 0.4 MB of gradio's records and 0.2 of a
-# conversation each. Finished runs have a budget of their own for all pages together (`ui/kept_runs.py`).
+# conversation each. Finished runs have a budget of their own for all pages together (`ui/serving/kept.py`).
 MOST_PAGES = 400
 
 
@@ -104,7 +103,7 @@ def _not_loaded(error: MedusaError) -> MedusaError:
     return MedusaError(f"{NOT_LOADED}: {error}; --without-model serves the page all the same")
 
 
-def start(flags: argparse.Namespace) -> None:
+def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
     if flags.mcp:
         require_mcp()
@@ -113,7 +112,6 @@ def start(flags: argparse.Namespace) -> None:
     if reach.host is not None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
-    load = read_settings(LoadConfig, flags)
     if not flags.without_model:
         require_model(load)
     session = Session(load, policy=policy, gpu=gpu)

@@ -20,7 +20,7 @@ from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine.chat import Message
 from ui.records.conversation import ChatState
-from ui.records.selection import DEFAULT, Selection
+from ui.records.settings import DEFAULT, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 

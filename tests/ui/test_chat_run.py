@@ -23,12 +23,11 @@ from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import MOST_TURNS, ChatState, Turn
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MAX_PROMPT_CHARACTERS
+from ui.records.settings import DEFAULT, LONGEST_RUN, MAX_PROMPT_CHARACTERS, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import NOT_SENT, chat_notice
 from ui.runs.session import Session
-from ui.serving.engine_cache import MOST_ENGINES
+from ui.serving.engines import MOST_ENGINES
 from ui.tabs.chat import openers
 
 # Of letters the tiny tokenizer has; "vx" is the end of a turn, and the first system prompt is refused.

@@ -16,9 +16,8 @@ from medusa_core.hardware import measured_products
 from medusa_core.hardware.devices import THIS, find_device
 from medusa_core.hardware.shapes import known_shapes
 from medusa_core.hardware.simulation import by_accuracies, logarithmic
-from ui.figures.hardware import sharing_drawing
-from ui.figures.measured_hardware import products_chart
-from ui.records.selection import Selection
+from ui.figures.hardware import products_chart, sharing_drawing
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.hardware import choice, gain, live, memory, roofline

@@ -17,7 +17,7 @@ from medusa_core.trees.budget import LatencyPoint, parse_latency
 from medusa_core.trees.search import read_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 from ui.figures import tree_charts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.trees import head_stats, timing

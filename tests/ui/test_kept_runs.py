@@ -21,7 +21,7 @@ from medusa_core.model.target import Target
 from medusa_core.trace.packed import Tables, packed_step
 from medusa_core.trace.run_record import RunRecord
 from ui.serving.engines import ConversationCache
-from ui.serving.kept_runs import KeptRuns, RunSlot
+from ui.serving.kept import KeptRuns, RunSlot
 from ui.tabs.train.download import DownloadFolder
 
 

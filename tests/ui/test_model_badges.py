@@ -15,8 +15,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from ui import launch
 from ui.records.lanes import SecondLane
-from ui.records.selection import DEFAULT, Selection
-from ui.records.settings import RunSettings, tree_choices
+from ui.records.settings import DEFAULT, RunSettings, Selection, tree_choices
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
 from ui.runs.session import Session
@@ -151,7 +150,7 @@ def test_the_model_loads_without_a_browser_while_the_page_answers(loads, environ
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    launch.start(flags())
+    launch.start(flags(), LoadConfig())
     assert seen["status"] == 200
     assert len(seen["loads"]) == 1
     assert seen["loads"][0].startswith("engine")  # a second thread that computes would slow the runs down

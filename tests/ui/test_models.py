@@ -15,7 +15,7 @@ from slow_loading import close_gate
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.selection import YOURS, Selection
+from ui.records.settings import YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.model_loader import Loading

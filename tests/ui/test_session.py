@@ -12,12 +12,11 @@ from page_runs import MINE, SETTINGS, SHIPPED, problem_of, run_decode, trace_of
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag, Update
 from ui.runs.session import Session
 from ui.serving import runner
-from ui.serving.engine_cache import TrainedEngineCache
+from ui.serving.engines import TrainedEngineCache
 from ui.serving.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("each_step_by_itself")

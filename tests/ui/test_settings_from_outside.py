@@ -14,10 +14,11 @@ from medusa_core.errors import MedusaError
 from ui.components.controls import FIELDS
 from ui.records.examples import recordings
 from ui.records.lanes import SecondLane
-from ui.records.link import Link, read_link
 from ui.records.outside import (
     MOST_LINK_CHARACTERS,
+    Link,
     outside_defaults,
+    read_link,
     settings_from_outside,
     settings_of_link,
 )

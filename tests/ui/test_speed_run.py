@@ -7,7 +7,7 @@ import json
 import pytest
 
 from medusa_core.config import LoadConfig
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate

@@ -21,12 +21,12 @@ from medusa_core.loading.load import load_engine
 from medusa_core.trace.packed import TABLES, compact, unpacked
 from medusa_core.trees.budget import LatencyPoint
 from medusa_core.trees.tree import Topology
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
 from ui.runs.session import Session
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptRuns
 from ui.serving.page import Page
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy

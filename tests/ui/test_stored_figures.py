@@ -15,12 +15,12 @@ from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, stored_page
-from ui.records.lessons import lesson_records
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.runs.session import Session
 from ui.serving.policy import Policy
+from ui.tabs.learn import lesson_records
 from ui.tabs.methods import shown_methods
-from ui.tabs.recorded import recorded_worth
+from ui.tabs.shown_runs import recorded_worth
 from ui.tabs.speed.results import Results
 from ui.tabs.trees import head_stats
 from ui.tabs.trees.head_stats import accuracies_file, stats_of

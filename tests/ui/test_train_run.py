@@ -20,7 +20,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.policy import Policy

@@ -14,7 +14,7 @@ from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving import turns

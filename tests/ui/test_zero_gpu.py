@@ -25,8 +25,7 @@ from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.conversation import ChatState
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag, Update
 from ui.runs.session import Session
 from ui.serving.policy import policy_of

@@ -15,16 +15,18 @@ from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
 from medusa_core.drafters.medusa import AUTO
 from ui.components.events import QUIET
-from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import (
     BY_BUDGET,
     COPIES_HELP,
     COPIES_LABEL,
     COPYING,
+    DEFAULT,
     MOST_NODES,
     MOST_TOKENS,
     PAGE_HIGHEST,
+    YOURS,
     RunSettings,
+    Selection,
     menu_entries,
     tree_choices,
     whole_method,

@@ -1,9 +1,10 @@
-"""What the page's events share."""
+"""What the page's events share, and the places that they turn to."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -11,6 +12,18 @@ from gradio.context import Context
 
 # Of an event that shows no spinner and has no name in the page's API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+# In the browser: whether it shows the dark theme, alone or as the last input of a drawing event.
+DARK_THEME = "() => document.body.classList.contains('dark')"
+THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
+# A file of the given name that the browser saves, nothing where it has no text.
+SAVE = """(name, text) => {
+  if (!text) return;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}"""
 # A view hears what the controls hold, to say what counts for nothing or is for the next run; the server is
 # not asked. A view in a tab that was not opened yet finds the settings where they are kept for it.
 TELL_VIEW = """(...values) => {
@@ -48,3 +61,25 @@ def page_under_way() -> gr.Blocks:
     if Context.root_block is None:
         raise RuntimeError("no page is being laid out: call this within gr.Blocks")
     return Context.root_block
+
+
+PLACE_OF = {"decode": "watch", "side-by-side": "compare"}  # the parts that other places lead to
+
+
+@dataclass(frozen=True)
+class Places:
+    """The tabs of the page and those inside Compare."""
+
+    outer: gr.Tabs
+    compare: gr.Tabs
+
+    @property
+    def tabs(self) -> list[gr.Tabs]:
+        """The outputs of an event that turns the page."""
+        return [self.outer, self.compare]
+
+    @staticmethod
+    def turned_to(part: str) -> tuple[Any, Any]:
+        """Updates of `tabs` that bring a part of the page into view."""
+        place = PLACE_OF[part]
+        return gr.Tabs(selected=place), gr.Tabs(selected=part) if place == "compare" else gr.skip()

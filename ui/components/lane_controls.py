@@ -12,8 +12,7 @@ from medusa_core.errors import MedusaError
 from ui.components.controls import LABELS, budget_slider, mark
 from ui.components.events import QUIET
 from ui.records.lanes import PLAIN_METHOD, SecondLane
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET, COPIES_LABEL, menu_entries, tree_choices
+from ui.records.settings import BY_BUDGET, COPIES_LABEL, Selection, menu_entries, tree_choices
 
 SAME = "as the first lane"  # label and value of a menu's first entry
 PREFIX = "second-"  # prefix of the settings' names, for the view

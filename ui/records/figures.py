@@ -27,7 +27,7 @@ from medusa_core.experiments.record import (
 )
 from medusa_core.experiments.spec_bench import ALL, TITLE
 from ui.records.examples import ASSETS
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.words import Words, amount, joined, sentences
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters._options import differing_defaults, usual_settings
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from ui.records.selection import DEFAULT, YOURS
-from ui.records.settings import BY_BUDGET, RunSettings, parted_method, whole_method
+from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, RunSettings, parted_method, whole_method
 
 PLAIN_METHOD = "none"
 MEDUSA_LANE = "Medusa"

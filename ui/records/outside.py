@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
@@ -19,8 +19,16 @@ from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
 from medusa_core.trace.format import parse_trace
-from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config, parted_method
+from ui.records.settings import (
+    LONGEST_RUN,
+    MOST_NODES,
+    YOURS,
+    RunSettings,
+    Selection,
+    check_prompt,
+    make_config,
+    parted_method,
+)
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
@@ -135,3 +143,70 @@ def uploaded_trace(text: str) -> dict[str, Any]:
     if most > MOST_STEP_NODES:
         raise MedusaError(f"a step of the trace has {most} nodes, the page draws {MOST_STEP_NODES}")
     return trace
+
+
+MOST_STEPS = 100_000  # no run of the page has as many
+DAMAGED = "the link is damaged: copy it again from the page it is of"
+
+
+@dataclass(frozen=True)
+class Link:
+    """The name of a recorded run or the settings of a run, by control; ``step`` counts from 0."""
+
+    recorded: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    step: int = 0
+
+
+def read_link(text: str, recorded: Collection[str]) -> Link:
+    """The link whose parts the browser sent as JSON, {"link": {name: text}}. Raises MedusaError."""
+    parts = _parts(text)
+    if parts is None:
+        return Link(settings=settings_of_link(text))
+    step = int(_number("step", parts.pop("step", "1"), int))
+    if not 1 <= step <= MOST_STEPS:
+        raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
+    if "recorded" in parts:
+        if parts["recorded"] not in recorded:
+            raise MedusaError("the link names a recorded run that this page has not: choose one of its menu")
+        return Link(recorded=parts["recorded"], step=step - 1)
+    kinds = outside_kinds()
+    values = {name: _value(name, value, kinds.get(name, str)) for name, value in parts.items()}
+    own = option_defaults(values["method"]) if values.get("method") in method_names() else {}
+    usual = {name: value for name, value in outside_defaults().items() if value is not None}
+    whole = {**usual, **{name: own[name] for name in differing_defaults() if name in own}, **values}
+    return Link(settings=settings_of_link(json.dumps(whole)), step=step - 1)
+
+
+def _parts(text: str) -> dict[str, str] | None:
+    """The parts of a link, None for one that an earlier page has made."""
+    if len(text) > MOST_LINK_CHARACTERS:
+        raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
+    try:
+        carried = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(DAMAGED) from error
+    parts = carried.get("link") if isinstance(carried, dict) else None
+    if not isinstance(parts, dict):
+        return None
+    if not parts or not all(isinstance(value, str) for value in parts.values()):
+        raise MedusaError(DAMAGED)
+    return parts
+
+
+def _value(name: str, text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise MedusaError(f"{name} is {text[:60]!r}, not true or false: correct it")
+        return text == "true"
+    return _number(name, text, float if kind is float else int)
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(text)
+    except (ValueError, OverflowError) as error:
+        words = "a number" if kind is float else "a whole number"
+        raise MedusaError(f"{name} is {text[:60]!r}, not {words}: correct it") from error

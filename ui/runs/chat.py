@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from medusa_core.errors import MedusaError
 from medusa_core.text.streamed_text import StreamedText, TextSpan
-from ui.components.transcript import message_grow, message_show
 from ui.records.conversation import ChatState, Turn, check_message
+from ui.records.messages import message_grow, message_show
 from ui.records.settings import LONGEST_RUN, RunSettings, make_config
 from ui.records.updates import StopFlag, Update, newest, several
 from ui.records.words import Words, amount, joined

@@ -5,7 +5,6 @@ The clock runs inside the engine's steps; notes go out between two steps, so the
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from ui.components.race_view import lane, race_message, status_message
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, plain_settings, what_counts
+from ui.records.messages import lane, race_message, status_message
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
@@ -159,7 +158,7 @@ class Comparison:
             traces[number].append((yield from self._timed(one, label, flag)))
             if flag.stopped:
                 words = "Stopped before the comparison was complete: nothing is shown rather than half of it."
-                yield Update(status_message(_seq(), words, busy=False), "Stopped.")
+                yield Update(status_message(words, busy=False), "Stopped.")
                 return
         yield self._result(traces)
 
@@ -176,7 +175,7 @@ class Comparison:
                 if perf_counter() - noted > NOTE_SECONDS:
                     noted = perf_counter()
                     words = Words("{0}: {1}", label, amount(tokens, "token"))
-                    yield Update(status_message(_seq(), words), words)
+                    yield Update(status_message(words), words)
                 if flag.stopped:
                     break
         return builder.finish()
@@ -192,7 +191,7 @@ class Comparison:
         speeds = [[comparison.speed(trace) for trace in runs] for runs in traces]
         lanes = [lane(*parts) for parts in zip(names, medians, speeds, strict=True)]
         return MeasuredUpdate(
-            race_message(_seq(), lanes, verdict, baseline=self._baseline()),
+            race_message(lanes, verdict, baseline=self._baseline()),
             "Measured. The replay runs on one clock.",
             medians=dict(zip(names, medians, strict=True)),
             speeds=dict(zip(names, speeds, strict=True)),
@@ -220,8 +219,3 @@ class Comparison:
                     first, second = (float(step.logits[0, tokens[0]]) for tokens in pair)
                     return abs(first - second)
         return None
-
-
-def _seq() -> int:
-    """A number no other message of the page has: equal messages would not be noticed as new."""
-    return uuid.uuid4().int % 2**31

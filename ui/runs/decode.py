@@ -10,13 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from ui.components.decode_view import (
-    message_begin,
-    message_broken,
-    message_end,
-    message_steps,
-)
 from ui.records.figures import small_words
+from ui.records.messages import message_begin, message_broken, message_end, message_steps
 from ui.records.settings import LONGEST_RUN, RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, as_data, sentences

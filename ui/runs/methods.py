@@ -15,8 +15,15 @@ from medusa_core.drafters import options_in_use, title_of
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import RunSettings, check_prompt, make_config, page_methods
+from ui.records.settings import (
+    DEFAULT,
+    YOURS,
+    RunSettings,
+    Selection,
+    check_prompt,
+    make_config,
+    page_methods,
+)
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount
 from ui.runs.compare import MOST_REPETITIONS, WARM_UP_TOKENS

@@ -10,8 +10,7 @@ from medusa_core.drafters import drafters_of, method
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.selection import YOURS, Selection
-from ui.records.settings import BY_BUDGET, LONGEST_RUN, RunSettings, make_config, own_tree
+from ui.records.settings import BY_BUDGET, LONGEST_RUN, YOURS, RunSettings, Selection, make_config, own_tree
 from ui.records.updates import Update
 from ui.records.words import Words
 from ui.serving.engines import Engines

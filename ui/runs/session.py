@@ -17,12 +17,11 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS
-from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import chat_notice
 from ui.serving.engines import Engines
-from ui.serving.kept_figures import KeptFigures
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptFigures, KeptRuns
 from ui.serving.models import Models
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy

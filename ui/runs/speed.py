@@ -16,8 +16,7 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import RunSettings, make_config
+from ui.records.settings import DEFAULT, YOURS, RunSettings, Selection, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import DEFAULT, YOURS, Selection
 from ui.records.updates import Update
 from ui.records.words import Words
-from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.models import Models, badge_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from medusa_core.engine.chat import PromptCache
     from medusa_core.model.target import Target
 
+MOST_ENGINES = 4  # what a visitor made cannot be made again by the app: it goes only where there are more
 MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much
 
@@ -54,6 +56,40 @@ class Engines:
         engine = yield from self.models.ready(selection)
         yield Update(badge="")
         return engine
+
+
+@dataclass(frozen=True)
+class TrainedEngine:
+    """An engine with the name its maker gave it."""
+
+    label: str
+    engine: Engine
+
+
+class TrainedEngineCache:
+    """Engines by an id that cannot be guessed. Used on the engine's thread alone."""
+
+    def __init__(self, most: int = MOST_ENGINES) -> None:
+        self._most = most
+        self._engines: OrderedDict[str, TrainedEngine] = OrderedDict()
+
+    def add(self, label: str, engine: Engine) -> str:
+        """Keep an engine, at the cost of the one that was not used for longest; return its id."""
+        name = uuid.uuid4().hex
+        self._engines[name] = TrainedEngine(label, engine)
+        while len(self._engines) > self._most:
+            self._engines.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> TrainedEngine:
+        """The engine of an id. Raises MedusaError when it was dropped or never there."""
+        if name not in self._engines:
+            raise MedusaError(
+                f"your heads are gone: the app keeps the {self._most} last used. "
+                "Train them again, or choose those shipped with the model"
+            )
+        self._engines.move_to_end(name)
+        return self._engines[name]
 
 
 class ConversationCache:

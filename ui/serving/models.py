@@ -17,11 +17,10 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.files import folder_title
 from medusa_core.loading.collector import collector_paused
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
-from ui.serving.engine_cache import ModelCache
-from ui.serving.model_loader import Loading, ModelLoader
+from ui.serving.model_loader import Loading, ModelCache, ModelLoader
 from ui.serving.policy import AllowedModel, Policy
 
 if TYPE_CHECKING:

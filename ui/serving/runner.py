@@ -15,8 +15,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import Selection
-from ui.records.settings import check_tokens
+from ui.records.settings import Selection, check_tokens
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined
 from ui.serving.engines import Engines

@@ -11,17 +11,16 @@ from typing import Any
 import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
-from ui.components.decode_view import DecodeView, message_rest
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.components.transcript import Transcript, message_show
+from ui.components.views import DecodeView, TextLine, Transcript
 from ui.records.conversation import ChatHolder
 from ui.records.examples import example_prompts
-from ui.records.selection import Selection
+from ui.records.messages import message_rest, message_show
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.runs.session import Session
-from ui.serving.kept_runs import RunSlot
+from ui.serving.kept import RunSlot
 from ui.tabs.run_bar import (
     RunBar,
     connect_run,

@@ -24,8 +24,7 @@ from medusa_core.experiments.record import (
     row_cells,
 )
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
-from ui.components.chart_panel import DARK_THEME
-from ui.components.events import QUIET, page_under_way
+from ui.components.events import DARK_THEME, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
 from ui.figures.experiments import charts
 from ui.figures.method_speeds import series_title

@@ -9,14 +9,11 @@ import gradio as gr
 from medusa_core.trace.replay.colours import DARK, LIGHT, MONO, SANS, css_variables
 from medusa_core.trace.replay.page import languages_script
 from medusa_core.trace.replay.view import read_web
-from ui.components.events import QUIET, page_under_way
-from ui.components.places import Places
-from ui.components.race_view import race_css
-from ui.components.scripted_view import ScriptedView
-from ui.components.text_line import TextLine
+from ui.components.events import QUIET, Places, page_under_way
+from ui.components.views import LanguageMenu, TextLine, race_css
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, source_words
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
@@ -129,14 +126,6 @@ def language_head() -> str:
     """The languages, for the page's head: they are there before any part of the page is drawn."""
     scripts = [read_web("language.js"), read_web("page_language.js"), languages_script(), "dressPage();"]
     return f"<script>(() => {{\n{''.join(scripts)}\n}})();</script>"
-
-
-class LanguageMenu(ScriptedView):
-    """The browser's language, or one of those that there are; the browser remembers it, not the server."""
-
-    def __init__(self, **kwargs: Any):
-        script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
-        super().__init__(None, host="language-host", script=script, **kwargs)
 
 
 def gradio_theme() -> gr.themes.Base:

@@ -16,21 +16,19 @@ from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import find_shape
-from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
-from ui.components.events import QUIET, page_under_way
+from ui.components.events import DARK_THEME, QUIET, THEME, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
 from ui.records.figures import Figures, measured_figures, source_words
-from ui.records.selection import Selection
-from ui.records.settings import COPIES_LABEL, MOST_TOKENS, of_choice
+from ui.records.settings import COPIES_LABEL, MOST_TOKENS, Selection, of_choice
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.runs.session import Session
-from ui.tabs.hardware.choice import THEME, menus
+from ui.tabs.hardware.choice import menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, run_bar, shown
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from medusa_core.errors import one_line
 from medusa_core.evaluation.speedup import Gain
 from medusa_core.files import read_bytes
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves
 from ui.records.words import Words, amount, joined
 

@@ -19,12 +19,12 @@ import gradio as gr
 from medusa_core.errors import MedusaError
 from ui.components.controls import ExampleButton, example_buttons, mark
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag, Update, with_flag_of_run
 from ui.runs.session import Session
-from ui.serving.kept_runs import RunSlot
+from ui.serving.kept import RunSlot
 from ui.serving.runner import Request
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings

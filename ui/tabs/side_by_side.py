@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +13,11 @@ from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.controls import Controls, build_controls
 from ui.components.events import QUIET, page_under_way, tell_script, tell_view
 from ui.components.lane_controls import PREFIX, build_lane_controls, read_lane
-from ui.components.race_view import RaceView, recorded_message, status_message
-from ui.components.text_line import TextLine
+from ui.components.views import RaceView, TextLine
 from ui.records.examples import recorded_race
 from ui.records.figures import PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
+from ui.records.messages import encoded, status_message
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
@@ -56,7 +55,7 @@ def build(
         bar.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
         with gr.Column(elem_classes="stage"):
             race = recorded_race(session.assets)
-            view = RaceView(recorded_message(race) if race else None, elem_id=VIEW)
+            view = RaceView(encoded(race) if race else None, elem_id=VIEW)
             headline = TextLine(
                 headline_words(session.figures.begin()), elem_id="race-headline", elem_classes="status"
             )
@@ -110,5 +109,5 @@ def headline_words(page: PageFigures) -> str:
 def _message(update: Update) -> Any:
     """What the replay is told; why there is no new result stands above the comparison before."""
     if update.problem:
-        return status_message(uuid.uuid4().int % 2**31, update.status or "", busy=False)
+        return status_message(update.status or "", busy=False)
     return message_of(update)

@@ -11,9 +11,9 @@ import gradio as gr
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes, shape_of_config
-from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.records.selection import Selection
+from ui.components.events import QUIET, THEME
+from ui.components.views import TextLine
+from ui.records.settings import Selection
 from ui.runs.session import Session
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ LOADED = "loaded"
 DTYPE, NUMBER_BYTES = "bfloat16", 2
 MOST_BATCH, MOST_CANDIDATES, MOST_CONTEXT = 128, 256, 32_768
 CONTEXT = 1024  # default of the slider
-# The last input of every drawing event is whether the browser shows the dark theme.
-THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from medusa_core.hardware.simulation import (
     gains,
     logarithmic,
 )
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.simulation import Line, lines_chart, map_chart
 from ui.records.words import Words
 from ui.runs.session import Session

@@ -8,9 +8,9 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.figures.measured_hardware import (
+from ui.components.events import QUIET, THEME
+from ui.components.views import TextLine
+from ui.figures.hardware import (
     Growth,
     Kinds,
     Passes,
@@ -21,11 +21,11 @@ from ui.figures.measured_hardware import (
     products_chart,
 )
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
-from ui.tabs.hardware.choice import THEME, Choice
+from ui.tabs.hardware.choice import Choice
 from ui.tabs.hardware.measuring import (
     Found,
     measure_cache,

@@ -11,7 +11,7 @@ from medusa_core.errors import counted
 from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds
 from medusa_core.hardware.shapes import shape_of_config
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 

@@ -19,9 +19,9 @@ from medusa_core.hardware.memory import (
 from medusa_core.hardware.shapes import MHA, ModelShape, divisors
 from medusa_core.hardware.units import bytes_words
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.hardware.choice import (

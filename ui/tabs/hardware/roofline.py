@@ -11,7 +11,7 @@ from medusa_core.hardware.devices import TERA
 from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators
 from medusa_core.hardware.roofline import DEVICE, paper_speeds, step_seconds, timed
 from medusa_core.hardware.units import bytes_words, flops_words, seconds_words
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words
 from ui.runs.session import Session

@@ -17,8 +17,8 @@ from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.components.controls import Controls, usual_in_menu
 from ui.components.events import QUIET, page_under_way
-from ui.components.text_line import TextLine
-from ui.records.selection import Selection
+from ui.components.views import TextLine
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update, with_flag_of_run
 from ui.records.words import Words
 from ui.runs.session import Session

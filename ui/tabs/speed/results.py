@@ -12,7 +12,7 @@ from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.figures.method_speeds import series_title
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.figures import Figures, measured_figures, source_words
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.words import Words, sentences
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 from ui.tabs.speed.words import (

@@ -11,13 +11,12 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
-from ui.components.events import QUIET
+from ui.components.events import QUIET, SAVE, THEME
 from ui.components.figure_table import grid, html_part, wrap
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
 from ui.records.examples import example_prompts
-from ui.records.selection import Selection
-from ui.records.settings import COPIES_HELP, COPIES_LABEL, menu_entries, whole_method
+from ui.records.settings import COPIES_HELP, COPIES_LABEL, Selection, menu_entries, whole_method
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
@@ -40,16 +39,6 @@ QUICKLY, EXACTLY = "quick", "exact"
 EFFORTS = {QUICKLY: QUICK, EXACTLY: EXACT}
 FILE = "speed.json"
 NOTHING_TO_SAVE = "Nothing of this is measured yet: press Measure first."
-# The last input of every drawing event is whether the browser shows the dark theme.
-THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
-SAVE = """(text) => {
-  if (!text) return;
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  link.download = FILE;
-  link.click();
-  URL.revokeObjectURL(link.href);
-}""".replace("FILE", json.dumps(FILE))
 
 
 def build(session: Session, selection: gr.State, figures: gr.State, opened: list[Any]) -> gr.Dropdown:
@@ -85,7 +74,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
             curves = gr.Plot(label="Milliseconds of a step along a sweep", elem_id="speed-curves")
             where_swept = TextLine(elem_id="speed-where-swept", elem_classes="badge")
             gr.HTML(CURVES_NOTE, apply_default_css=False)
-    results, text, dark = gr.State(stored), gr.Textbox(visible=False), gr.Checkbox(visible=False)
+    results, dark = gr.State(stored), gr.Checkbox(visible=False)
+    file = [gr.Textbox(visible=False), gr.Textbox(visible=False)]  # its name and its text
     public = session.policy.public
     kinds = example_prompts(session.assets)
     texts = tuple(prompt["text"] for kind in kinds for prompt in kind["prompts"])
@@ -115,8 +105,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
         [words, warning, where, bars, table, curves, where_swept],
         js=THEME, queue=False, trigger_mode="always_last", **QUIET,
     )  # fmt: skip
-    packed = save.click(_packed, [results, part], [text, bar.status], queue=False, **QUIET)
-    packed.then(None, text, None, js=SAVE, **QUIET)
+    packed = save.click(_packed, [results, part], [*file, bar.status], queue=False, **QUIET)
+    packed.then(None, file, None, js=SAVE, **QUIET)
     return menu
 
 
@@ -147,9 +137,9 @@ def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public
     return wrap(f"<p class='quiet'>On the command line:<br><code>{html.escape(line)}</code></p>")
 
 
-def _packed(results: Results, part: str) -> tuple[Any, Any]:
-    """The record as `bench --json` writes it, and what to say where there is none."""
+def _packed(results: Results, part: str) -> tuple[Any, ...]:
+    """The name and the record as `bench --json` writes it, and what to say where there is none."""
     record = results.record(part)
     if record is None:
-        return "", NOTHING_TO_SAVE
-    return json.dumps(record, ensure_ascii=False), gr.skip()
+        return "", "", NOTHING_TO_SAVE
+    return FILE, json.dumps(record, ensure_ascii=False), gr.skip()

@@ -25,8 +25,8 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.records.selection import Selection
+from ui.components.views import TextLine
+from ui.records.settings import Selection
 from ui.records.updates import Update
 from ui.runs.session import Session
 from ui.tabs.run_bar import shown

@@ -22,7 +22,7 @@ from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.timed import LOADING, TIMING, TRAINED, WRITING, JobProgress, run_job
 from ui.figures.training import Curves, LossPoint, ScorePoint
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined, sentences
 from ui.runs.session import Session

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.errors import counted
-from ui.components.events import QUIET
+from ui.components.events import QUIET, THEME, Places
 from ui.components.figure_table import small_model_note
-from ui.components.places import Places
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
@@ -91,7 +90,6 @@ BUSY_NOTE = (
     "<p class='note'>A tree's step cannot take less time than a plain one: the machine was busy while these "
     "times were taken. Only the tokens per step can be relied on.</p>"
 )
-THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 
 
 @dataclass(frozen=True)

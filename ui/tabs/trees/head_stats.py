@@ -32,7 +32,7 @@ from medusa_core.trees.search import (
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth, Speed, Timed
 from ui.records.figures import Figures, PageFigures, key_of
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.runs.session import Session
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import USUAL_NODES, best_tree
 from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import Choice, cartesian, published_trees
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, Selection
 from ui.runs.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 

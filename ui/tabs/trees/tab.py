@@ -12,14 +12,12 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import QUIET
-from ui.components.places import Places
-from ui.components.text_line import TextLine
-from ui.components.tree_editor import EDITED_TREE, editor_value
+from ui.components.events import QUIET, SAVE, THEME, Places
+from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.messages import encoded
+from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
@@ -28,17 +26,7 @@ from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
 from ui.tabs.trees.timing import measure
 
-# The last input of every drawing event is whether the browser shows the dark theme.
-THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
-SAVE = """(name, text) => {
-  if (!text) return;
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
-}"""
 
 
 def build(
@@ -91,7 +79,7 @@ def _start_of(stats: HeadStats) -> Any:
 
 def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
     """The tree, what is said of it, and the charts that mark its size."""
-    return editor_value(shown_tree.editor_content(stats, nodes)), *draw_beside(stats, nodes, dark)
+    return encoded(shown_tree.editor_content(stats, nodes)), *draw_beside(stats, nodes, dark)
 
 
 def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort, Limit
 from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.runs.session import Session
 from ui.tabs.trees.head_stats import ASSUMED, HeadStats, best_size, frozen, machine_line
