@@ -55,7 +55,7 @@ ROOMS = {
     "ui": {
         "figures": "drafters experiments hardware trace",
         "records": "acceptance drafters experiments text trace trees",
-        "serving": "engine evaluation loading model records trace",
+        "serving": "engine evaluation loading records trace",
         "components": "acceptance drafters records trace",
         "runs": "decoding drafters engine evaluation records serving text trace",
         "tabs": (

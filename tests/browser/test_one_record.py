@@ -12,7 +12,7 @@ from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.runs.session import Session
 from ui.runs.speed import Effort
-from ui.tabs.speed import tab
+from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from medusa_core.evaluation.compare_heads import Gain
 from medusa_core.trace.replay.colours import drafter_palette, palette
 from ui.figures import charts
 from ui.figures.run_counts import RunCounts
-from ui.tabs.train.tab import gain_table
+from ui.tabs.train import gain_table
 
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
 

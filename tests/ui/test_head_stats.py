@@ -20,8 +20,8 @@ from ui.figures import tree_charts
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
+from ui.tabs import trees
 from ui.tabs.trees import head_stats, timing
-from ui.tabs.trees import tab as trees
 from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.timing import measure
 

@@ -24,7 +24,7 @@ from ui.serving.page import Page
 from ui.serving.policy import Policy, policy_of
 from ui.tabs.decode import _say_tree
 from ui.tabs.layout import build_page
-from ui.tabs.model_bar.bar import _line
+from ui.tabs.model_bar import _line
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from ui.runs.session import Session
 from ui.serving.model_loader import Loading
 from ui.serving.models import ModelUpdate, name_of
 from ui.serving.policy import AllowedModel, Policy
+from ui.tabs import train as train_tab
 from ui.tabs.train import run as train_run
-from ui.tabs.train import tab as train_tab
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads
 from ui.tabs.trees import head_stats

@@ -81,7 +81,7 @@ class ChatRequest(ViewRequest):
             return
         state = replace(self.state, id=self.state.id or uuid.uuid4().hex)
         heard = [Message(turn.role, turn.text) for turn in state.read]
-        cache = engines.conversations.get(engine.target, state.id)
+        cache = engines.conversations.get(engine, state.id)
         conversation = Conversation(engine, state.system.strip(), heard, cache)
         reply = conversation.reply(self.text, config)
         question = Turn("user", (TextSpan(reply.messages[-1].content),))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from medusa_core.errors import MedusaError
@@ -19,7 +18,6 @@ from ui.serving.models import Models, badge_of
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.engine.chat import PromptCache
-    from medusa_core.model.target import Target
 
 MOST_ENGINES = 4  # what a visitor made cannot be made again by the app: it goes only where there are more
 MOST_CONVERSATIONS = 8
@@ -33,14 +31,6 @@ class Engines:
         self.models = models
         self.trained = TrainedEngineCache()
         self.conversations = ConversationCache()
-
-    def at_hand(self, selection: Selection) -> Engine | None:
-        """The visitor's model, unless it would have to be loaded."""
-        return self.models.at_hand(selection)
-
-    def in_use(self, selection: Selection) -> AbstractContextManager[None]:
-        """Within it the visitor's model is not dropped."""
-        return self.models.in_use(selection)
 
     def ready(self, selection: Selection, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
         """The engine of a run, loaded if need be; what the visitor should know of it is yielded on the way.
@@ -102,15 +92,15 @@ class ConversationCache:
     def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._models: WeakKeyDictionary[Target, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
+        self._models: WeakKeyDictionary[Any, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
 
-    def get(self, target: Target, name: str) -> PromptCache:
-        """What ``target`` has read under this id, or nothing read yet; others may be dropped for it."""
+    def get(self, engine: Engine, name: str) -> PromptCache:
+        """What its model has read under this id, or nothing read yet; others may be dropped for it."""
         from medusa_core.engine.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
 
-        kept = self._models.setdefault(target, OrderedDict())
+        kept = self._models.setdefault(engine.target, OrderedDict())
         if name not in kept:
-            kept[name] = PromptCache.nothing(target)
+            kept[name] = PromptCache.nothing(engine.target)
         kept.move_to_end(name)
         while len(kept) > self._most or (len(kept) > 1 and self._bytes(kept) > self._most_bytes):
             kept.popitem(last=False)

@@ -117,9 +117,9 @@ class Runner:
         try:
             check_tokens(request.longest_run(), self._most_tokens)
             tokens = request.most_tokens()
-            loaded = self._engines.at_hand(request.selection) is not None
+            loaded = self._engines.models.at_hand(request.selection) is not None
             with (
-                self._engines.in_use(request.selection),
+                self._engines.models.in_use(request.selection),
                 self._turns.place(gives_way=request.share is not None) as place,
             ):
                 if not _begins(place, request.share, flag):

@@ -17,13 +17,9 @@ from ui.records.settings import Selection
 from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
-from ui.tabs import api, decode, experiments, hardware, learn, side_by_side
+from ui.tabs import api, decode, experiments, hardware, learn, model_bar, side_by_side, speed, train, trees
 from ui.tabs import methods as methods_tab
-from ui.tabs.model_bar import bar as model_bar
-from ui.tabs.model_bar.bar import mark_methods
-from ui.tabs.speed import tab as speed
-from ui.tabs.train import tab as train
-from ui.tabs.trees import tab as trees
+from ui.tabs.model_bar import mark_methods
 
 TITLE = "Medusa decoding, step by step"
 HEADER = f"""
