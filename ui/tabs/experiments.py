@@ -158,7 +158,7 @@ class Shown:
     def plots(self, dark: bool) -> list[gr.Plot]:
         """Updates of the plots; those without a chart are hidden."""
         found = charts(self.record, dark) if self.record else []
-        updates = [gr.Plot(chart.figure, label=chart.title, visible=True) for chart in found]
+        updates = [gr.Plot(figure, label=title, visible=True) for title, figure in found]
         return updates + [gr.Plot(visible=False)] * (MOST_CHARTS - len(updates))
 
 
