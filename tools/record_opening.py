@@ -57,10 +57,10 @@ def record_training(session: Session, plan: Plan) -> RecordedTraining:
     curves = Curves()
     gain: Gain | None = None
     for update in train_heads(session, plan, StopFlag()):
-        if update.update.problem:
-            raise MedusaError(update.update.status or "the training failed")
-        if update.update.status:
-            print(update.update.status)
+        if update.problem:
+            raise MedusaError(update.status or "the training failed")
+        if update.status:
+            print(update.status)
         curves = update.curves or curves
         gain = update.trained.gain if update.trained else gain
     return RecordedTraining(origin(session), plan.recipe, plan.source, plan.minutes, rounded(curves), gain)
@@ -71,8 +71,8 @@ def record_hardware(session: Session) -> RecordedHardware:
     passes, growth, kinds, products = Passes(), Growth(), Kinds(), Products()
     for name in (live.PASSES, live.CACHE, live.SHARING, live.PRODUCTS):
         for found in live.measure(session, name, TOKENS, Selection(), StopFlag()):
-            if found.update.problem:
-                raise MedusaError(found.update.status or f"{name} could not be measured")
+            if found.problem:
+                raise MedusaError(found.status or f"{name} could not be measured")
             passes, growth, kinds = found.passes or passes, found.growth or growth, found.kinds or kinds
             products = found.products or products
     return RecordedHardware(origin(session), passes, growth, kinds, products)

@@ -82,10 +82,10 @@ def test_the_drawing_says_which_heads_share():
 
 def test_a_text_is_measured_and_a_stop_ends_it(session):
     found = list(live.measure(session, live.CACHE, 6, Selection(), StopFlag()))
-    assert "Both chose the same token 6 of 6 times" in found[-1].update.status
+    assert "Both chose the same token 6 of 6 times" in found[-1].status
     assert len(found[-1].growth.length) == 6
     stopped = list(live.measure(session, live.CACHE, 6, Selection(), StopFlag(stopped=True)))
-    assert stopped[-1].update.status.startswith("Stopped")
+    assert stopped[-1].status.startswith("Stopped")
     assert len(stopped[-1].growth.length) == 1
 
 
@@ -117,10 +117,10 @@ def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypat
     assert all(row[5] > 0 for row in rows)
     speeds = {row[1:3]: row[5] for row in rows if row[0] == "up"}
     assert speeds[16, 1] == speeds[1, 16]  # as many rows, timed once
-    assert "of the roof" in found[-1].update.status
+    assert "of the roof" in found[-1].status
     assert len(products_chart(found[-2].products).data) == 1 + 6
     stopped = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag(stopped=True)))
-    assert stopped[-1].update.status.startswith("Stopped")
+    assert stopped[-1].status.startswith("Stopped")
 
 
 def test_passes_are_set_beside_the_prediction_for_this_machine(session):
@@ -128,5 +128,5 @@ def test_passes_are_set_beside_the_prediction_for_this_machine(session):
     last = next(each for each in reversed(found) if each.passes)
     assert len(last.passes.measured) == len(last.passes.predicted) == len(last.passes.tokens)
     assert all(least > 0 for least in last.passes.predicted)
-    assert "The roofline predicts" in found[-1].update.status
+    assert "The roofline predicts" in found[-1].status
     assert choice.device_named(THIS, last.machine, CHOSEN.shape).bandwidth > 0

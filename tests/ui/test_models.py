@@ -267,7 +267,7 @@ def test_the_trees_of_a_model_without_heads_are_explained(session, base):
     assert "this model has none" in stats.source
     assert "has no Medusa heads" in head_stats.sentence(stats, 8)
     *_, last = measure(session, stats, mine, False, StopFlag())
-    assert "nothing can be measured: choose a model with heads" in last.update.status
+    assert "nothing can be measured: choose a model with heads" in last.status
     trace_of(decode(session, mine.with_tree([[0], [0, 0]]), tree="yours"))
 
 
@@ -340,7 +340,7 @@ def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other
     mine = taken(session, wish(folder))
     plan = Plan("medusa1", PASTE, text="abcdefgh" * 200, steps=2, heads=2)
     updates = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
-    assert not updates[-1].update.problem, updates[-1].update.status
+    assert not updates[-1].problem, updates[-1].status
     trained = updates[-1].trained
     selection, *_ = train_tab._use(trained, Selection(), ("watch", "trees"))
     assert selection == mine.with_engine(trained.engine, trained.label)

@@ -135,7 +135,7 @@ def test_measuring_trees_works_away_from_home(away, lender, monkeypatch):
     monkeypatch.setattr(tree_measuring, "EFFORT", effort)
     stats = shipped_stats(away, Selection())
     items = list(tree_measuring.measure(away, stats, Selection(), True, StopFlag()))
-    assert items[-1].stats is not None, items[-1].update.status
+    assert items[-1].stats is not None, items[-1].status
     assert items[-1].stats.latency
     assert "counted here" in items[-1].stats.source
 

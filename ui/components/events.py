@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -66,20 +65,7 @@ def page_under_way() -> gr.Blocks:
 PLACE_OF = {"decode": "watch", "side-by-side": "compare"}  # the parts that other places lead to
 
 
-@dataclass(frozen=True)
-class Places:
-    """The tabs of the page and those inside Compare."""
-
-    outer: gr.Tabs
-    compare: gr.Tabs
-
-    @property
-    def tabs(self) -> list[gr.Tabs]:
-        """The outputs of an event that turns the page."""
-        return [self.outer, self.compare]
-
-    @staticmethod
-    def turned_to(part: str) -> tuple[Any, Any]:
-        """Updates of `tabs` that bring a part of the page into view."""
-        place = PLACE_OF[part]
-        return gr.Tabs(selected=place), gr.Tabs(selected=part) if place == "compare" else gr.skip()
+def turned_to(part: str) -> tuple[Any, Any]:
+    """Updates of the page's tabs and of those inside Compare that bring a part of the page into view."""
+    place = PLACE_OF[part]
+    return gr.Tabs(selected=place), gr.Tabs(selected=part) if place == "compare" else gr.skip()

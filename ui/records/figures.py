@@ -189,10 +189,9 @@ def source_words(figures: Figures) -> Words:
         return sentences(origin_words(record), small)
     day, _, time = figures.at.partition(" ")
     when = Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
-    model = record.model
-    measured = Words(
-        "Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, _machine(record)
-    )
+    model, machine = record.model, machine_words(record.machine.processor, record.machine.threads)
+    said = "Measured on this machine, {0}: {1} in {2} on {3}."
+    measured = Words(said, when, model.name, model.dtype, machine)
     return sentences(measured, small)
 
 
@@ -203,14 +202,18 @@ def small_words(base: str | None) -> str:
 
 def origin_words(record: ExperimentRecord) -> Words:
     """Model, machine and date of a stored experiment, for a tab that shows it before a press."""
-    model = record.model
-    recorded = Words(
-        "Recorded, not measured here: {0} in {1} on {2}, {3}.",
-        model.name, model.dtype, _machine(record), record.date,
-    )  # fmt: skip
+    model, machine = record.model, record.machine
+    recorded = recorded_words(model.name, model.dtype, machine.processor, machine.threads, record.date)
     older = Words("An older engine was measured.") if record.is_outdated else ""
     return sentences(recorded, older)
 
 
-def _machine(record: ExperimentRecord) -> Words:
-    return joined(", ", [record.machine.processor, amount(record.machine.threads, "thread")])
+def recorded_words(model: str, dtype: str, processor: str, threads: int, date: str) -> Words:
+    """Of something that was made before, and elsewhere."""
+    words = "Recorded, not measured here: {0} in {1} on {2}, {3}."
+    return Words(words, model, dtype, machine_words(processor, threads), date)
+
+
+def machine_words(processor: str, threads: int) -> Words:
+    """A processor with the number of its threads."""
+    return joined(", ", [processor, amount(threads, "thread")])

@@ -51,14 +51,9 @@ class MethodsRequest(Request):
     prompt: str
     max_new_tokens: float
     repetitions: int
-    visitor: Selection = field(default_factory=Selection)
+    selection: Selection = field(default_factory=Selection)
     penalty: float = GenerationConfig.penalty
     penalty_window: float = GenerationConfig.penalty_window
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
 
     def most_tokens(self) -> float:
         """Of all methods together. Raises MedusaError for a prompt or settings beyond the page's limits."""
@@ -112,9 +107,9 @@ class MethodsRequest(Request):
             acceptance=GenerationConfig.acceptance,
             temperature=0.0,
             max_new_tokens=int(self.max_new_tokens),
-            heads=YOURS if self.visitor.engine else DEFAULT,
+            heads=YOURS if self.selection.engine else DEFAULT,
             method=name,
-            selection=self.visitor,
+            selection=self.selection,
             penalty=self.penalty,
             penalty_window=int(self.penalty_window),
         )

@@ -26,7 +26,7 @@ class SettingsRequest(Request):
     settings: RunSettings
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> Selection:  # type: ignore[override]  # a field of other requests
         """What the visitor has chosen."""
         return self.settings.selection
 

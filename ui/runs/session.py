@@ -167,13 +167,8 @@ class EngineWork(Request):
     """``work(engine)`` on the visitor's engine; a function that can be pickled where a GPU is borrowed."""
 
     work: Callable[[Engine], Generator[Any, None, None]]
-    visitor: Selection
+    selection: Selection
     share: TimeShare | None = None
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """What the work yields."""

@@ -84,12 +84,7 @@ class SpeedRequest(Request):
     method: str
     texts: tuple[str, ...]  # texts to continue: the examples of the page
     effort: Effort = QUICK
-    visitor: Selection = field(default_factory=Selection)
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
+    selection: Selection = field(default_factory=Selection)
 
     def most_tokens(self) -> float:
         """Of all runs together. Raises MedusaError for what the page does not measure."""
@@ -109,11 +104,11 @@ class SpeedRequest(Request):
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
             raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
-        if self.part == DTYPE and self.visitor.engine:
+        if self.part == DTYPE and self.selection.engine:
             raise MedusaError(
                 "over dtypes the model is loaded anew, without heads trained here: sweep another"
             )
-        in_dtype = partial(engines.models.in_dtype, self.visitor)
+        in_dtype = partial(engines.models.in_dtype, self.selection)
         yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
 
     def _settings(self) -> RunSettings:
@@ -121,9 +116,9 @@ class SpeedRequest(Request):
             acceptance=GenerationConfig.acceptance,
             temperature=0.0,
             max_new_tokens=self.effort.tokens,
-            heads=YOURS if self.visitor.engine else DEFAULT,
+            heads=YOURS if self.selection.engine else DEFAULT,
             method=self.method,
-            selection=self.visitor,
+            selection=self.selection,
         )
 
 

@@ -33,15 +33,8 @@ GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
-    @property
-    @abstractmethod
-    def selection(self) -> Selection:
-        """What the visitor has chosen: their model, their heads, their tree."""
-
-    @property
-    def share(self) -> TimeShare | None:
-        """How a run that gives way to others gets on; None keeps the engine until the run ends."""
-        return None
+    selection: Selection  # what the visitor has chosen: their model, their heads, their tree
+    share: TimeShare | None = None  # how a run that gives way to others gets on; else it keeps the engine
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""

@@ -9,7 +9,7 @@ import gradio as gr
 from medusa_core.trace.replay.colours import DARK, LIGHT, MONO, SANS, css_variables
 from medusa_core.trace.replay.page import languages_script
 from medusa_core.trace.replay.view import read_web
-from ui.components.events import QUIET, Places, page_under_way
+from ui.components.events import QUIET, page_under_way
 from ui.components.views import LanguageMenu, TextLine, race_css
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, source_words
@@ -66,7 +66,7 @@ def build_page(session: Session) -> Page:
                     timed = speed.build(session, selection, figures, [place.select, tab.select])
                 with gr.Tab("Hardware", id="hardware") as tab:
                     hardware.build(session, selection, [tab.select])
-            places = Places(tabs, compare)
+            places = [tabs, compare]
             with gr.Tab("Lab", id="lab") as place, gr.Tabs(**TABS):
                 with gr.Tab("Trees", id="trees") as tab:
                     trees.build(session, selection, figures, places, [place.select, tab.select])
@@ -80,11 +80,6 @@ def build_page(session: Session) -> Page:
         mark_methods(session, selection, loaded, menus, [desk, race])
         page.load(None, None, None, js=(ASSETS / "web" / "channel.js").read_text(encoding="utf-8"))
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
-
-
-def page_head() -> str:
-    """What stands in the page's head, for `launch(head=...)`: the languages, before any part is drawn."""
-    return language_head()
 
 
 def page_css() -> str:
@@ -118,8 +113,8 @@ def _said(page: PageFigures) -> tuple[Any, Any]:
     return gr.Row(visible=own is not None), source_words(own) if own else gr.skip()
 
 
-def language_head() -> str:
-    """The languages, for the page's head: they are there before any part of the page is drawn."""
+def page_head() -> str:
+    """What stands in the page's head, for `launch(head=...)`: the languages, before any part is drawn."""
     scripts = [read_web("language.js"), read_web("page_language.js"), languages_script(), "dressPage();"]
     return f"<script>(() => {{\n{''.join(scripts)}\n}})();</script>"
 

@@ -22,7 +22,7 @@ from ui.figures.hardware import (
 )
 from ui.records.examples import example_texts
 from ui.records.settings import Selection
-from ui.records.updates import StopFlag, Update
+from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice
@@ -88,7 +88,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     def work(flag: StopFlag, name: str, count: int, own: Selection) -> Iterator[tuple[Any, ...]]:
         for found in measure(session, name, count, own, flag):
             records = (found.machine, found.passes, found.growth, found.kinds, found.products)
-            yield *shown(found.update), *(gr.skip() if each is None else each for each in records)
+            yield *shown(found), *(gr.skip() if each is None else each for each in records)
 
     # The new records' changes draw them; the charts are no outputs of the stream.
     connect_run(
@@ -124,4 +124,4 @@ def measure(
         others = {PASSES: measure_passes, SHARING: measure_sharing, PRODUCTS: measure_products}
         work = partial(others[name], flag=flag)
     for item in session.on_engine(work, selection, flag):
-        yield Found(item) if isinstance(item, Update) else item
+        yield item if isinstance(item, Found) else Found(**vars(item))

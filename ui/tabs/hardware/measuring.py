@@ -26,10 +26,9 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
-class Found:
-    """A note for the page, and what there is to draw so far; None leaves a chart as it is."""
+class Found(Update):
+    """What there is to draw so far; None leaves a chart as it is."""
 
-    update: Update
     machine: Machine | None = None
     passes: Passes | None = None
     growth: Growth | None = None
@@ -43,7 +42,7 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
     from medusa_core.evaluation.forward_times import SIZES, measure_forwards  # noqa: PLC0415
     from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
 
-    yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
+    yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
     with engine.target.on_its_threads():
         machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
     shape = shape_of_config(engine.target.config, engine.info.base)
@@ -61,22 +60,20 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
         )
         ratios = [least / each.ms for least, each in zip(predicted, times, strict=True)]
         status = Words("Timing passes: round {0}", done)
-        yield Found(Update(status=status), machine=machine, passes=passes)
+        yield Found(status=status, machine=machine, passes=passes)
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     yield Found(
-        Update(
-            status=Words(
-                "{0}, {1}: {2} GB/s and {3} TFLOP/s. The roofline predicts {4} of a plain pass and {5} of "
-                "the largest; the rest is the framework and what it does not reach.",
-                machine.title,
-                counted(machine.threads, "thread"),
-                f"{device.bandwidth / 1e9:.1f}",
-                f"{device.peak / 1e12:.2f}",
-                f"{ratios[0]:.0%}",
-                f"{ratios[-1]:.0%}",
-            )
+        status=Words(
+            "{0}, {1}: {2} GB/s and {3} TFLOP/s. The roofline predicts {4} of a plain pass and {5} of "
+            "the largest; the rest is the framework and what it does not reach.",
+            machine.title,
+            counted(machine.threads, "thread"),
+            f"{device.bandwidth / 1e9:.1f}",
+            f"{device.peak / 1e12:.2f}",
+            f"{ratios[0]:.0%}",
+            f"{ratios[-1]:.0%}",
         )
     )
 
@@ -88,7 +85,7 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
     from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
     from medusa_core.model.threads import each_within  # noqa: PLC0415 - torch
 
-    yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
+    yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
     shape = shape_of_config(engine.target.config, engine.info.base)
     number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
     works = measured_products.swept_works(number_bytes)
@@ -105,9 +102,9 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
         )  # fmt: skip
         status = Words("Timing products: step {0} of {1}", done, len(works))
         products = Products(device.bandwidth, device.peak, rows)
-        yield Found(Update(status=status), machine=machine, products=products)
+        yield Found(status=status, machine=machine, products=products)
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     shares = {
         name: max(
@@ -117,12 +114,10 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
         for name in ("up", "qk")
     }
     yield Found(
-        Update(
             status=Words(
                 "{0}: the best linear layer reaches {1} of the roof, the best attention {2}.",
                 machine.title, f"{shares['up']:.0%}", f"{shares['qk']:.0%}",
             )
-        )
     )  # fmt: skip
 
 
@@ -138,7 +133,7 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
         if flag.stopped:
             break
         if perf_counter() - shown_at > SECONDS_BETWEEN:
-            yield Found(Update(status=Words("Token {0} of {1}", len(points), tokens)), growth=_growth(points))
+            yield Found(status=Words("Token {0} of {1}", len(points), tokens), growth=_growth(points))
             shown_at = perf_counter()
     same = sum(point.same for point in points)
     last = points[-1]
@@ -154,7 +149,7 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
             len(points),
         ),
     )
-    yield Found(Update(status=words), growth=_growth(points))
+    yield Found(status=words, growth=_growth(points))
 
 
 def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
@@ -162,25 +157,22 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
     from medusa_core.evaluation.attention_kinds import measure_kinds  # noqa: PLC0415 - transformers
 
     rows: tuple[tuple[str, int, int, float], ...] = ()
-    yield Found(Update(status=Words("Making three tiny models…")))
+    yield Found(status=Words("Making three tiny models…"))
     for found in measure_kinds():
         rows = tuple((each.kind, each.length, each.cache_bytes, each.ms) for each in found)
-        yield Found(Update(status=Words("Timing behind {0} tokens", rows[-1][1])), kinds=Kinds(rows))
+        yield Found(status=Words("Timing behind {0} tokens", rows[-1][1]), kinds=Kinds(rows))
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     at_end = {row[0]: row for row in rows[-3:]}
     yield Found(
-        Update(
-            status=Words(
-                "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; "
-                "with MQA {3} MB and {4} ms.",
-                rows[-1][1],
-                f"{at_end['MHA'][2] / 1e6:.1f}",
-                f"{at_end['MHA'][3]:.2f}",
-                f"{at_end['MQA'][2] / 1e6:.1f}",
-                f"{at_end['MQA'][3]:.2f}",
-            )
+        status=Words(
+            "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
+            rows[-1][1],
+            f"{at_end['MHA'][2] / 1e6:.1f}",
+            f"{at_end['MHA'][3]:.2f}",
+            f"{at_end['MQA'][2] / 1e6:.1f}",
+            f"{at_end['MQA'][3]:.2f}",
         )
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -40,26 +39,6 @@ from ui.tabs.model_bar.menu import (
 NO_WEIGHTS = Words("no weights here")
 
 
-@dataclass(frozen=True)
-class Another:
-    """Fields that name any model, where visitors may do so."""
-
-    whole: gr.Column
-    named: tuple[gr.Textbox | gr.Dropdown | gr.Checkbox, ...]  # in the order of `NAMED`
-
-
-@dataclass(frozen=True)
-class Picker:
-    """The parts that are folded away, `another` and `check` only on one's own machine."""
-
-    menu: gr.Dropdown
-    another: Another | None
-    load: gr.Button
-    check: gr.Button | None
-    cancel: gr.Button
-    status: TextLine
-
-
 def build(session: Session, selection: gr.State) -> gr.events.Dependency:
     """Lay the bar out and connect it. `selection` holds the visitor's `Selection`.
 
@@ -67,36 +46,75 @@ def build(session: Session, selection: gr.State) -> gr.events.Dependency:
     """
     with gr.Row(elem_classes="model-bar"):
         line = TextLine(_line(session.models.badge(Selection())), elem_id="model-line", elem_classes="badge")
-        picker = _picker(session) if session.policy.free_choice or session.policy.offers else None
+        if session.policy.free_choice or session.policy.offers:
+            _build_picker(session, selection)
     # The load began with the server; a page that comes earlier shows its model as soon as it is there.
     loaded = page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
     selection.change(lambda new: _line(session.models.badge(new), new), selection, line, queue=False, **QUIET)
-    if picker is not None:
-        _connect(session, picker, selection)
     return loaded
 
 
-# ---- the parts -------------------------------------------------------------------------------------------
-
-
-def _picker(session: Session) -> Picker:
-    free = session.policy.free_choice
+def _build_picker(session: Session, selection: gr.State) -> None:
+    """The parts that are folded away; those that name any model are there on one's own machine alone."""
+    free, flag = session.policy.free_choice, gr.State(StopFlag())
+    if free:
+        # Not inside the accordion: gradio reads a browser's store when the part around it is first unfolded.
+        stored = gr.BrowserState([], storage_key="medusa-models", secret="medusa")
     with gr.Accordion("Change model", open=False, elem_id="model-picker"):
         menu = gr.Dropdown(
             entries(session, []), value=OWN, label="Model", filterable=False, elem_id="model-menu",
             info="used in all tabs; heads you train and trees you make belong to one model",
         )  # fmt: skip
-        another = _another(session.models.own_config) if free else None
+        if free:
+            whole, named = _another(session.models.own_config)
         with gr.Row(elem_classes="run-row"):
             load = gr.Button("Load", variant="primary", elem_id="model-load", min_width=80)
-            check = gr.Button("How much memory?", elem_id="model-check", min_width=80) if free else None
+            if free:
+                check = gr.Button("How much memory?", elem_id="model-check", min_width=80)
             cancel = gr.Button("Cancel", interactive=False, elem_id="model-cancel", min_width=80)
         status = TextLine(elem_id="model-status", elem_classes="status")
-    return Picker(menu, another, load, check, cancel, status)
+
+    def connect(button: gr.Button, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
+        """A press of the button starts `work(flag, ...)` beside the runs of the engine."""
+        armed = button.click(_arm, flag, [cancel, status], queue=False, **QUIET)
+        event = armed.then(
+            with_flag_of_run(work), [flag, *inputs], outputs, concurrency_id="models", concurrency_limit=4,
+            **QUIET,
+        )  # fmt: skip
+        event.then(lambda: gr.Button(interactive=False), None, cancel, queue=False, **QUIET)
+
+    def choose(stop: StopFlag, mine: Selection, *names: str | bool) -> Iterator[tuple[Any, Any]]:
+        work = _updates(session, names, lambda wish: session.models.choose(wish, mine, stop))
+        with closing(work) as updates:
+            for update in updates:
+                new = update.selection if isinstance(update, ModelUpdate) else None
+                yield _words(update), new or gr.skip()
+
+    def estimate(stop: StopFlag, *names: str | bool) -> Iterator[Any]:
+        work = _updates(session, names, lambda wish: session.models.estimate(wish, stop))
+        with closing(work) as updates:
+            yield from map(_words, updates)
+
+    def follow(new: Selection, kept: object) -> tuple[Any, ...]:
+        """The menu shows what this browser used before, and what is in use."""
+        recent = remembered(kept)
+        kept = remember(recent, new.model) if new.model else [record_of(one) for one in recent]
+        value = value_of(new.model) if new.model else OWN
+        return kept, gr.Dropdown(entries(session, remembered(kept)), value=value), gr.Column(visible=False)
+
+    connect(load, choose, [selection, menu, *(named if free else ())], [status, selection])
+    cancel.click(_halt, flag, None, queue=False, **QUIET)
+    if free:
+        connect(check, estimate, [menu, *named], [status])
+        menu.input(lambda value: gr.Column(visible=value == OTHER), menu, whole, queue=False, **QUIET)
+        page_under_way().load(
+            lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET
+        )
+        selection.change(follow, [selection, stored], [stored, menu, whole], **QUIET)
 
 
-def _another(own: LoadConfig) -> Another:
-    """Fields for any model; they are there once they are asked for."""
+def _another(own: LoadConfig) -> tuple[gr.Column, list[Any]]:
+    """Fields that name any model, in the order of `NAMED`; their column is there once it is asked for."""
     names: dict[str, Any] = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
     with gr.Column(visible=False) as whole:
         with gr.Row():
@@ -109,73 +127,19 @@ def _another(own: LoadConfig) -> Another:
                 info="a folder or hub name; empty: the model’s own; none: without", **names,
             )  # fmt: skip
         with gr.Row():
-            dtype, quantize = (
+            menus = [
                 gr.Dropdown(
                     list(FIELDS[name].metadata["choices"]), value=getattr(own, name), label=name.capitalize(),
                     info=FIELDS[name].metadata["help"], filterable=False, elem_id=f"model-{name}",
                     min_width=240,
                 )
                 for name in TEXTS[2:]
-            )  # fmt: skip
+            ]  # fmt: skip
         capture = gr.Checkbox(
             own.capture, label="Capture steps", info=FIELDS["capture"].metadata["help"],
             elem_id="model-capture",
         )  # fmt: skip
-    return Another(whole, (model, heads, dtype, quantize, capture))
-
-
-# ---- what happens ----------------------------------------------------------------------------------------
-
-
-def _connect(session: Session, picker: Picker, selection: gr.State) -> None:
-    flag = gr.State(StopFlag())
-    menu, another = picker.menu, picker.another
-    named = another.named if another else ()
-
-    def load(stop: StopFlag, mine: Selection, *names: str | bool) -> Iterator[tuple[Any, Any]]:
-        work = _updates(session, names, lambda wish: session.models.choose(wish, mine, stop))
-        with closing(work) as updates:
-            for update in updates:
-                new = update.selection if isinstance(update, ModelUpdate) else None
-                yield _words(update), new or gr.skip()
-
-    def check(stop: StopFlag, *names: str | bool) -> Iterator[Any]:
-        work = _updates(session, names, lambda wish: session.models.estimate(wish, stop))
-        with closing(work) as updates:
-            yield from map(_words, updates)
-
-    _connect_task(picker, picker.load, load, [flag, selection, menu, *named], [picker.status, selection])
-    picker.cancel.click(_halt, flag, None, queue=False, **QUIET)
-    if another and picker.check:
-        _connect_task(picker, picker.check, check, [flag, menu, *named], [picker.status])
-        _connect_menu(session, menu, another, selection)
-
-
-def _connect_menu(session: Session, menu: gr.Dropdown, another: Another, selection: gr.State) -> None:
-    """The menu shows what this browser used before, and what is in use."""
-    # Not inside the accordion: gradio reads a browser's store when the part around it is first unfolded.
-    stored = gr.BrowserState([], storage_key="medusa-models", secret="medusa")
-    menu.input(lambda value: gr.Column(visible=value == OTHER), menu, another.whole, queue=False, **QUIET)
-    page_under_way().load(lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET)
-
-    def follow(new: Selection, kept: object) -> tuple[Any, ...]:
-        recent = remembered(kept)
-        kept = remember(recent, new.model) if new.model else [record_of(one) for one in recent]
-        value = value_of(new.model) if new.model else OWN
-        return kept, gr.Dropdown(entries(session, remembered(kept)), value=value), gr.Column(visible=False)
-
-    selection.change(follow, [selection, stored], [stored, menu, another.whole], **QUIET)
-
-
-def _connect_task(
-    picker: Picker, button: gr.Button, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]
-) -> None:
-    """A press of the button starts `work(flag, ...)` beside the runs of the engine."""
-    armed = button.click(_arm, inputs[0], [picker.cancel, picker.status], queue=False, **QUIET)
-    event = armed.then(
-        with_flag_of_run(work), inputs, outputs, concurrency_id="models", concurrency_limit=4, **QUIET
-    )  # fmt: skip
-    event.then(lambda: gr.Button(interactive=False), None, picker.cancel, queue=False, **QUIET)
+    return whole, [model, heads, *menus, capture]
 
 
 def _updates(

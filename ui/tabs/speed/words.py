@@ -21,8 +21,9 @@ from medusa_core.evaluation.bottleneck import (
 )
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.hardware.units import bytes_words, flops_words, rate_words
+from ui.records.figures import machine_words
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.words import Words, amount, joined, sentences
+from ui.records.words import Words, sentences
 
 PART_NAMES = {
     MEMORY: "memory {0}",
@@ -112,7 +113,7 @@ def where_words(record: Mapping[str, Any]) -> Words:
     dtype = Words("several dtypes") if model["dtype"] == SWEPT else model["dtype"]
     said = Words(
         "Measured just now: {0} in {1} on {2}.", model["name"], dtype,
-        joined(", ", [machine["processor"], amount(machine["threads"], "thread")]),
+        machine_words(machine["processor"], machine["threads"]),
     )  # fmt: skip
     return sentences(said, other_load_words(machine), *map(str, record.get("notes", ())))
 

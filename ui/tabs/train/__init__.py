@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from medusa_core.errors import counted
-from ui.components.events import QUIET, THEME, Places
+from ui.components.events import QUIET, THEME, turned_to
 from ui.components.figure_table import small_model_note
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
@@ -92,28 +92,7 @@ BUSY_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Form:
-    """The controls, named as the fields of `Plan`."""
-
-    recipe: gr.Radio
-    source: gr.Radio
-    text: gr.Textbox
-    upload: gr.File
-    minutes: gr.Slider
-    steps: gr.Number
-    heads: gr.Slider
-    learning_rate: gr.Number
-    head_decay: gr.Slider
-    head_weight: gr.Number
-    teacher: gr.Radio
-
-    def inputs(self) -> list[Any]:
-        """The components, as inputs of an event."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-
-def build(session: Session, selection: gr.State, places: Places, opened: list[Any]) -> None:
+def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: list[Any]) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns the page."""
     before = recorded(RecordedTraining, session.assets)
     most = _most_minutes(session)
@@ -149,7 +128,7 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
         for update in train_heads(session, plan, flag, own):
             done = update.trained
             yield (
-                *shown(update.update),
+                *shown(update),
                 gr.skip() if update.curves is None else update.curves,
                 done or gr.skip(),
                 gain_table(done.gain) if done else gr.skip(),
@@ -159,7 +138,7 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
 
     # The charts follow the record: gradio touches every output of a stream each time.
     connect_run(
-        session, bar, work, [selection, *form.inputs()], [curves, trained, gain, origin, *use, take],
+        session, bar, work, [selection, *form], [curves, trained, gain, origin, *use, take],
         selection, queue="training",
     )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
@@ -169,14 +148,14 @@ def build(session: Session, selection: gr.State, places: Places, opened: list[An
     )  # fmt: skip
     for button, name in zip(use, ("decode", "side-by-side"), strict=True):
         button.click(
-            lambda done, own, name=name: _use(done, own, places.turned_to(name)),
-            [trained, selection], [selection, *places.tabs], **QUIET,
+            lambda done, own, name=name: _use(done, own, turned_to(name)),
+            [trained, selection], [selection, *places], **QUIET,
         )  # fmt: skip
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
     """The plan from what the event was given for the form."""
-    given = dict(zip((field.name for field in fields(Form)), values, strict=True))
+    given = dict(zip((field.name for field in fields(Plan)), values, strict=True))
     # An emptied number field is None: zero steps, and for the rest a value that its check names.
     whole = {name: int(given[name] or 0) for name in ("steps", "heads")}
     rates = {
@@ -221,7 +200,8 @@ def gain_table(gain: Gain | None, *, now: bool = True) -> str:
     )
 
 
-def _form(most_minutes: float) -> Form:
+def _form(most_minutes: float) -> list[Any]:
+    """The controls, in the order of the fields of `Plan`."""
     recipe = gr.Radio(
         [(f"{name}: {RECIPE_WORDS[key]}", key) for key, name in NAMES.items()],
         value="medusa1", label="Recipe", elem_id="train-recipe",
@@ -263,7 +243,7 @@ def _form(most_minutes: float) -> Form:
         [recipe, teacher], [recipe_note, weight, teacher], queue=False, **QUIET,
     )  # fmt: skip
     teacher.input(weight_for, [recipe, teacher], weight, queue=False, **QUIET)
-    return Form(recipe, source, text, upload, minutes, steps, heads, rate, decay, weight, teacher)
+    return [recipe, source, text, upload, minutes, steps, heads, rate, decay, weight, teacher]
 
 
 def _settings() -> tuple[Any, ...]:

@@ -56,10 +56,9 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class TrainUpdate:
-    """One change of the page: words, new curves now and then, and at the end the heads."""
+class TrainUpdate(Update):
+    """New curves now and then, and at the end the heads."""
 
-    update: Update
     curves: Curves | None = None
     trained: Trained | None = None
 
@@ -83,7 +82,7 @@ def train_heads(
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
     for item in session.on_engine(work, model, flag, share):
-        yield TrainUpdate(item) if isinstance(item, Update) else item
+        yield item if isinstance(item, TrainUpdate) else TrainUpdate(**vars(item))
 
 
 class _Run:
@@ -122,16 +121,16 @@ class _Run:
                 self._collect(record, several=len(job.stages) > 1)
                 now = perf_counter()
                 if record.progress is None or record.ended or record.part == WRITING:
-                    yield TrainUpdate(self._said(_words(record)))
+                    yield self._said(_words(record))
                 elif record.part != TRAINED and now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
-                    yield TrainUpdate(self._said(_words(record)), self._history.curves() if draws else None)
+                    yield self._said(_words(record), self._history.curves() if draws else None)
                 else:
                     yield None  # others may have their turn after each step
-        yield TrainUpdate(Update(), self._history.curves())
+        yield TrainUpdate(curves=self._history.curves())
         if result is None:
-            yield TrainUpdate(Update(status=Words("Stopped before the first step: nothing was learned.")))
+            yield TrainUpdate(status=Words("Stopped before the first step: nothing was learned."))
             return
         config, trained = result
         took = self._share.clock() - started - loading
@@ -158,7 +157,7 @@ class _Run:
 
         # Another Stop ends the measuring; the heads stay usable.
         self._flag.stopped = False
-        yield TrainUpdate(Update(status=Words("Loading the new heads…")))
+        yield TrainUpdate(status=Words("Loading the new heads…"))
         engine = self._renamed(load_result(config, folder, self._load, self._engine))
         prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
         limit = Limit(lambda: self._flag.stopped, clock=self._share.clock)
@@ -166,10 +165,10 @@ class _Run:
             if isinstance(found, Gained):
                 gained = found
             elif isinstance(found, HeadMeasurement):
-                yield TrainUpdate(self._said(measuring_words(found, "prompt")))
+                yield self._said(measuring_words(found, "prompt"))
             elif found.last:
                 words = Words("Racing plain decoding: prompt {0} of {1}", found.prompt, len(prompts))
-                yield TrainUpdate(self._said(words))
+                yield self._said(words)
             else:
                 yield None
         label = f"{NAMES[self._plan.recipe]}, {duration}"
@@ -183,12 +182,12 @@ class _Run:
         shared = self._share.words
         ready = Words("The heads are ready to be used.")
         words = sentences(words, ready, Words("It {0}.", shared) if shared else "")
-        yield TrainUpdate(Update(status=words), trained=trained)
+        yield TrainUpdate(status=words, trained=trained)
 
-    def _said(self, words: str) -> Update:
+    def _said(self, words: str, curves: Curves | None = None) -> TrainUpdate:
         """The status line: where the run is, and how much of its time it got."""
         shared = self._share.words
-        return Update(status=joined(" · ", [words, shared]) if shared else words)
+        return TrainUpdate(status=joined(" · ", [words, shared]) if shared else words, curves=curves)
 
     def _renamed(self, engine: Engine) -> Engine:
         """Under the name that people know, not that of the folder it was found in."""

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import QUIET, SAVE, THEME, Places
+from ui.components.events import QUIET, SAVE, THEME, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
@@ -30,7 +30,7 @@ EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
 
 
 def build(
-    session: Session, selection: gr.State, figures: gr.State, places: Places, opened: list[Any]
+    session: Session, selection: gr.State, figures: gr.State, places: list[gr.Tabs], opened: list[Any]
 ) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
 
@@ -168,7 +168,7 @@ def _connect_measuring(
 ) -> None:
     def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
         for measured in measure(session, stats, own, count, flag):
-            yield *shown(measured.update), measured.stats or gr.skip()
+            yield *shown(measured), measured.stats or gr.skip()
 
     # The new record's change draws it; the charts are no outputs of the stream.
     run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
@@ -216,10 +216,12 @@ def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     return new, "Loaded. A move of the slider grows a tree again." if new.shown else "Loaded."
 
 
-def _connect_use(panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: Places) -> None:
+def _connect_use(
+    panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: list[gr.Tabs]
+) -> None:
     def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
         try:
-            return own.with_tree(shown_tree.taken(stats, nodes, text)), *places.turned_to(target)
+            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(target)
         except MedusaError as error:
             _warn(error)
             return gr.skip(), gr.skip(), gr.skip()
@@ -227,7 +229,7 @@ def _connect_use(panel: TreesPanel, buttons: list[gr.Button], selection: gr.Stat
     for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
         button.click(
             partial(use, target), [panel.edited, panel.stats, panel.nodes, selection],
-            [selection, *places.tabs], js=EDITED_TREE, **QUIET,
+            [selection, *places], js=EDITED_TREE, **QUIET,
         )  # fmt: skip
 
 
