@@ -13,6 +13,8 @@ from typing import Any
 
 from starlette.middleware import Middleware
 
+from medusa_core.checkpoints.locate import Fetch
+from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
 from ui.runs.session import Session
@@ -90,9 +92,6 @@ def require_model(load: LoadConfig) -> None:
     """Raises MedusaError for a model or heads that are nowhere, before the page has an address to be said."""
     if not (load.model or load.heads):
         return
-    from medusa_core.checkpoints.locate import Fetch  # noqa: PLC0415 - imports torch
-    from medusa_core.checkpoints.sources import find_sources  # noqa: PLC0415
-
     try:
         find_sources(load.model, load.heads, Fetch(weights=False, code=load.trust_remote_code))
     except MedusaError as error:

@@ -15,6 +15,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
+from medusa_core.evaluation.other_work import OtherWork
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.settings import DEFAULT, YOURS, RunSettings, Selection, make_config
 from ui.records.updates import StopFlag, Update
@@ -159,7 +160,6 @@ def _sweep(
     limit: Limit,
 ) -> Generator[Update, None, None]:
     """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
-    from medusa_core.evaluation.other_work import OtherWork  # noqa: PLC0415
     from medusa_core.evaluation.sweep import (  # noqa: PLC0415
         VALUES,
         Sweep,

@@ -20,6 +20,7 @@ from zipfile import ZIP_STORED, ZipFile
 
 import gradio as gr
 
+from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError, counted
@@ -126,8 +127,6 @@ class Adapter:
     @classmethod
     def beside(cls, folder: Path) -> Adapter:
         """That of finished heads; of no size where there is none."""
-        from medusa_core.checkpoints.locate import has_adapter  # noqa: PLC0415 - pulls in torch
-
         if not has_adapter(folder):
             return cls()
         files = [folder / name for name in (ADAPTER_CONFIG, ADAPTER_NAME)]

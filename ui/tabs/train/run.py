@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Effort, Limit
@@ -111,7 +112,9 @@ class _Run:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
         started, loading = self._share.clock(), 0.0
         result: tuple[Medusa1Config, Path] | None = None
-        base = _base_of(self._load)
+        base = str(
+            find_sources(self._load.model, self._load.heads).base
+        )  # folder of the model below the heads
         name = base_name(self._engine, base, public=self._session.policy.public)
         job = make_job(self._plan, base, name, folder, self._session.assets, self._engine.target.context)
         noted = drawn = 0.0
@@ -194,13 +197,6 @@ class _Run:
         base = self._engine.info.base
         name = " + ".join([base, *engine.info.drafts])
         return replace(engine, info=replace(engine.info, base=base, name=name, heads="trained in the app"))
-
-
-def _base_of(load: LoadConfig) -> str:
-    """The folder of the model below the heads that the app has loaded."""
-    from medusa_core.checkpoints.sources import find_sources  # noqa: PLC0415
-
-    return str(find_sources(load.model, load.heads).base)
 
 
 def _words(record: JobProgress) -> str:

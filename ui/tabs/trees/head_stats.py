@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medusa_core.checkpoints.locate import beside_heads, embedded_model
 from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.checkpoints.sources import heads_folder
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
@@ -120,9 +122,6 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
 
 def accuracies_file(load: LoadConfig) -> Path | None:
     """The accuracies that lie beside the heads of a model, when both are on this disk."""
-    from medusa_core.checkpoints.locate import beside_heads, embedded_model  # noqa: PLC0415 - imports torch
-    from medusa_core.checkpoints.sources import heads_folder  # noqa: PLC0415
-
     if load.heads == NO_HEADS:
         return None
     folder = Path(load.model) if load.model else embedded_model()
