@@ -190,8 +190,9 @@ def source_words(figures: Figures) -> Words:
     day, _, time = figures.at.partition(" ")
     when = Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
     model, machine = record.model, machine_words(record.machine.processor, record.machine.threads)
-    said = "Measured on this machine, {0}: {1} in {2} on {3}."
-    measured = Words(said, when, model.name, model.dtype, machine)
+    measured = Words(
+        "Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, machine
+    )
     return sentences(measured, small)
 
 
@@ -210,8 +211,8 @@ def origin_words(record: ExperimentRecord) -> Words:
 
 def recorded_words(model: str, dtype: str, processor: str, threads: int, date: str) -> Words:
     """Of something that was made before, and elsewhere."""
-    words = "Recorded, not measured here: {0} in {1} on {2}, {3}."
-    return Words(words, model, dtype, machine_words(processor, threads), date)
+    machine = machine_words(processor, threads)
+    return Words("Recorded, not measured here: {0} in {1} on {2}, {3}.", model, dtype, machine, date)
 
 
 def machine_words(processor: str, threads: int) -> Words:

@@ -1,7 +1,10 @@
-"""Settings that come from elsewhere than the page's controls: out of a link, or from a program.
+"""Settings that come from elsewhere than the page's controls: from a link, a file or a program.
 
-They pass what the controls would let pass: known names, values of the right kind and within their range. They
-name no file and no model, and nothing that a visitor has made.
+A link carries a recorded run, or prompt and settings of one to be made, and a step. It says only what differs
+from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it); links of earlier
+pages hold all settings as JSON and are read too. Settings pass what the controls would let pass: known names,
+values of the right kind and within their range. They name no file and no model, and nothing that a visitor
+has made.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the set
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
 MOST_STEP_NODES = 1024
+MOST_STEPS = 100_000  # no run of the page has as many
+DAMAGED = "the link is damaged: copy it again from the page it is of"
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -83,14 +88,23 @@ def settings_from_outside(
 
 def settings_of_link(text: str) -> dict[str, Any]:
     """Prompt and settings that a link carries, by the names of their controls. Raises MedusaError."""
+    return _held(_carried(text))
+
+
+def _carried(text: str) -> dict[str, Any]:
     if len(text) > MOST_LINK_CHARACTERS:
         raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
     try:
-        values = json.loads(text, parse_constant=_no_number)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MedusaError("the link is damaged: copy it again from the page it is of") from error
+        raise MedusaError(DAMAGED) from error
     if not isinstance(values, dict):
         raise MedusaError("the link carries no settings: copy it again from the page it is of")
+    return values
+
+
+def _held(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the controls hold for these values, once they are checked."""
     prompt = values.get("prompt")
     if prompt is not None:
         require_prompt(prompt)
@@ -114,15 +128,13 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool | str):
         right = type(value) is type(default)
     else:
-        right = type(value) in (int, float) and math.isfinite(value)
+        right = (
+            type(value) in (int, float) and abs(value) < math.inf
+        )  # of any size, while isfinite makes a float
         right = right and (isinstance(default, float) or value == int(value))
     if not right:
         kind = {bool: "true or false", str: "a text", int: "a whole number"}.get(type(default), "a number")
         raise MedusaError(f"{name} is {json.dumps(value)[:60]}, not {kind}: correct it")
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def uploaded_trace(text: str) -> dict[str, Any]:
@@ -145,10 +157,6 @@ def uploaded_trace(text: str) -> dict[str, Any]:
     return trace
 
 
-MOST_STEPS = 100_000  # no run of the page has as many
-DAMAGED = "the link is damaged: copy it again from the page it is of"
-
-
 @dataclass(frozen=True)
 class Link:
     """The name of a recorded run or the settings of a run, by control; ``step`` counts from 0."""
@@ -160,9 +168,12 @@ class Link:
 
 def read_link(text: str, recorded: Collection[str]) -> Link:
     """The link whose parts the browser sent as JSON, {"link": {name: text}}. Raises MedusaError."""
-    parts = _parts(text)
-    if parts is None:
-        return Link(settings=settings_of_link(text))
+    carried = _carried(text)
+    parts = carried.get("link")
+    if not isinstance(parts, dict):  # an earlier page has made it
+        return Link(settings=_held(carried))
+    if not parts or not all(isinstance(value, str) for value in parts.values()):
+        raise MedusaError(DAMAGED)
     step = int(_number("step", parts.pop("step", "1"), int))
     if not 1 <= step <= MOST_STEPS:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
@@ -175,23 +186,7 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
     own = option_defaults(values["method"]) if values.get("method") in method_names() else {}
     usual = {name: value for name, value in outside_defaults().items() if value is not None}
     whole = {**usual, **{name: own[name] for name in differing_defaults() if name in own}, **values}
-    return Link(settings=settings_of_link(json.dumps(whole)), step=step - 1)
-
-
-def _parts(text: str) -> dict[str, str] | None:
-    """The parts of a link, None for one that an earlier page has made."""
-    if len(text) > MOST_LINK_CHARACTERS:
-        raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
-    try:
-        carried = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MedusaError(DAMAGED) from error
-    parts = carried.get("link") if isinstance(carried, dict) else None
-    if not isinstance(parts, dict):
-        return None
-    if not parts or not all(isinstance(value, str) for value in parts.values()):
-        raise MedusaError(DAMAGED)
-    return parts
+    return Link(settings=_held(whole), step=step - 1)
 
 
 def _value(name: str, text: str, kind: Any) -> Any:

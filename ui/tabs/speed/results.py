@@ -29,9 +29,7 @@ UNLIMITED = Words("The least time of a step was not measured there.")
 UNKNOWN = Words("Press Measure to learn what limits a step on this machine.")
 
 
-@dataclass(
-    frozen=True, eq=False
-)  # compared and hashed as objects: a gr.State is, and records are dictionaries
+@dataclass(frozen=True, eq=False)  # by identity, since gradio hashes what a state holds
 class Results:
     """The figures of all tabs, and the newest record of each sweep by its name."""
 
@@ -46,8 +44,9 @@ class Results:
 
     def record(self, part: str) -> Mapping[str, Any] | None:
         """What ``bench --json`` prints of a part, where it was measured here."""
-        return self.sweeps.get(part) if part != STEP else self._bench() or None
+        return self.sweeps.get(part) if part != STEP else self._bench or None
 
+    @property
     def _bench(self) -> Mapping[str, Any]:
         return self.figures.bench if self.figures else {}
 
@@ -57,34 +56,30 @@ class Results:
 
     def step_times(self) -> Sequence[StepTime]:
         """The bars."""
-        if bench := self._bench():
-            return [_step(*one) for one in bench["methods"].items()]
+        if self._bench:
+            return [_step(*one) for one in self._bench["methods"].items()]
         return [
             StepTime(row.series, row.step_ms, phases_of(row.step_ms, row.phase_ms)) for row in self._rows()
         ]
 
     def table(self) -> Sequence[dict[str, str]]:
         """The cells below the bars."""
-        bench = self._bench()
-        return table_rows(bench["methods"]) if bench else [_cells(row) for row in self._rows()]
+        return table_rows(self._bench["methods"]) if self._bench else [_cells(row) for row in self._rows()]
 
     def sentence(self) -> str:
         """What limits a step here; before that is known, how to learn it."""
-        bench = self._bench()
-        return what_limits(bench["methods"]) if bench else UNKNOWN
+        return what_limits(self._bench["methods"]) if self._bench else UNKNOWN
 
     def where(self) -> str:
         """What the bars and the table were measured on."""
         if self.figures is None:
             return ""
-        bench = self._bench()
-        load = other_load_words(bench["machine"]) if bench else UNLIMITED
+        load = other_load_words(self._bench["machine"]) if self._bench else UNLIMITED
         return sentences(source_words(self.figures), load)
 
     def warning(self) -> str:
         """That the machine was busy, where it was."""
-        bench = self._bench()
-        return busy_words(bench["machine"]) if bench else ""
+        return busy_words(self._bench["machine"]) if self._bench else ""
 
     def points(self, sweep: str) -> Sequence[SweepPoint]:
         """The curves of a sweep."""
@@ -104,10 +99,8 @@ class Results:
 
 
 def _step(name: str, figures: Mapping[str, Any]) -> StepTime:
-    phases = phases_of(figures["step_ms"], figures["phase_ms"])
-    if "limits" not in figures:
-        return StepTime(name, figures["step_ms"], phases)
-    return StepTime(name, figures["step_ms"], phases, figures["limits"]["limit_ms"], limit_words(figures))
+    limit = (figures["limits"]["limit_ms"], limit_words(figures)) if "limits" in figures else ()
+    return StepTime(name, figures["step_ms"], phases_of(figures["step_ms"], figures["phase_ms"]), *limit)
 
 
 def _point(point: Mapping[str, Any]) -> SweepPoint:
