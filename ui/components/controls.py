@@ -85,9 +85,7 @@ class Controls:
 
 
 def build_controls(
-    selection: gr.State,
-    start: Mapping[str, Any] | None = None,
-    most_tokens: int = MOST_TOKENS,
+    selection: gr.State, start: Mapping[str, Any] | None = None, most_tokens: int = MOST_TOKENS
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
@@ -134,9 +132,16 @@ def build_controls(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
-    options = _option_sliders(begin, bool(start.get("copies")))
+    own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))
+    with gr.Column(elem_classes="settings-column"):  # each in sight while a method is chosen that has it
+        options = {
+            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
+            for name in _option_names()
+        }
     with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
-        for name in [name for name in (*RUN_SETTINGS, *_numbers_of_rules()) if name not in named]:
+        of_rules = [item for name in rule_names() for item in fields(rule_info(name).settings)]
+        numbers = [item.name for item in of_rules if isinstance(item.default, int | float)]
+        for name in [name for name in (*RUN_SETTINGS, *numbers) if name not in named]:
             if isinstance(FIELDS[name].default, bool):
                 named[name] = _switch(name, begin, FIELDS[name].metadata["help"])
             else:
@@ -174,26 +179,10 @@ def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 
-def _option_sliders(begin: Mapping[str, Any], copies: bool) -> dict[str, gr.Slider]:
-    """A slider for each number that a drafter brings, in sight while its method is chosen."""
-    own = _options_of(whole_method(begin["method"], copies))
-    with gr.Column(elem_classes="settings-column"):
-        return {
-            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
-            for name in _option_names()
-        }
-
-
 def _option_names() -> list[str]:
     """Names of the numbers that drafters bring."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
-
-
-def _numbers_of_rules() -> list[str]:
-    """Names of the numbers and switches that acceptance rules bring."""
-    items = (item for name in rule_names() for item in fields(rule_info(name).settings))
-    return [item.name for item in items if isinstance(item.default, int | float)]
 
 
 def _option_update(option: str, name: str) -> gr.Slider:

@@ -141,10 +141,7 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
         figure.update_xaxes(title_text="ε, with δ = √ε")
     accepted.update_yaxes(title_text="tokens per step")
     quality.update_yaxes(title_text="log p a token under the judge")
-    return [
-        ("Tokens per step", accepted),
-        ("Quality: how likely the judge finds the text", quality),
-    ]
+    return [("Tokens per step", accepted), ("Quality: how likely the judge finds the text", quality)]
 
 
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:

@@ -98,17 +98,9 @@ class PageFigures:
         if self.stored is not None:
             yield self.stored
 
-    def choosing(self, key: Key) -> PageFigures:
-        """Another model."""
-        return replace(self, key=key)
-
     def having(self, figures: Figures) -> PageFigures:
         """With a new measurement in place of the one before it."""
         return replace(self, measured={**self.measured, figures.key: figures})
-
-    def without_own(self) -> PageFigures:
-        """A copy without what was measured with the chosen model."""
-        return replace(self, measured={key: one for key, one in self.measured.items() if key != self.key})
 
 
 def stored_figures(assets: Path) -> Figures | None:

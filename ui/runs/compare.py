@@ -80,10 +80,9 @@ class CompareRequest(SettingsRequest):
         if counts[0] == counts[1]:
             raise MedusaError(_why_alone(engine, self.settings, ours, counts[0]["method"]))
         names = [*lane_names(counts[0], counts[1]), *(found["method"] for found in counts[2:])]
-        lanes = [
-            Lane(name, lane_engine, config if config.method != PLAIN_METHOD else _plain(config))
-            for name, (lane_engine, config) in zip(names, made, strict=True)
-        ]
+        # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
+        configs = [replace(one, acceptance="match") if one.method == PLAIN_METHOD else one for _, one in made]
+        lanes = [Lane(name, used, one) for name, (used, _), one in zip(names, made, configs, strict=True)]
         if any(lane.plain for lane in lanes[:2]):
             lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
@@ -108,11 +107,6 @@ def _noted(
         if update.badge:
             badges.append(update.badge)
         yield update
-
-
-def _plain(config: GenerationConfig) -> GenerationConfig:
-    # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
-    return replace(config, method=PLAIN_METHOD, acceptance="match")
 
 
 def _why_alone(engine: Engine, settings: RunSettings, config: GenerationConfig, name: str) -> str:

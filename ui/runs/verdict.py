@@ -87,7 +87,7 @@ def expectation(
         return (CANNOT, words)
     if any(_draws(config) for config in configs):
         return (CANNOT, _drawing_words(*configs))
-    if any(_keeps_the_plausible(config) for config in configs):
+    if any(one["temperature"] > 0 and one["acceptance"]["name"] == "typical" for one in configs):
         words = (
             "The texts may differ: typical acceptance also keeps plausible tokens that are not the likeliest."
         )
@@ -134,10 +134,6 @@ def _penalty(config: dict[str, Any]) -> tuple[float, int]:
     penalty = config.get("penalty", defaults.penalty)
     window = config.get("penalty_window", defaults.penalty_window)
     return (penalty, window) if penalty != 1 and window else (1.0, 0)
-
-
-def _keeps_the_plausible(config: dict[str, Any]) -> bool:
-    return config["temperature"] > 0 and config["acceptance"]["name"] == "typical"
 
 
 def _drawing_words(first: dict[str, Any], second: dict[str, Any]) -> str:

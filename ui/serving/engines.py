@@ -102,9 +102,8 @@ class ConversationCache:
         if name not in kept:
             kept[name] = PromptCache.nothing(engine.target)
         kept.move_to_end(name)
-        while len(kept) > self._most or (len(kept) > 1 and self._bytes(kept) > self._most_bytes):
+        while len(kept) > self._most or (
+            len(kept) > 1 and sum(read.state.nbytes for read in kept.values()) > self._most_bytes
+        ):
             kept.popitem(last=False)
         return kept[name]
-
-    def _bytes(self, kept: OrderedDict[str, PromptCache]) -> int:
-        return sum(read.state.nbytes for read in kept.values())

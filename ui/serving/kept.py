@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -162,7 +162,7 @@ class KeptFigures:
     def choose(self, page: PageFigures, selection: Selection) -> PageFigures:
         """The figures of the visitor's model, also those of an earlier start."""
         key = key_of(selection)
-        chosen = page if page.key == key else page.choosing(key)
+        chosen = page if page.key == key else replace(page, key=key)
         file = self._file_key(key)
         if file is None or chosen.own is not None:
             return chosen
@@ -183,7 +183,7 @@ class KeptFigures:
         file = self._file_key(page.key)
         if file is not None:
             remembered.forget(file)
-        return page.without_own()
+        return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
 
     def _file_key(self, key: Key) -> dict[str, Any] | None:
         """What a kept measurement holds for; None where nothing is kept, as with heads made on the page."""

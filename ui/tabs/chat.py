@@ -21,15 +21,7 @@ from ui.records.updates import StopFlag
 from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.runs.session import Session
 from ui.serving.kept import RunSlot
-from ui.tabs.run_bar import (
-    RunBar,
-    connect_run,
-    drawn_run,
-    message_of,
-    run_buttons,
-    say_when_too_long,
-    shown,
-)
+from ui.tabs.run_bar import RunBar, connect_run, drawn_run, message_of, run_buttons, say_when_too_long, shown
 
 CHAT = "chat"  # the mode's value
 QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message

@@ -13,12 +13,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import DEFAULT
 from ui.components.controls import Controls, build_controls, has_tree
-from ui.components.events import (
-    DARK_THEME,
-    QUIET,
-    page_under_way,
-    tell_view,
-)
+from ui.components.events import DARK_THEME, QUIET, page_under_way, tell_view
 from ui.components.views import DecodeView
 from ui.records.examples import Recording
 from ui.records.messages import message_rest
@@ -29,15 +24,7 @@ from ui.runs.decode import DecodeRequest
 from ui.runs.session import Session
 from ui.serving.kept import RunSlot
 from ui.tabs.chat import CHAT, ChatPanel
-from ui.tabs.run_bar import (
-    SIDE_WIDTH,
-    connect_run,
-    drawn_run,
-    kept_trace,
-    message_of,
-    run_bar,
-    shown,
-)
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, drawn_run, kept_trace, message_of, run_bar, shown
 from ui.tabs.shown_runs import ChartPanel, connect_recorded, connect_share, recorded_menu, recorded_message
 
 COMPLETE = "complete"

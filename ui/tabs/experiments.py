@@ -16,13 +16,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
-from medusa_core.experiments.record import (
-    ExperimentRecord,
-    MachineRecord,
-    PaperFacts,
-    paper_facts,
-    row_cells,
-)
+from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from ui.components.events import DARK_THEME, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap

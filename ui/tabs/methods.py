@@ -106,13 +106,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     now = gr.State(recorded)
 
     def work(
-        flag: StopFlag,
-        text: str,
-        count: float,
-        runs: float,
-        penalty: float,
-        window: float,
-        chosen: Selection,
+        flag: StopFlag, text: str, count: float, runs: float, penalty: float, window: float, chosen: Selection
     ) -> Iterator[tuple[Any, ...]]:
         request = MethodsRequest(text, count, int(runs), chosen, penalty, window)
         for update in session.run(request, flag):

@@ -26,13 +26,7 @@ from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice
-from ui.tabs.hardware.measuring import (
-    Found,
-    measure_cache,
-    measure_passes,
-    measure_products,
-    measure_sharing,
-)
+from ui.tabs.hardware.measuring import Found, measure_cache, measure_passes, measure_products, measure_sharing
 from ui.tabs.openings import RecordedHardware, recorded
 from ui.tabs.run_bar import connect_run, run_buttons, shown
 

@@ -24,13 +24,7 @@ from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing
 from ui.records.settings import Selection
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
-from ui.tabs.hardware.choice import (
-    MOST_BATCH,
-    Choice,
-    Chosen,
-    connect_drawing,
-    shape_named,
-)
+from ui.tabs.hardware.choice import MOST_BATCH, Choice, Chosen, connect_drawing, shape_named
 
 LENGTHS = (16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -7,10 +7,12 @@ temporary folder that is gone when the run ends; the finished heads live on as a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -90,13 +92,7 @@ class _Run:
     """One training run, on the engine's thread."""
 
     def __init__(
-        self,
-        session: Session,
-        engine: Engine,
-        model: Selection,
-        plan: Plan,
-        flag: StopFlag,
-        share: TimeShare,
+        self, session: Session, engine: Engine, model: Selection, plan: Plan, flag: StopFlag, share: TimeShare
     ) -> None:
         self._session = session
         self._engine = engine
@@ -246,15 +242,15 @@ class History:
     def add(self, step: int, metrics: Metrics) -> None:
         """What a step measured."""
         step += self._offset
-        losses = _row(metrics, "loss")
+        losses = _by_head(metrics, "loss")
         if losses:
             self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
         kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
         if kinds:
-            top1, top5 = (
-                _means([_row(metrics, f"heldout/{kind}/{name}") for kind in kinds])
-                for name in ("top1", "top5")
+            rows = (
+                [_by_head(metrics, f"heldout/{kind}/{name}") for kind in kinds] for name in ("top1", "top5")
             )
+            top1, top5 = (tuple(map(fmean, zip(*each, strict=True))) for each in rows)
             self._scores.append(ScorePoint(step, top1, top5))
 
     def curves(self) -> Curves:
@@ -262,15 +258,6 @@ class History:
         return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
 
 
-def _row(metrics: Metrics, name: str) -> tuple[float, ...]:
+def _by_head(metrics: Metrics, name: str) -> tuple[float, ...]:
     """The values `name/1`, `name/2` … of the heads."""
-    found = [
-        value
-        for key, value in metrics.items()
-        if key.startswith(f"{name}/") and key[len(name) + 1 :].isdigit()
-    ]
-    return tuple(found)
-
-
-def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
-    return tuple(sum(values) / len(values) for values in zip(*rows, strict=True))
+    return tuple(value for key, value in metrics.items() if re.fullmatch(rf"{name}/\d+", key))
