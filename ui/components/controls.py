@@ -74,7 +74,6 @@ class Controls:
     usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
 
     def inputs(self) -> list[Any]:
-        """The components, as inputs of an event."""
         return [*self.named.values(), self.selection]
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
@@ -226,7 +225,6 @@ def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:
 
 
 def label_of(name: str) -> str:
-    """The label of a setting's control."""
     return LABELS.get(name, name.replace("_", " ").capitalize())
 
 

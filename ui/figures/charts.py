@@ -66,7 +66,6 @@ class RunCounts:
 
     @property
     def steps(self) -> int:
-        """How many there were."""
         return len(self.numbers)
 
     @property

@@ -66,7 +66,6 @@ def lines_chart(
 
 
 def _straight(colour: str, dash: str, **place: object) -> dict[str, object]:
-    """A thin line through a chart."""
     return {"type": "line", "line": {"color": colour, "dash": dash, "width": 1.5}, **place}
 
 

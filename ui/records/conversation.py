@@ -56,7 +56,6 @@ class ChatState:
         return replace(self, turns=tuple(turns))
 
     def with_turns(self, *turns: Turn) -> ChatState:
-        """Longer by these."""
         return replace(self, turns=(*self.turns, *turns))
 
 

@@ -40,7 +40,6 @@ SMALL_MODEL = Words("A model of 29 MB in a processor’s cache is not an 8B mode
 
 
 def key_of(selection: Selection) -> Key:
-    """Which model the visitor has chosen."""
     return selection.engine, selection.model
 
 
@@ -87,7 +86,6 @@ class PageFigures:
 
     @property
     def shown(self) -> Figures | None:
-        """What the tabs show."""
         return self.own or self.stored
 
     def of_base(self, base: str) -> Iterator[Figures]:

@@ -84,7 +84,6 @@ def message_end(seq: int, run: str, trace: dict, beside: dict[str, Any] | None =
 
 
 def message_rest() -> str:
-    """Nothing new."""
     return encoded({"kind": "rest"})
 
 
@@ -171,7 +170,6 @@ def race_message(
 
 
 def status_message(text: str, busy: bool = True) -> str:
-    """The message that says what is being measured now."""
     return encoded({"seq": _number(), "kind": "status", "text": as_data(text), "busy": busy})
 
 

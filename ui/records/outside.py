@@ -49,7 +49,6 @@ def outside_defaults() -> dict[str, Any]:
 
 
 def outside_kinds() -> dict[str, Any]:
-    """The kind of each value that may be set, by name."""
     own = option_defaults()
     return {
         name: type(own[name]) | None if value is None else type(value)

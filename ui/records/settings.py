@@ -56,7 +56,6 @@ class Selection:
         return Selection(engine, label, model=self.model)
 
     def with_tree(self, choices: Iterable[Sequence[int]]) -> Selection:
-        """Another tree for the same heads."""
         return replace(self, choices=tuple(tuple(choice) for choice in choices))
 
     def tree_entries(self) -> list[Entry]:

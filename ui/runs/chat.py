@@ -159,7 +159,6 @@ class _ReplyText:
         self._seen = 0
 
     def add(self, step: Step) -> None:
-        """The tokens of a step."""
         drafted = [node > 0 for node in step.verdict.path]
         self._pieces += self._text.add(step.emitted, drafted)
 

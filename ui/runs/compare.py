@@ -129,7 +129,6 @@ class Lane:
 
     @property
     def plain(self) -> bool:
-        """Whether it drafts nothing."""
         return self.config.method == PLAIN_METHOD
 
 

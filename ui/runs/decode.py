@@ -30,7 +30,6 @@ class ViewRequest(SettingsRequest):
     """A request whose run is shown in the linked view."""
 
     def longest_run(self) -> float:
-        """Tokens that are asked for."""
         return self.settings.max_new_tokens
 
     def broken_off(self, update: Update) -> Update:

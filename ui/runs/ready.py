@@ -27,7 +27,6 @@ class SettingsRequest(Request):
 
     @property
     def selection(self) -> Selection:  # type: ignore[override]  # a field of other requests
-        """What the visitor has chosen."""
         return self.settings.selection
 
 

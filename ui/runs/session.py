@@ -60,7 +60,6 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a run has the engine now."""
         return self._runner.busy
 
     @property

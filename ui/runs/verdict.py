@@ -101,7 +101,6 @@ def expectation(
 
 
 def _greedy_expectation(dtype: str, *, exact: bool) -> tuple[str, str]:
-    """Of two greedy lanes in one dtype."""
     if dtype == "float32":
         words = "The texts must be equal but for exact ties: both lanes are greedy, in float32."
         return (MUST, words)

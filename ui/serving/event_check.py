@@ -83,7 +83,6 @@ class EventCheck:
         return function
 
     def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:
-        """The values of an event's components."""
         if not isinstance(data, list) or len(data) != len(function.inputs):
             _refuse(f"This event takes {len(function.inputs)} values")
         return [self._value(page, block, value) for block, value in zip(function.inputs, data, strict=True)]

@@ -52,7 +52,6 @@ class KeptRuns:
 
     @property
     def size(self) -> int:
-        """What the runs take."""
         with self._lock:
             self._forget_closed_pages()
             return self._size()

@@ -196,7 +196,6 @@ class _Job(Generic[T]):
         self.done = threading.Event()
 
     def run(self) -> None:
-        """The thread's whole life."""
         self.words = STARTING
         try:
             self._found = self._work(self._say)

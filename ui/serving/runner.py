@@ -79,7 +79,6 @@ class Runner:
 
     @property
     def busy(self) -> bool:
-        """Whether a run is going on."""
         return self._turns.taken
 
     @property

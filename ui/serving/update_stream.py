@@ -78,7 +78,6 @@ class UpdateStream(Iterator[Any]):
         return self._left
 
     def put(self, update: Any) -> None:
-        """Hand one on."""
         with self._changed:
             self._updates.append(update)
             if len(self._updates) == 1:  # else the reader waits for the page or its pace, not for this
@@ -186,7 +185,6 @@ class EngineThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread already."""
         return threading.get_ident() == self._ident
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:

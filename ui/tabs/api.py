@@ -36,7 +36,6 @@ Ended = TypeVar("Ended", bound=Update)
 
 
 def build(session: Session) -> None:
-    """Add the endpoints to the page that is being laid out."""
 
     def decode(prompt: Any, settings: RunSettings, page: str) -> Answer:
         return _figures(_finished(session, DecodeRequest(prompt, settings), page, Update).trace)

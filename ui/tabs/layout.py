@@ -83,7 +83,6 @@ def build_page(session: Session) -> Page:
 
 
 def page_css() -> str:
-    """The page's style sheets, for `launch(css=...)`."""
     colours = css_variables(":root") + css_variables(".dark", dark=True)
     own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "stage.css"))
     return colours + own + race_css()

@@ -33,7 +33,6 @@ class Origin:
 
     @property
     def words(self) -> Words:
-        """For people."""
         return recorded_words(self.model, self.dtype, self.processor, self.threads, self.date)
 
 

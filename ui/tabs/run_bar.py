@@ -184,7 +184,6 @@ def shown(update: Update) -> tuple[Any, Any]:
 
 
 def message_of(update: Update) -> Any:
-    """The view's message of an update."""
     return _or_skip(update.message)
 
 

@@ -51,7 +51,6 @@ class Chosen:
 
 
 def build_choice(selection: gr.State) -> Choice:
-    """Menus for model and device."""
     with gr.Row(elem_classes="lab-size"):
         model, device = menus(
             "hardware", [("the loaded model", LOADED)], [("this machine, once measured", THIS)]
@@ -124,7 +123,6 @@ def device_named(name: str, machine: Machine | None, shape: ModelShape) -> Devic
 
 
 def work_sliders(name: str, *, batch: int = 1, candidates: int | None = None) -> list[gr.Slider]:
-    """Sliders for batch, candidates where they count, and context."""
     sliders = [
         gr.Slider(1, MOST_BATCH, value=batch, step=1, label="Batch", info="texts at once",
                   elem_id=f"{name}-batch", min_width=180)

@@ -80,7 +80,6 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
 
 
 def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acceleration) -> tuple[Any, ...]:
-    """A sentence and the four charts."""
     shape, device, dark = chosen.shape, chosen.device, chosen.dark
 
     def found(batch: int, context: int) -> list[Gain]:

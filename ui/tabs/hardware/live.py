@@ -102,7 +102,6 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
 
 
 def draw_kinds(kinds: Kinds, dark: bool) -> tuple[Any, Any]:
-    """The two charts of the tiny models."""
     return kinds_chart(kinds, dark, bytes_held=True), kinds_chart(kinds, dark)
 
 

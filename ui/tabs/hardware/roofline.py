@@ -115,7 +115,6 @@ def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -
 
 
 def table_of(chosen: Chosen, work: Work) -> str:
-    """The operator table as markup."""
     rows = []
     for each in timed(operators(chosen.shape, work), chosen.device):
         product = each.product

@@ -137,7 +137,6 @@ def busy_words(machine: Mapping[str, Any]) -> str:
 
 
 def table_rows(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The figures of each method as cells."""
     return [
         {
             "method": title_of(name),

@@ -105,12 +105,10 @@ def make_job(plan: Plan, model: str, name: str, folder: Path, assets: Path, cont
 
 
 def default(name: str, recipe: str = "medusa1") -> Any:
-    """A recipe's default of a setting."""
     return next(field.default for field in fields(RECIPES[recipe]) if field.name == name)
 
 
 def help_of(name: str, recipe: str = "medusa2") -> str:
-    """A setting's help text."""
     return next(field.metadata["help"] for field in fields(RECIPES[recipe]) if field.name == name)
 
 

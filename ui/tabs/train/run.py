@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -70,9 +70,8 @@ def train_heads(
     session: Session, plan: Plan, flag: StopFlag, selection: Selection | None = None
 ) -> Iterator[TrainUpdate]:
     """Run the plan on the visitor's model. Errors end it with a lesson whose update says what is wrong."""
-    model = (
-        Selection(model=selection.model) if selection else Selection()
-    )  # fresh heads, whatever heads are in use
+    # Fresh heads, whatever heads are in use.
+    model = Selection(model=selection.model if selection else None)
     share = TimeShare()
 
     def work(engine: Engine) -> Generator[TrainUpdate | None, None, None]:
@@ -88,33 +87,61 @@ def train_heads(
         yield item if isinstance(item, TrainUpdate) else TrainUpdate(**vars(item))
 
 
+class History:
+    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
+
+    def __init__(self) -> None:
+        self._losses: list[LossPoint] = []
+        self._scores: list[ScorePoint] = []
+        self._stages: list[tuple[int, str]] = []
+        self._offset = 0
+
+    def begin(self, stage: str) -> None:
+        """Another stage starts; an empty name leaves no mark."""
+        self._offset = self._losses[-1].step if self._losses else 0
+        if stage:
+            self._stages.append((self._offset, stage))
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        step += self._offset
+        losses = _by_head(metrics, "loss")
+        if losses:
+            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
+        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
+        if kinds:
+            rows = (
+                [_by_head(metrics, f"heldout/{kind}/{name}") for kind in kinds] for name in ("top1", "top5")
+            )
+            top1, top5 = (tuple(map(fmean, zip(*each, strict=True))) for each in rows)
+            self._scores.append(ScorePoint(step, top1, top5))
+
+    def curves(self) -> Curves:
+        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
+
+
+@dataclass
 class _Run:
     """One training run, on the engine's thread."""
 
-    def __init__(
-        self, session: Session, engine: Engine, model: Selection, plan: Plan, flag: StopFlag, share: TimeShare
-    ) -> None:
-        self._session = session
-        self._engine = engine
-        self._plan = plan
-        self._flag = flag
-        self._share = share
-        self._model = model
-        self._load = session.models.config_of(model)
-        self._history = History()
-        self._stage = ""
+    session: Session
+    engine: Engine
+    model: Selection
+    plan: Plan
+    flag: StopFlag
+    share: TimeShare
+    history: History = field(default_factory=History)
+    stage: str = ""
 
     def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
-        started, loading = self._share.clock(), 0.0
+        started, loading = self.share.clock(), 0.0
         result: tuple[Medusa1Config, Path] | None = None
-        base = str(
-            find_sources(self._load.model, self._load.heads).base
-        )  # folder of the model below the heads
-        name = base_name(self._engine, base, public=self._session.policy.public)
-        job = make_job(self._plan, base, name, folder, self._session.assets, self._engine.target.context)
+        load = self.session.models.config_of(self.model)
+        base = str(find_sources(load.model, load.heads).base)  # folder of the model below the heads
+        name = base_name(self.engine, base, public=self.session.policy.public)
+        job = make_job(self.plan, base, name, folder, self.session.assets, self.engine.target.context)
         noted = drawn = 0.0
-        with closing(run_job(job, lambda: self._flag.stopped, self._share.clock)) as records:
+        with closing(run_job(job, lambda: self.flag.stopped, self.share.clock)) as records:
             for record in records:
                 result, loading = record.result or result, max(loading, record.loading)
                 self._collect(record, several=len(job.stages) > 1)
@@ -124,26 +151,26 @@ class _Run:
                 elif record.part != TRAINED and now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
-                    yield self._said(_words(record), self._history.curves() if draws else None)
+                    yield self._said(_words(record), self.history.curves() if draws else None)
                 else:
                     yield None  # others may have their turn after each step
-        yield TrainUpdate(curves=self._history.curves())
+        yield TrainUpdate(curves=self.history.curves())
         if result is None:
             yield TrainUpdate(status=Words("Stopped before the first step: nothing was learned."))
             return
         config, trained = result
-        took = self._share.clock() - started - loading
+        took = self.share.clock() - started - loading
         yield from self._measured(config, trained, name, _time(took), _time(loading))
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
         if record.part == LOADING:
             return
         if record.part == TIMING:
-            if record.stage != self._stage:
-                self._stage = record.stage
-                self._history.begin(record.stage if several else "")
+            if record.stage != self.stage:
+                self.stage = record.stage
+                self.history.begin(record.stage if several else "")
         elif record.part not in (WRITING, TRAINED):
-            self._history.add(record.done.step, record.done.metrics)
+            self.history.add(record.done.step, record.done.metrics)
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str, loading: str
@@ -155,11 +182,13 @@ class _Run:
         from medusa_core.training.fit.measuring import load_result  # noqa: PLC0415
 
         # Another Stop ends the measuring; the heads stay usable.
-        self._flag.stopped = False
+        self.flag.stopped = False
         yield TrainUpdate(status=Words("Loading the new heads…"))
-        engine = self._renamed(load_result(config, folder, self._load, self._engine))
-        prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
-        limit = Limit(lambda: self._flag.stopped, clock=self._share.clock)
+        engine = self._renamed(
+            load_result(config, folder, self.session.models.config_of(self.model), self.engine)
+        )
+        prompts = [engine.encode(text) for text in example_texts(self.session.assets)]
+        limit = Limit(lambda: self.flag.stopped, clock=self.share.clock)
         for found in measure_gain(engine, prompts, EFFORT, RACE_TOKENS, limit):
             if isinstance(found, Gained):
                 gained = found
@@ -170,27 +199,27 @@ class _Run:
                 yield self._said(words)
             else:
                 yield None
-        label = f"{NAMES[self._plan.recipe]}, {duration}"
-        what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
+        label = f"{NAMES[self.plan.recipe]}, {duration}"
+        what = f"Trained in the app: {label}, on {SOURCES[self.plan.source]}."
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
-        number = self._session.add_engine(label, gained.engine)
-        trained = Trained(number, label, gained.gain, package, self._model.model)
+        number = self.session.add_engine(label, gained.engine)
+        trained = Trained(number, label, gained.gain, package, self.model.model)
         words = Words("Trained in {0} after {1} of loading.", duration, loading)
-        if self._plan.writes:
+        if self.plan.writes:
             words = Words("Trained in {0}, writing included, after {1} of loading.", duration, loading)
-        shared = self._share.words
+        shared = self.share.words
         ready = Words("The heads are ready to be used.")
         words = sentences(words, ready, Words("It {0}.", shared) if shared else "")
         yield TrainUpdate(status=words, trained=trained)
 
     def _said(self, words: str, curves: Curves | None = None) -> TrainUpdate:
         """The status line: where the run is, and how much of its time it got."""
-        shared = self._share.words
+        shared = self.share.words
         return TrainUpdate(status=joined(" · ", [words, shared]) if shared else words, curves=curves)
 
     def _renamed(self, engine: Engine) -> Engine:
         """Under the name that people know, not that of the folder it was found in."""
-        base = self._engine.info.base
+        base = self.engine.info.base
         name = " + ".join([base, *engine.info.drafts])
         return replace(engine, info=replace(engine.info, base=base, name=name, heads="trained in the app"))
 
@@ -222,40 +251,6 @@ def _words(record: JobProgress) -> str:
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return Words("{0} min {1} s", minutes, f"{rest:02d}") if minutes else Words("{0} s", rest)
-
-
-class History:
-    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
-
-    def __init__(self) -> None:
-        self._losses: list[LossPoint] = []
-        self._scores: list[ScorePoint] = []
-        self._stages: list[tuple[int, str]] = []
-        self._offset = 0
-
-    def begin(self, stage: str) -> None:
-        """Another stage starts; an empty name leaves no mark."""
-        self._offset = self._losses[-1].step if self._losses else 0
-        if stage:
-            self._stages.append((self._offset, stage))
-
-    def add(self, step: int, metrics: Metrics) -> None:
-        """What a step measured."""
-        step += self._offset
-        losses = _by_head(metrics, "loss")
-        if losses:
-            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
-        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
-        if kinds:
-            rows = (
-                [_by_head(metrics, f"heldout/{kind}/{name}") for kind in kinds] for name in ("top1", "top5")
-            )
-            top1, top5 = (tuple(map(fmean, zip(*each, strict=True))) for each in rows)
-            self._scores.append(ScorePoint(step, top1, top5))
-
-    def curves(self) -> Curves:
-        """What there is so far."""
-        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
 
 
 def _by_head(metrics: Metrics, name: str) -> tuple[float, ...]:

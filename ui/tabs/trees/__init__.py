@@ -60,7 +60,6 @@ def build(
 
 
 def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """The whole tab."""
     return (
         *draw_size(stats, nodes, dark),
         tree_charts.accuracy_heatmap(stats.accuracies, dark),

@@ -76,7 +76,6 @@ class HeadStats:
         return (self.engine, self.model) == (selection.engine, selection.model)
 
     def grown(self) -> HeadStats:
-        """The same with the grown tree."""
         return self.showing(None, GROWN)
 
     def showing(self, choices: Sequence[Choice] | None, kind: str) -> HeadStats:
