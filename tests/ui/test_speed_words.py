@@ -12,8 +12,7 @@ from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
 from ui.records.settings import Selection
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
-from ui.tabs.speed.results import Results
-from ui.tabs.speed.words import busy_words, command_line, table_rows, what_limits, where_words
+from ui.tabs.speed.results import Results, busy_words, command_line, table_rows, what_limits, where_words
 
 MACHINE = {
     "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,

@@ -107,7 +107,7 @@ def test_a_comparison_is_made_in_one_process(at_home, away):
     greedy = SETTINGS | {"temperature": 0.0}
     runs = [list(run_compare(one, "abc", greedy, 2, StopFlag())) for one in (at_home, away)]
     assert [updates[-1].status for updates in runs] == ["Measured. The replay runs on one clock."] * 2
-    assert all('"equal": true' in updates[-1].message for updates in runs)
+    assert all('"equal":true' in updates[-1].message for updates in runs)
 
 
 def test_a_chat_goes_on_in_a_kept_process_and_in_a_new_one(at_home, away, lender):

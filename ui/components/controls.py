@@ -102,12 +102,9 @@ def build_controls(
         named["ignore_eos"] = _switch("ignore_eos", begin, "until the tokens are used up")
     with gr.Column(elem_classes="settings-column"):
         named["acceptance"] = gr.Radio(
-            list(rule_names()),
-            value=begin["acceptance"],
-            elem_classes=mark("acceptance"),
-            label=LABELS["acceptance"],
-            info=FIELDS["acceptance"].metadata["help"],
-        )
+            list(rule_names()), value=begin["acceptance"], elem_classes=mark("acceptance"),
+            label=LABELS["acceptance"], info=FIELDS["acceptance"].metadata["help"],
+        )  # fmt: skip
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         named["heads"] = heads = gr.Dropdown(
             Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
@@ -233,14 +230,9 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
     field = FIELDS[name]
     high = field.metadata["high"]
     return gr.Slider(
-        field.metadata["low"],
-        most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
-        value=value,
-        step=field.metadata["step"],
-        label=label_of(name),
-        info=field.metadata["help"],
-        **kwargs,
-    )
+        field.metadata["low"], most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
+        value=value, step=field.metadata["step"], label=label_of(name), info=field.metadata["help"], **kwargs,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -235,36 +235,27 @@ def _our_bars(
 ) -> dict[str, Any]:
     """Solid bars with their error; the value stands at the foot, where no error bar crosses it."""
     return {
-        "name": OURS,
-        "orientation": "h",
-        "x": values,
-        "y": labels,
-        "text": [f"{value:.2f}{unit}" for value in values],
-        "textposition": "inside",
-        "insidetextanchor": "start",
-        "insidetextfont": {"color": colours.paper},
-        "textangle": 0,
-        "error_x": errors,
+        **_bars(OURS, labels, values, unit), "textposition": "inside", "insidetextanchor": "start",
+        "insidetextfont": {"color": colours.paper}, "error_x": errors,
         "marker": {"color": colours.accepted, "line": {"width": 0}},
         "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
-    }
+    }  # fmt: skip
 
 
 def _their_bars(labels: list[str], values: list[float], colours: Palette) -> dict[str, Any]:
     """Hatched bars with the paper's speedups."""
     pattern = {"shape": "/", "solidity": 0.25, "bgcolor": colours.prefix, "fgcolor": colours.paper}
     return {
-        "name": PAPER,
-        "orientation": "h",
-        "x": values,
-        "y": labels,
-        "text": [f"{value:.2f}×" for value in values],
-        "textposition": "outside",
-        "textangle": 0,
-        "cliponaxis": False,
+        **_bars(PAPER, labels, values, "×"), "textposition": "outside", "cliponaxis": False,
         "marker": {"color": colours.prefix, "line": {"width": 0}, "pattern": pattern},
         "hovertemplate": "%{y}: %{x:.2f}× in the paper<extra></extra>",
-    }
+    }  # fmt: skip
+
+
+def _bars(name: str, labels: list[str], values: list[float], unit: str) -> dict[str, Any]:
+    """What lying bars with their values on them have in common."""
+    texts = [f"{value:.2f}{unit}" for value in values]
+    return {"name": name, "orientation": "h", "x": values, "y": labels, "text": texts, "textangle": 0}
 
 
 def _style(colours: Palette, style: tuple[str, str, str]) -> dict[str, Any]:

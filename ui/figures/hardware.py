@@ -278,12 +278,10 @@ def kinds_chart(kinds: Kinds, dark: bool = False, *, bytes_held: bool = False) -
     for kind, (colour, shape) in shades.items():
         rows = [row for row in kinds.rows if row[0] == kind]
         figure.add_bar(
-            x=[str(row[1]) for row in rows],
-            y=[row[2] / 1e6 if bytes_held else row[3] for row in rows],
-            name=kind,
-            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": shape}},
+            x=[str(row[1]) for row in rows], y=[row[2] / 1e6 if bytes_held else row[3] for row in rows],
+            name=kind, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": shape}},
             hovertemplate=f"{kind}, %{{x}} tokens: %{{y:.2f}} {unit}<extra></extra>",
-        )
+        )  # fmt: skip
     figure.update_xaxes(title_text="tokens of the text", type="category")
     title = "cache, MB" if bytes_held else "milliseconds a token"
     figure.update_yaxes(title_text=title, rangemode="tozero")

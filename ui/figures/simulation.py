@@ -79,21 +79,12 @@ def map_chart(
     ends = [_mixed(colour, colours.paper) for colour in (colours.rejected, colours.accepted)]
     scale = [[0.0, ends[0]], [0.5, colours.paper], [1.0, ends[1]]]
     figure.add_heatmap(
-        z=[list(row) for row in speedups],
-        x=[str(count) for count in candidates],
-        y=[str(batch) for batch in batches],
-        text=[[f"{value:.1f}" for value in row] for row in speedups],
-        texttemplate="%{text}",
-        textfont={"size": 10},
-        colorscale=scale,
-        zmid=1,
-        zmin=0,
-        zmax=2,
-        xgap=1,
-        ygap=1,
-        hovertemplate="batch %{y}, %{x} candidates: %{z:.2f} times plain decoding<extra></extra>",
+        z=[list(row) for row in speedups], x=[str(count) for count in candidates],
+        y=[str(batch) for batch in batches], text=[[f"{value:.1f}" for value in row] for row in speedups],
+        texttemplate="%{text}", textfont={"size": 10}, colorscale=scale, zmid=1, zmin=0, zmax=2, xgap=1,
+        ygap=1, hovertemplate="batch %{y}, %{x} candidates: %{z:.2f} times plain decoding<extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0},
-    )
+    )  # fmt: skip
     figure.update_xaxes(title_text=CANDIDATES, type="category", showgrid=False)
     figure.update_yaxes(title_text="batch", type="category", showgrid=False)
     return figure

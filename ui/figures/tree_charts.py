@@ -199,12 +199,9 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
     hidden = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
     figure.add_scatter(x=sizes, y=list(map(max, columns)), **hidden)
     figure.add_scatter(
-        x=sizes,
-        y=list(map(min, columns)),
-        fill="tonexty",
-        fillcolor=f"rgba({red},{green},{blue},0.18)",
+        x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=f"rgba({red},{green},{blue},0.18)",
         **hidden,
-    )
+    )  # fmt: skip
     figure.add_scatter(
         x=sizes, y=[sum(column) / len(column) for column in columns],
         name=f"{len(curves)} random trees, mean and range", mode="lines",

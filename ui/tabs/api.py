@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
-from gradio.context import get_blocks_context
 
 from medusa_core.config import AUTO_METHOD
 from medusa_core.drafters import auto_method, require_weights
 from medusa_core.errors import MedusaError
+from ui.components.events import page_under_way
 from ui.records.lanes import SecondLane
 from ui.records.outside import outside_defaults, outside_kinds, require_prompt, settings_from_outside
 from ui.records.settings import RunSettings
@@ -57,11 +57,9 @@ def build(session: Session) -> None:
 
     _endpoint(session, "decode", decode, "Continue a text: its tokens, steps and rates.")
     _endpoint(
-        session,
-        "trace",
-        trace,
+        session, "trace", trace,
         "Continue a text: the whole trace, with the tree and the reasons of each step.",
-    )
+    )  # fmt: skip
     _endpoint(
         session, "compare", compare, "Time two methods on one text, and say whether their outputs are equal.",
         {"against": PLAIN_METHOD, "repetitions": 1},
@@ -105,9 +103,8 @@ def _endpoint(
     made = gr.api(
         call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1
     )
-    if (page := get_blocks_context()) is not None:
-        for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
-            page.blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
+    for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
+        page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
 
 
 def _with_weights(session: Session, settings: RunSettings) -> RunSettings:

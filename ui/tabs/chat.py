@@ -66,20 +66,14 @@ class ChatPanel:
     ) -> gr.events.Dependency:
         """Send, Stop and New conversation. Returns the reply's event; its trace is kept under `slot`."""
         self.anew.click(
-            _start_anew,
-            [self.holder, self.bar.flag],
-            [self.transcript, self.bar.status],
-            queue=False,
+            _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], queue=False,
             **QUIET,
-        )
+        )  # fmt: skip
         return connect_run(
-            session,
-            self.bar,
-            partial(_replies, session, controls),
+            session, self.bar, partial(_replies, session, controls),
             [slot, self.bar.prompt, self.system, self.holder, *controls.inputs()],
-            [self.transcript, self.bar.prompt, view],
-            controls.selection,
-        )
+            [self.transcript, self.bar.prompt, view], controls.selection,
+        )  # fmt: skip
 
     def connect_notice(self, session: Session, mode: gr.Radio, selection: gr.State) -> None:
         """What to know about a model is said when the visitor turns to the chat, or chooses another one."""

@@ -157,9 +157,17 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)
-        speedup = row.speedup.median if row.speedup else None
-        rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
-        cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
+        rate = row.tokens_per_second
+        spread = "" if rate.low == rate.high else f" ({rate.low:.0f} to {rate.high:.0f})"
+        cells = {
+            "method": speed.title,
+            "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
+            "tokens per step": f"{speed.tokens_per_step:.2f}",
+            "ms a step": f"{speed.step_ms:.2f}",
+            "overhead": f"{speed.step_ms / of_all[0].step_ms:.2f}",
+            "tokens/s": f"{rate.median:.0f}{spread}",
+            "speedup": "" if row.speedup is None else f"{row.speedup.median:.2f}",
+        }
         if figures.at:
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
         rows.append(cells)
@@ -189,21 +197,6 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
         most.title, f"{most.tokens_per_step:.2f}", fastest.title, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
     )  # fmt: skip
-
-
-def _row(
-    speed: MethodSpeed, nodes: int | None, rates: Sequence[float], plain_ms: float, speedup: float | None
-) -> dict[str, str]:
-    low, middle, high = rates[0], rates[len(rates) // 2], rates[-1]
-    return {
-        "method": speed.title,
-        "nodes": "" if nodes is None else str(nodes),
-        "tokens per step": f"{speed.tokens_per_step:.2f}",
-        "ms a step": f"{speed.step_ms:.2f}",
-        "overhead": f"{speed.step_ms / plain_ms:.2f}",
-        "tokens/s": f"{middle:.0f}" if low == high else f"{middle:.0f} ({low:.0f} to {high:.0f})",
-        "speedup": "" if speedup is None else f"{speedup:.2f}",
-    }
 
 
 def _markup(rows: Sequence[dict[str, str]]) -> str:

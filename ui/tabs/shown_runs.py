@@ -29,11 +29,9 @@ from ui.records.settings import BY_BUDGET, settings_of
 from ui.records.words import Words, amount, as_data
 
 TITLES = (
-    "Tokens kept by each step",
-    "Where the milliseconds go",
-    "How often a guess of each depth was accepted",
+    "Tokens kept by each step", "Where the milliseconds go", "How often a guess of each depth was accepted",
     "The same by rank: a row adds up to its bar",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,9 @@ def build(session: Session, selection: gr.State, opened: list[Any]) -> None:
     small_model_note()
     choice = build_choice(selection)
     parts = (
-        ("Roofline", "roofline", roofline.build),
-        ("Gain", "gain", gain.build),
-        ("Memory wall", "memory", memory.build),
-        ("Measured here", "measured", live.build),
-    )
+        ("Roofline", "roofline", roofline.build), ("Gain", "gain", gain.build),
+        ("Memory wall", "memory", memory.build), ("Measured here", "measured", live.build),
+    )  # fmt: skip
     with gr.Tabs(overflow_behavior="wrap", elem_id="hardware-parts"):
         for place, (title, name, build_part) in enumerate(parts):
             with gr.Tab(title, id=f"hardware-{name}") as part:

@@ -8,9 +8,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.errors import counted
+from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds
-from medusa_core.hardware.shapes import shape_of_config
+from medusa_core.hardware.shapes import ModelShape, shape_of_config
+from medusa_core.model.threads import each_within
 from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
@@ -38,16 +40,10 @@ class Found(Update):
 
 def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then passes of the loaded model beside what the roofline predicts."""
-    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.evaluation.forward_times import SIZES, measure_forwards  # noqa: PLC0415
-    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+    from medusa_core.evaluation.forward_times import SIZES, measure_forwards  # noqa: PLC0415 - transformers
 
     yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
-    with engine.target.on_its_threads():
-        machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
-    shape = shape_of_config(engine.target.config, engine.info.base)
-    number_bytes = _BYTES.get(engine.info.dtype, 2)
-    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
+    shape, number_bytes, machine, device = _measured_limits(engine)
     context = min(CONTEXT, engine.target.context - max(SIZES))
     ratios = []
     for done, times in enumerate(measure_forwards(engine, context), start=1):
@@ -80,20 +76,15 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
 
 def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then the products of the loaded model's steps under them."""
-    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.hardware import measured_products  # noqa: PLC0415 - torch
-    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
-    from medusa_core.model.threads import each_within  # noqa: PLC0415 - torch
+    from medusa_core.hardware import measured_products  # noqa: PLC0415 - transformers takes seconds
 
     yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
-    shape = shape_of_config(engine.target.config, engine.info.base)
-    number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
+    shape, number_bytes, machine, device = _measured_limits(engine)
     works = measured_products.swept_works(number_bytes)
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
-    with engine.target.on_its_threads():
-        machine = measure_machine(machine_record(engine)["processor"], where)
-    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
-    measuring = measured_products.measure_products(shape, engine.target.dtype, where, works)
+    measuring = measured_products.measure_products(
+        shape, engine.target.dtype, engine.target.output_device, works
+    )
     for done, speeds in enumerate(each_within(engine.target.on_its_threads, measuring), start=1):
         rows = tuple(
             (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
@@ -175,6 +166,22 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
             f"{at_end['MQA'][3]:.2f}",
         )
     )
+
+
+def _measured_limits(engine: Engine) -> tuple[ModelShape, int, Machine, Device]:
+    """Shape of the model, bytes of its numbers, and the limits of this machine, measured, for that dtype."""
+    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
+    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+
+    with engine.target.on_its_threads():
+        machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
+    shape, number_bytes = (
+        shape_of_config(engine.target.config, engine.info.base),
+        _BYTES.get(engine.info.dtype, 2),
+    )
+    return (
+        shape, number_bytes, machine, machine.device(engine.info.dtype, number_bytes * shape.read_parameters),
+    )  # fmt: skip
 
 
 def _growth(points) -> Growth:

@@ -119,12 +119,8 @@ def table_of(chosen: Chosen, work: Work) -> str:
     for each in timed(operators(chosen.shape, work), chosen.device):
         product = each.product
         cells = (
-            product.calls,
-            flops_words(product.flops),
-            bytes_words(product.moved),
-            f"{product.intensity:.2f}",
-            seconds_words(each.seconds),
-            "memory" if each.memory_bound else "arithmetic",
-        )
+            product.calls, flops_words(product.flops), bytes_words(product.moved), f"{product.intensity:.2f}",
+            seconds_words(each.seconds), "memory" if each.memory_bound else "arithmetic",
+        )  # fmt: skip
         rows.append((product.name, cells))
     return _markup(COLUMNS, rows)

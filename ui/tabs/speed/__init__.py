@@ -21,8 +21,7 @@ from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, shown
-from ui.tabs.speed.results import Results
-from ui.tabs.speed.words import CAPTION, command_line
+from ui.tabs.speed.results import CAPTION, Results, command_line
 
 INTRO = """
 <p class="note">A step cannot be faster than its bytes take at this machine’s bandwidth, nor than its
@@ -115,14 +114,9 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     swept = list(results.sweeps)
     sweep = part if part != STEP else swept[-1] if swept else NODES
     return (
-        results.sentence(),
-        results.warning(),
-        results.where(),
-        step_bars(results.step_times(), dark),
-        _table(results),
-        sweep_curves(sweep, results.points(sweep), dark),
-        results.where_swept(sweep),
-    )
+        results.sentence(), results.warning(), results.where(), step_bars(results.step_times(), dark),
+        _table(results), sweep_curves(sweep, results.points(sweep), dark), results.where_swept(sweep),
+    )  # fmt: skip
 
 
 def _table(results: Results) -> str:

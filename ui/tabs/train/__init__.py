@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from medusa_core.errors import counted
+from medusa_core.training.config import Medusa1Config
 from ui.components.events import QUIET, THEME, turned_to
 from ui.components.figure_table import small_model_note
 from ui.components.views import TextLine
@@ -24,6 +25,7 @@ from ui.tabs.train.plan import (
     EXAMPLES,
     FILE,
     FILE_KINDS,
+    HELP,
     MOST_BYTES,
     MOST_CHARACTERS,
     MOST_HEADS,
@@ -34,8 +36,6 @@ from ui.tabs.train.plan import (
     PASTE,
     SOURCES,
     Plan,
-    default,
-    help_of,
     weight_for,
 )
 from ui.tabs.train.run import Trained, train_heads
@@ -252,25 +252,20 @@ def _settings() -> tuple[Any, ...]:
         info="of each stage; 0: as many as fit into the minutes, measured before it starts",
     )  # fmt: skip
     heads = gr.Slider(
-        1,
-        MOST_HEADS,
-        value=default("heads"),
-        step=1,
-        label="Heads",
-        info=help_of("heads"),
+        1, MOST_HEADS, value=Medusa1Config.heads, step=1, label="Heads", info=HELP["heads"],
         elem_id="train-heads",
-    )
+    )  # fmt: skip
     rate = gr.Number(
-        default("learning_rate"), label="Learning rate", info=help_of("learning_rate"), minimum=0, maximum=1,
+        Medusa1Config.learning_rate, label="Learning rate", info=HELP["learning_rate"], minimum=0, maximum=1,
         elem_id="train-rate",
     )  # fmt: skip
-    decay = gr.Slider(0, 1, value=default("head_decay"), step=0.05, label="λ", info=help_of("head_decay"))
+    decay = gr.Slider(0, 1, value=Medusa1Config.head_decay, step=0.05, label="λ", info=HELP["head_decay"])
     weight = gr.Number(
-        weight_for("medusa2", "self"), label="λ0", info=help_of("head_weight"), minimum=0, maximum=10,
+        weight_for("medusa2", "self"), label="λ0", info=HELP["head_weight"], minimum=0, maximum=10,
         visible=False,
     )  # fmt: skip
     teacher = gr.Radio(
-        ["self", "text"], value="self", label="The model learns from", info=help_of("teacher"), visible=False
+        ["self", "text"], value="self", label="The model learns from", info=HELP["teacher"], visible=False
     )
     return steps, heads, rate, decay, weight, teacher
 

@@ -43,7 +43,12 @@ def build(
                 gr.Button("Use in Watch", variant="primary", elem_id="trees-use-decode"),
                 gr.Button("Use in Compare", elem_id="trees-use-race"),
             ]
-            bar, again = _measuring()
+            with gr.Group():
+                again = gr.Checkbox(
+                    False, label="Count the accuracies again too", elem_id="trees-again",
+                    info="on a few short texts; the shipped ones rest on many more",
+                )  # fmt: skip
+            bar = run_buttons("trees", "Measure on this machine")
             files = build_files()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
@@ -60,20 +65,13 @@ def build(
 
 
 def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    start: Any = gr.skip()  # the menu of trees to start from has no entry for a tree from a file
+    if stats.shown is None or stats.kind == head_stats.LOADED:
+        start = BY_BUDGET if stats.shown is None else None
     return (
-        *draw_size(stats, nodes, dark),
-        tree_charts.accuracy_heatmap(stats.accuracies, dark),
-        source_line(stats),
-        gr.Button(interactive=head_stats.best_size(stats) is not None),
-        _start_of(stats),
-    )
-
-
-def _start_of(stats: HeadStats) -> Any:
-    """What the menu of trees to start from shows: it has no entry for a tree from a file."""
-    if stats.shown is None:
-        return BY_BUDGET
-    return None if stats.kind == head_stats.LOADED else gr.skip()
+        *draw_size(stats, nodes, dark), tree_charts.accuracy_heatmap(stats.accuracies, dark),
+        source_line(stats), gr.Button(interactive=head_stats.best_size(stats) is not None), start,
+    )  # fmt: skip
 
 
 def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -93,26 +91,14 @@ def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
     )
 
 
-def _measuring() -> tuple[RunBar, gr.Checkbox]:
-    with gr.Group():
-        again = gr.Checkbox(
-            False, label="Count the accuracies again too", elem_id="trees-again",
-            info="on a few short texts; the shipped ones rest on many more",
-        )  # fmt: skip
-    return run_buttons("trees", "Measure on this machine"), again
-
-
 def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
     quick = {"js": THEME, "queue": False, **QUIET}
     # The charts are drawn when the tab is opened, in the theme the browser shows then.
     gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
     panel.nodes.input(
-        _regrow,
-        panel.inputs(),
-        [panel.stats, panel.start, *panel.sized()],
-        trigger_mode="always_last",
+        _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], trigger_mode="always_last",
         **quick,
-    )
+    )  # fmt: skip
     taken = panel.best.click(
         _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
     )

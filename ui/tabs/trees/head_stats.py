@@ -174,13 +174,9 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
     record = data if isinstance(data, dict) else {}
     return replace(
-        stats.grown(),
-        accuracies=frozen(row[:TOP_K] for row in rows),
-        source=_source(record, source),
-        latency=tuple(parse_latency(record)),
-        machine=machine_line(record.get("machine")),
-        figures=None,
-    )
+        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=_source(record, source),
+        latency=tuple(parse_latency(record)), machine=machine_line(record.get("machine")), figures=None,
+    )  # fmt: skip
 
 
 def tree_for(stats: HeadStats, choices: object) -> Topology:
