@@ -18,8 +18,7 @@ from ui.records.messages import message_grow, message_show
 from ui.records.settings import LONGEST_RUN, RunSettings, make_config
 from ui.records.updates import StopFlag, Update, newest, several
 from ui.records.words import Words, amount, joined
-from ui.runs.decode import ViewRequest, shown_steps
-from ui.runs.ready import ready
+from ui.runs.decode import ViewRequest, ready, shown_steps
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:

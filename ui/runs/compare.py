@@ -20,7 +20,7 @@ from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs import verdict as comparison
-from ui.runs.ready import SettingsRequest, ready
+from ui.runs.decode import SettingsRequest, ready
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ui.records.settings import (
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount
 from ui.runs.compare import MOST_REPETITIONS, WARM_UP_TOKENS
-from ui.runs.ready import ready
+from ui.runs.decode import ready
 from ui.serving.engines import Engines
 from ui.serving.runner import Request
 

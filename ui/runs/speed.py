@@ -21,7 +21,7 @@ from ui.records.settings import DEFAULT, YOURS, RunSettings, Selection, make_con
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
-from ui.runs.ready import ready
+from ui.runs.decode import ready
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
 from ui.serving.runner import Request

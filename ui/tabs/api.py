@@ -23,8 +23,7 @@ from ui.records.outside import outside_defaults, outside_kinds, require_prompt, 
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.compare import CompareRequest, MeasuredUpdate
-from ui.runs.decode import DecodeRequest
-from ui.runs.ready import PLAIN_METHOD
+from ui.runs.decode import PLAIN_METHOD, DecodeRequest
 from ui.runs.session import Session
 from ui.serving.runner import Request
 

@@ -34,8 +34,7 @@ PARTS = [
     ("one step, phase by phase", STEP), ("curve: nodes of the tree", NODES),
     ("curve: length of the text", CONTEXT), ("curve: texts at once", BATCH), ("curve: dtype", DTYPE),
 ]  # fmt: skip
-QUICKLY, EXACTLY = "quick", "exact"
-EFFORTS = {QUICKLY: QUICK, EXACTLY: EXACT}
+EFFORTS = {"quick": QUICK, "exact": EXACT}
 FILE = "speed.json"
 NOTHING_TO_SAVE = "Nothing of this is measured yet: press Measure first."
 
@@ -57,8 +56,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
             )  # fmt: skip
             copies = gr.Checkbox(label=COPIES_LABEL, info=COPIES_HELP, elem_id="speed-copies")
             effort = gr.Radio(
-                [("quick, some 15 seconds", QUICKLY), ("more exact, a minute or more", EXACTLY)],
-                value=QUICKLY, label="How exactly", elem_id="speed-effort",
+                [("quick, some 15 seconds", "quick"), ("more exact, a minute or more", "exact")],
+                value="quick", label="How exactly", elem_id="speed-effort",
             )  # fmt: skip
             bar = run_buttons("speed", "Measure")
             save = gr.Button("Download as JSON", elem_id="speed-save")
