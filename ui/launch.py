@@ -70,12 +70,6 @@ def launch_options(
     }
 
 
-def require_mcp() -> None:
-    """Raises MedusaError where the package is not installed that gradio's MCP server is made with."""
-    if importlib.util.find_spec("mcp") is None:
-        raise MedusaError(f"--mcp needs the package mcp, which is not installed: {INSTALL_MCP}")
-
-
 def require_address(host: str) -> None:
     """Raises MedusaError for an address that is not this machine's: gradio would try a hundred ports."""
     try:
@@ -104,8 +98,8 @@ def _not_loaded(error: MedusaError) -> MedusaError:
 
 def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
-    if flags.mcp:
-        require_mcp()
+    if flags.mcp and importlib.util.find_spec("mcp") is None:
+        raise MedusaError(f"--mcp needs the package mcp, which is not installed: {INSTALL_MCP}")
     gpu = claim(os.environ)  # first of all: it has to be there before torch meets CUDA
     reach = Exposure.of(os.environ, share=flags.share, host=flags.host)
     if reach.host is not None:

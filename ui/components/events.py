@@ -14,6 +14,8 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 # In the browser: whether it shows the dark theme, alone or as the last input of a drawing event.
 DARK_THEME = "() => document.body.classList.contains('dark')"
 THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
+# Of an event that draws what was changed, by formulas or from records, in the theme that the browser shows.
+DRAWS: dict[str, Any] = {"js": THEME, "queue": False, "trigger_mode": "always_last", **QUIET}
 # A file of the given name that the browser saves, nothing where it has no text.
 SAVE = """(name, text) => {
   if (!text) return;

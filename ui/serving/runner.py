@@ -114,9 +114,12 @@ class Runner:
                 self._engines.models.in_use(request.selection),
                 self._turns.place(gives_way=request.share is not None) as place,
             ):
-                if not _begins(place, request.share, flag):
-                    yield Update(status=Words("Stopped before it began."))
-                    return
+                while not place.wait(POLL_SECONDS):
+                    if flag.stopped:
+                        yield Update(status=Words("Stopped before it began."))
+                        return
+                if request.share is not None:
+                    request.share.begin()
                 seconds = seconds_for(tokens, loaded=loaded)
                 with closing(self._updates(request, flag, acks, seconds)) as updates:
                     for update in updates:
@@ -156,16 +159,6 @@ class Runner:
             return
         if limit.words:
             yield Update(status=limit.words)
-
-
-def _begins(place: Place, share: TimeShare | None, flag: StopFlag) -> bool:
-    """Wait for the first turn. Stop takes a run out of the line."""
-    while not place.wait(POLL_SECONDS):
-        if flag.stopped:
-            return False
-    if share is not None:
-        share.begin()
-    return True
 
 
 def _give_way(place: Place, share: TimeShare, flag: StopFlag) -> Generator[Update, None, None]:

@@ -17,7 +17,7 @@ from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import find_shape
 from ui.components.controls import LABELS, slider
-from ui.components.events import DARK_THEME, QUIET, THEME, page_under_way
+from ui.components.events import DARK_THEME, DRAWS, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.views import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
@@ -124,11 +124,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     painted = page_under_way().load(None, None, dark, js=DARK_THEME)
     inputs, outputs = [now, times, copies, model, device, dark], [words, plot, table, elsewhere]
     painted.then(draw, inputs, outputs, **QUIET)
-    gr.on(
-        [now.change, times.input, copies.input, model.input, device.input],
-        draw, inputs, outputs,
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    chosen = [times.input, copies.input, model.input, device.input]
+    gr.on([now.change, *chosen], draw, inputs, outputs, **DRAWS)
 
 
 def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: bool) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import gradio as gr
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes, shape_of_config
-from ui.components.events import QUIET, THEME
+from ui.components.events import DRAWS
 from ui.components.views import TextLine
 from ui.records.settings import Selection
 from ui.runs.session import Session
@@ -96,11 +96,8 @@ def connect_drawing(
         except MedusaError as error:
             return str(error), *(gr.skip() for _ in outputs)
 
-    gr.on(
-        [*triggers, choice.model.input, choice.device.input, choice.machine.change],
-        answer, choice.inputs(own), [words, *outputs],
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    changed = [choice.model.input, choice.device.input, choice.machine.change]
+    gr.on([*triggers, *changed], answer, choice.inputs(own), [words, *outputs], **DRAWS)
 
 
 def shape_named(session: Session, selection: Selection, name: str) -> ModelShape:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.events import QUIET, THEME
+from ui.components.events import DRAWS
 from ui.components.views import TextLine
 from ui.figures.hardware import (
     Growth,
@@ -95,10 +95,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         (states[3], products_chart, [products]),
     )
     for state, draw, plots in drawn:
-        gr.on(
-            [*triggers, state.change], draw, [state, choice.dark], plots,
-            js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-        )  # fmt: skip
+        gr.on([*triggers, state.change], draw, [state, choice.dark], plots, **DRAWS)
 
 
 def draw_kinds(kinds: Kinds, dark: bool) -> tuple[Any, Any]:

@@ -8,10 +8,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.errors import counted
+from medusa_core.hardware import measured_products
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work
 from medusa_core.hardware.roofline import step_seconds
 from medusa_core.hardware.shapes import ModelShape, shape_of_config
+from medusa_core.hardware.this_machine import Machine, measure_machine
 from medusa_core.model.threads import each_within
 from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
@@ -19,7 +21,6 @@ from ui.records.words import Words, sentences
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.hardware.this_machine import Machine
 
 CONTEXT = 256  # tokens behind which passes are timed, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
@@ -76,8 +77,6 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
 
 def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then the products of the loaded model's steps under them."""
-    from medusa_core.hardware import measured_products  # noqa: PLC0415 - transformers takes seconds
-
     yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
     shape, number_bytes, machine, device = _measured_limits(engine)
     works = measured_products.swept_works(number_bytes)
@@ -171,7 +170,6 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
 def _measured_limits(engine: Engine) -> tuple[ModelShape, int, Machine, Device]:
     """Shape of the model, bytes of its numbers, and the limits of this machine, measured, for that dtype."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
 
     with engine.target.on_its_threads():
         machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
-from ui.components.events import QUIET, SAVE, THEME
+from ui.components.events import DRAWS, QUIET, SAVE
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.views import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
@@ -83,11 +83,11 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
     ) -> Iterator[tuple[Any, ...]]:
         request = SpeedRequest(part, whole_method(name, copied), texts, EFFORTS.get(effort, QUICK), chosen)
         for update in session.run(request, flag):
-            drawn: tuple[Any, ...] = (gr.skip(), gr.skip())
+            new: tuple[Any, ...] = (gr.skip(), gr.skip())
             if isinstance(update, SpeedUpdate):
                 known = known.with_record(update, chosen)
-                drawn = (known, _command(session, update, chosen, public=public))
-            yield (*shown(update), *drawn)
+                new = (known, _command(session, update, chosen, public=public))
+            yield (*shown(update), *new)
 
     inputs = [part, menu, copies, effort, results, selection]
     run = connect_run(session, bar, work, inputs, [results, command], selection)
@@ -98,11 +98,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
         lambda page, known: replace(known, figures=page.shown), [figures, results], results, **QUIET
     )
     # A new record's change draws it; the charts are no outputs of the stream.
-    gr.on(
-        [*opened, results.change, part.input], draw, [results, part, dark],
-        [words, warning, where, bars, table, curves, where_swept],
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    drawn = [words, warning, where, bars, table, curves, where_swept]
+    gr.on([*opened, results.change, part.input], draw, [results, part, dark], drawn, **DRAWS)
     packed = save.click(_packed, [results, part], [*file, bar.status], queue=False, **QUIET)
     packed.then(None, file, None, js=SAVE, **QUIET)
     return menu

@@ -10,7 +10,7 @@ import gradio as gr
 
 from medusa_core.errors import counted
 from medusa_core.training.config import Medusa1Config
-from ui.components.events import QUIET, THEME, turned_to
+from ui.components.events import DRAWS, QUIET, turned_to
 from ui.components.figure_table import small_model_note
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
@@ -142,10 +142,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         selection, queue="training",
     )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
-    gr.on(
-        [*opened, curves.change], all_curves, [curves, dark], plots,
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
     for button, name in zip(use, ("decode", "side-by-side"), strict=True):
         button.click(
             lambda done, own, name=name: _use(done, own, turned_to(name)),
