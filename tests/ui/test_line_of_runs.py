@@ -35,7 +35,7 @@ def now(monkeypatch):
 
 
 def waiting(session):
-    return len(session._runner._turns._line) - 1
+    return len(session._runner.turns._line) - 1
 
 
 def test_turns_come_in_the_order_of_the_line_and_who_moves_back_is_behind_all():

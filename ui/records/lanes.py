@@ -62,11 +62,6 @@ def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dic
     }
 
 
-def plain_settings(settings: RunSettings) -> RunSettings:
-    """Plain decoding with the same temperature and length: the baseline of speedup and overhead."""
-    return replace(settings, method=PLAIN_METHOD)
-
-
 def what_counts(
     settings: RunSettings, config: GenerationConfig, drafts: Mapping[str, Draft]
 ) -> dict[str, str]:

@@ -82,6 +82,14 @@ class RunSettings(GenerationConfig):
         """A slider hands a whole number over as a float, which the engine's settings would refuse."""
 
 
+def greedy_settings(method: str, tokens: int, selection: Selection, **others: Any) -> RunSettings:
+    """Settings with which methods are compared: all write the same text, with the visitor's heads if any."""
+    heads = YOURS if selection.engine else DEFAULT
+    return RunSettings(
+        method=method, max_new_tokens=tokens, temperature=0.0, heads=heads, selection=selection, **others
+    )
+
+
 def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
     """The engine's settings from the page's. Raises MedusaError for values outside their range.
 

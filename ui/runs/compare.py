@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, plain_settings, what_counts
+from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, what_counts
 from ui.records.messages import lane, race_message, status_message
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
@@ -31,6 +31,12 @@ WARM_UP_TOKENS = 6
 NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
 MOST_REPETITIONS = 5
 Trace = dict[str, Any]
+
+
+def check_repetitions(runs: int) -> None:
+    """Raises MedusaError for more runs of each than the page makes."""
+    if not 1 <= runs <= MOST_REPETITIONS:
+        raise MedusaError(f"{runs} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,7 @@ class CompareRequest(SettingsRequest):
     def most_tokens(self) -> float:
         """Of all lanes together. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
-        if not 1 <= self.repetitions <= MOST_REPETITIONS:
-            raise MedusaError(f"{self.repetitions} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
+        check_repetitions(self.repetitions)
         configs = [make_config(settings) for settings in self._wished()]
         return self.repetitions * sum(config.max_new_tokens for config in configs)
 
@@ -91,7 +96,7 @@ class CompareRequest(SettingsRequest):
         """Settings of both lanes, and of plain decoding where neither of them is it."""
         lanes = [self.settings, self.second.settings(self.settings, drafts)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
-            lanes.append(plain_settings(self.settings))
+            lanes.append(replace(self.settings, method=PLAIN_METHOD))
         return lanes
 
 

@@ -60,12 +60,12 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        return self._runner.busy
+        return self._runner.turns.taken
 
     @property
     def trains(self) -> bool:
         """Whether a training has the engine, or waits for its next turn: it gives way to runs."""
-        return self._runner.trains
+        return self._runner.turns.shared
 
     def methods_without_weights(self, selection: Selection) -> frozenset[str]:
         """Methods that neither the visitor's model nor heads of their own bring weights for.

@@ -17,7 +17,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from medusa_core.evaluation.other_work import OtherWork
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.settings import DEFAULT, YOURS, RunSettings, Selection, make_config
+from ui.records.settings import RunSettings, Selection, greedy_settings, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
@@ -113,14 +113,7 @@ class SpeedRequest(Request):
         yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
 
     def _settings(self) -> RunSettings:
-        return RunSettings(
-            acceptance=GenerationConfig.acceptance,
-            temperature=0.0,
-            max_new_tokens=self.effort.tokens,
-            heads=YOURS if self.selection.engine else DEFAULT,
-            method=self.method,
-            selection=self.selection,
-        )
+        return greedy_settings(self.method, self.effort.tokens, self.selection)
 
 
 def _step(
@@ -146,7 +139,7 @@ def _step(
     if record is None:
         yield Update(status=NOTHING)
         return
-    yield SpeedUpdate(status=_end(limit), record=record, flags=flags)
+    yield SpeedUpdate(status=STOPPED if limit.stopped else MEASURED, record=record, flags=flags)
 
 
 def _sweep(
@@ -246,7 +239,3 @@ def _fitted(
     if fitted.prompts < len(prompts):
         flags += ["--limit", str(fitted.prompts)]
     return tuple(flags), fitted
-
-
-def _end(limit: Limit) -> Words:
-    return STOPPED if limit.stopped else MEASURED

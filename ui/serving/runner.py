@@ -74,17 +74,8 @@ class Runner:
         self._most_seconds = most_seconds
         self._most_tokens = most_tokens
         self._thread = EngineThread()
-        self._turns = Turns()
+        self.turns = Turns()
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
-
-    @property
-    def busy(self) -> bool:
-        return self._turns.taken
-
-    @property
-    def trains(self) -> bool:
-        """Whether a run that gives way to others is going on: a training."""
-        return self._turns.shared
 
     @property
     def borrows(self) -> bool:
@@ -99,7 +90,7 @@ class Runner:
         """The function's result, computed between two runs, or within the run that calls this."""
         if self._thread.is_current:
             return function(*arguments)
-        with self._turns.place() as place:
+        with self.turns.place() as place:
             place.wait()
             return self._thread.call(function, *arguments)
 
@@ -112,7 +103,7 @@ class Runner:
             loaded = self._engines.models.at_hand(request.selection) is not None
             with (
                 self._engines.models.in_use(request.selection),
-                self._turns.place(gives_way=request.share is not None) as place,
+                self.turns.place(gives_way=request.share is not None) as place,
             ):
                 while not place.wait(POLL_SECONDS):
                     if flag.stopped:

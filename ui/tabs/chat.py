@@ -13,7 +13,7 @@ import gradio as gr
 from ui.components.controls import Controls, example_buttons
 from ui.components.events import QUIET
 from ui.components.views import DecodeView, TextLine, Transcript
-from ui.records.conversation import ChatHolder
+from ui.records.conversation import ChatHolder, ChatState
 from ui.records.examples import example_prompts
 from ui.records.messages import message_rest, message_show
 from ui.records.settings import Selection
@@ -129,5 +129,5 @@ def _replies(
 
 def _start_anew(holder: ChatHolder, flag: StopFlag) -> tuple[str, str]:
     flag.stopped = True
-    holder.state = holder.state.anew()
+    holder.state = ChatState(holder.state.id)
     return message_show(uuid.uuid4().hex, ()), ""

@@ -21,6 +21,7 @@ from ui.records.words import Words, sentences
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
+    from medusa_core.evaluation.forward_times import GrowthPoint
 
 CONTEXT = 256  # tokens behind which passes are timed, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
@@ -182,9 +183,5 @@ def _measured_limits(engine: Engine) -> tuple[ModelShape, int, Machine, Device]:
     )  # fmt: skip
 
 
-def _growth(points) -> Growth:
-    return Growth(
-        tuple(point.length for point in points),
-        tuple(point.cached_ms for point in points),
-        tuple(point.recomputed_ms for point in points),
-    )
+def _growth(points: list[GrowthPoint]) -> Growth:
+    return Growth(*zip(*((each.length, each.cached_ms, each.recomputed_ms) for each in points), strict=True))
