@@ -75,12 +75,10 @@ class Runner:
         self._most_tokens = most_tokens
         self._thread = EngineThread()
         self.turns = Turns()
+        self.borrows = (
+            gpu is not None
+        )  # runs are made in other processes: no model can be loaded here for them
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
-
-    @property
-    def borrows(self) -> bool:
-        """Whether runs are made in other processes, so that no model can be loaded here for them."""
-        return self._borrowed is not None
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result, computed on the engine's thread, between two steps of a run."""

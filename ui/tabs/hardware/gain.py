@@ -71,7 +71,10 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     controls: list[Any] = [*sliders, cost, source]
 
     def draw_here(chosen: Chosen, batch: int, context: int, cost: str, source: str) -> tuple[Any, ...]:
-        return draw(chosen, batch, context, cost, _acceleration(session, chosen, source))
+        kept = logarithmic
+        if source == HEADS:
+            kept = by_accuracies(stats_of(session, chosen.selection).accuracies)
+        return draw(chosen, batch, context, cost, kept)
 
     connect_drawing(
         session, choice, draw_here, [*triggers, *(control.input for control in controls)], controls, words,
@@ -120,8 +123,3 @@ def best_words(overlapped: Gain, added: Gain) -> Words:
 
 def _line(name: str, curve: list[Gain]) -> Line:
     return Line(name, CANDIDATES, [each.speedup for each in curve])
-
-
-def _acceleration(session: Session, chosen: Chosen, source: str) -> Acceleration:
-    """Tokens per step by candidates, of the paper's curve or of the visitor's heads."""
-    return logarithmic if source == PAPER else by_accuracies(stats_of(session, chosen.selection).accuracies)

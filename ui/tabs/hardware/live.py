@@ -91,15 +91,11 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     drawn: tuple[tuple[gr.State, Any, list[gr.Plot]], ...] = (
         (states[0], passes_chart, [passes]),
         (states[1], growth_chart, [growth]),
-        (states[2], draw_kinds, [held, kinds]),
+        (states[2], lambda *of: (kinds_chart(*of, bytes_held=True), kinds_chart(*of)), [held, kinds]),
         (states[3], products_chart, [products]),
     )
     for state, draw, plots in drawn:
         gr.on([*triggers, state.change], draw, [state, choice.dark], plots, **DRAWS)
-
-
-def draw_kinds(kinds: Kinds, dark: bool) -> tuple[Any, Any]:
-    return kinds_chart(kinds, dark, bytes_held=True), kinds_chart(kinds, dark)
 
 
 def measure(
