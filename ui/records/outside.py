@@ -127,9 +127,8 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool | str):
         right = type(value) is type(default)
     else:
-        right = (
-            type(value) in (int, float) and abs(value) < math.inf
-        )  # of any size, while isfinite makes a float
+        # Of any size, while isfinite would make a float of it.
+        right = type(value) in (int, float) and abs(value) < math.inf
         right = right and (isinstance(default, float) or value == int(value))
     if not right:
         kind = {bool: "true or false", str: "a text", int: "a whole number"}.get(type(default), "a number")

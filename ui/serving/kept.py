@@ -44,9 +44,8 @@ class KeptRuns:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._runs: OrderedDict[ref[RunSlot], RunRecord] = OrderedDict()  # the last used at the end
-        self._slots: WeakValueDictionary[str, RunSlot] = (
-            WeakValueDictionary()
-        )  # by the key of their newest run
+        # By the key of their newest run.
+        self._slots: WeakValueDictionary[str, RunSlot] = WeakValueDictionary()
         self._gone: deque[ref[RunSlot]] = deque()  # only noted by the collector, which may come at any point
         self._lock = threading.Lock()
 

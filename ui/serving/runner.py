@@ -75,9 +75,8 @@ class Runner:
         self._most_tokens = most_tokens
         self._thread = EngineThread()
         self.turns = Turns()
-        self.borrows = (
-            gpu is not None
-        )  # runs are made in other processes: no model can be loaded here for them
+        # Whether runs are made in other processes, so that no model can be loaded here for them.
+        self.borrows = gpu is not None
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:

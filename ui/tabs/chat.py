@@ -21,7 +21,7 @@ from ui.records.updates import StopFlag
 from ui.runs.chat import ChatRequest, ChatUpdate
 from ui.runs.session import Session
 from ui.serving.kept import RunSlot
-from ui.tabs.run_bar import RunBar, connect_run, drawn_run, message_of, run_buttons, say_when_too_long, shown
+from ui.tabs.run_bar import RunBar, connect_run, drawn_run, or_skip, run_buttons, say_when_too_long, shown
 
 CHAT = "chat"  # the mode's value
 QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message
@@ -121,7 +121,7 @@ def _replies(
                 words, box, sent = update.transcript, gr.skip() if sent else "", update.state is None
                 holder.state = state = update.state or state
             status = status if here else gr.skip()
-            yield status, badge, words, box, message_of(update)
+            yield status, badge, words, box, or_skip(update.message)
     yield gr.skip(), gr.skip(), gr.skip(), gr.skip(), message_rest()
     if sent and holder.state is state:  # it failed on the way: as before the message was sent
         yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, state.turns), text, gr.skip()

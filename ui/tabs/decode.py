@@ -24,7 +24,7 @@ from ui.runs.decode import DecodeRequest
 from ui.runs.session import Session
 from ui.serving.kept import RunSlot
 from ui.tabs.chat import CHAT, ChatPanel
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, drawn_run, kept_trace, message_of, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, drawn_run, kept_trace, or_skip, run_bar, shown
 from ui.tabs.shown_runs import ChartPanel, connect_recorded, connect_share, recorded_menu, recorded_message
 
 COMPLETE = "complete"
@@ -77,7 +77,7 @@ def build(
     def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
         with drawn_run(session, request, flag, slot) as updates:
             for update in updates:
-                yield *shown(update), message_of(update)
+                yield *shown(update), or_skip(update.message)
         yield gr.skip(), gr.skip(), message_rest()
 
     def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:

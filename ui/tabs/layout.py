@@ -45,9 +45,8 @@ def build_page(session: Session) -> Page:
             gr.HTML(HEADER, apply_default_css=False)
             LanguageMenu(elem_id="language")
             learn.link()
-        selection = gr.State(
-            Selection()
-        )  # one visitor's model, and heads and tree made in one tab, used in others
+        # One visitor's model, and heads and tree made in one tab, used in others.
+        selection = gr.State(Selection())
         loaded = model_bar.build(session, selection)
         figures = figures_bar(session, selection)
         with gr.Tabs(**TABS, elem_id="places") as tabs:

@@ -180,14 +180,11 @@ def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
 
 def shown(update: Update) -> tuple[Any, Any]:
     """Status and badge of an update."""
-    return _or_skip(update.status), _or_skip(update.badge)
+    return or_skip(update.status), or_skip(update.badge)
 
 
-def message_of(update: Update) -> Any:
-    return _or_skip(update.message)
-
-
-def _or_skip(value: str | None) -> Any:
+def or_skip(value: str | None) -> Any:
+    """The value for a part of the page, which stays as it is where there is none."""
     return gr.skip() if value is None else value
 
 

@@ -23,7 +23,7 @@ from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.runs.session import Session
 from ui.serving.runner import problem_of
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, message_of, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, or_skip, run_bar, shown
 
 VIEW = "race-view"
 SHOWN_PROMPT = f"() => document.querySelector('#{VIEW} [data-prompt], #{VIEW}[data-prompt]').dataset.prompt"
@@ -110,4 +110,4 @@ def _message(update: Update) -> Any:
     """What the replay is told; why there is no new result stands above the comparison before."""
     if update.problem:
         return status_message(update.status or "", busy=False)
-    return message_of(update)
+    return or_skip(update.message)

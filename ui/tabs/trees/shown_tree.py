@@ -82,9 +82,8 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
     if name == AUTO:
         return _auto(session, selection, stats)
     if name == PAIRS:
-        return stats.showing(
-            tree_for(stats, list(cartesian((2, 3)).choices)).choices, "Tree of 2 × 3 guesses"
-        )
+        tree = tree_for(stats, list(cartesian((2, 3)).choices))
+        return stats.showing(tree.choices, "Tree of 2 × 3 guesses")
     tree = tree_for(stats, published_trees()[name])
     return stats.showing(tree.choices, f"Published tree {name}")
 
