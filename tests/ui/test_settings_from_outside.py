@@ -67,6 +67,7 @@ FORGED = [
     "", "null", "[]", '"text"', "{", '{"temperature": NaN}', '{"seed": 1e999}', "[" * 11_000,
     '{"prompt": 5}', '{"prompt": ""}', json.dumps({"prompt": "a\x00b"}), '{"prompt": "\\ud800"}',
     json.dumps({"prompt": "a" * 8001}), " " * (MOST_LINK_CHARACTERS + 1),
+    json.dumps({"temperature": 10**400}), json.dumps({"seed": 10**400}),
 ]  # fmt: skip
 
 

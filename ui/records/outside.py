@@ -10,7 +10,7 @@ has made.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -127,8 +127,8 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool | str):
         right = type(value) is type(default)
     else:
-        # Of any size, while isfinite would make a float of it.
-        right = type(value) in (int, float) and abs(value) < math.inf
+        # Compared, not converted: an integer of 400 digits is no float.
+        right = type(value) in (int, float) and abs(value) <= sys.float_info.max
         right = right and (isinstance(default, float) or value == int(value))
     if not right:
         kind = {bool: "true or false", str: "a text", int: "a whole number"}.get(type(default), "a number")
