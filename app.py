@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from medusa_core.cli.commands.app import DESCRIPTION, EPILOG, add_page_flags
+from medusa_core.cli.flags import read_settings
 from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
+from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, missing_package, one_line
 from ui.serving.environment import check_environment
 
@@ -27,7 +29,7 @@ def open_page(flags: argparse.Namespace) -> None:
     """Serve the page until it is stopped. Raises MedusaError where flags or surroundings forbid it."""
     check_environment(os.environ)  # before gradio is imported, which reads some of it then
     try:
-        pkgutil.resolve_name(START)(flags)
+        pkgutil.resolve_name(START)(flags, read_settings(LoadConfig, flags))
     except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
         raise MedusaError(f"{one_line(str(error)).split('. ')[0]}: choose another --port") from error
     except ModuleNotFoundError as error:

@@ -55,15 +55,14 @@ ROOMS = {
     "ui": {
         "figures": "drafters experiments hardware trace",
         "records": "acceptance drafters experiments text trace trees",
-        "serving": "engine evaluation loading model records trace",
-        "components": "acceptance drafters figures records text trace",
-        "runs": "components decoding drafters engine evaluation records serving text trace",
-        "session": "acceptance checkpoints drafters engine loading records runs serving trees",
+        "serving": "engine evaluation loading records trace",
+        "components": "acceptance drafters records trace",
+        "runs": "decoding drafters engine evaluation records serving text trace",
         "tabs": (
             "checkpoints components drafters engine evaluation experiments figures hardware model records "
-            "runs serving session trace training trees"
+            "runs serving trace training trees"
         ),
-        "launch": "checkpoints cli serving session tabs",
+        "launch": "checkpoints runs serving tabs",
     },
 }
 # Rooms whose types stand in annotations of a room below them.

@@ -13,12 +13,12 @@ from pathlib import Path
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.speedup import Gain
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves, rounded
 from ui.records.examples import ASSETS
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import live
 from ui.tabs.openings import FILES, Origin, RecordedHardware, RecordedTraining, write_opening
 from ui.tabs.train.plan import FILE, OWN, Plan
@@ -57,10 +57,10 @@ def record_training(session: Session, plan: Plan) -> RecordedTraining:
     curves = Curves()
     gain: Gain | None = None
     for update in train_heads(session, plan, StopFlag()):
-        if update.update.problem:
-            raise MedusaError(update.update.status or "the training failed")
-        if update.update.status:
-            print(update.update.status)
+        if update.problem:
+            raise MedusaError(update.status or "the training failed")
+        if update.status:
+            print(update.status)
         curves = update.curves or curves
         gain = update.trained.gain if update.trained else gain
     return RecordedTraining(origin(session), plan.recipe, plan.source, plan.minutes, rounded(curves), gain)
@@ -71,8 +71,8 @@ def record_hardware(session: Session) -> RecordedHardware:
     passes, growth, kinds, products = Passes(), Growth(), Kinds(), Products()
     for name in (live.PASSES, live.CACHE, live.SHARING, live.PRODUCTS):
         for found in live.measure(session, name, TOKENS, Selection(), StopFlag()):
-            if found.update.problem:
-                raise MedusaError(found.update.status or f"{name} could not be measured")
+            if found.problem:
+                raise MedusaError(found.status or f"{name} could not be measured")
             passes, growth, kinds = found.passes or passes, found.growth or growth, found.kinds or kinds
             products = found.products or products
     return RecordedHardware(origin(session), passes, growth, kinds, products)
@@ -82,7 +82,7 @@ def origin(session: Session) -> Origin:
     """This machine and the model, now. Raises MedusaError when the model is gone."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - imports torch
 
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     if engine is None:
         raise MedusaError("the model was dropped meanwhile: record again")
     machine = machine_record(engine)

@@ -17,11 +17,10 @@ from typing import Any
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS, RACE_FILE, recordings
-from ui.records.selection import Selection
-from ui.records.settings import RunSettings
+from ui.records.settings import RunSettings, Selection
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
-from ui.session import Session
+from ui.runs.session import Session
 
 TOKENS = 128
 
@@ -50,7 +49,7 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
     updates = list(session.run(CompareRequest(prompt, settings, MOST_REPETITIONS), StopFlag()))
     if updates[-1].problem or updates[-1].message is None:
         raise MedusaError(updates[-1].status or "the comparison gave no result")
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     if engine is None:
         raise MedusaError("the model was dropped after the comparison: record again")
     machine = machine_record(engine)

@@ -13,16 +13,17 @@ from typing import Any
 
 from starlette.middleware import Middleware
 
-from medusa_core.cli.flags import read_settings
+from medusa_core.checkpoints.locate import Fetch
+from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, reason_of
-from ui.serving.connections import limit_connections
+from ui.runs.session import Session
+from ui.serving.admission import limit_connections
 from ui.serving.http_guard import HttpGuard
 from ui.serving.page import Page
 from ui.serving.policy import Exposure, Policy, announcement, policy_of
 from ui.serving.routes import Names
 from ui.serving.zero_gpu import claim
-from ui.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, without and with the Train tab
@@ -31,7 +32,7 @@ NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
 # Pages whose state is kept (`ui/serving/page.py`): up to 0.4 MB of gradio's records and 0.2 of a
-# conversation each. Finished runs have a budget of their own for all pages together (`ui/kept_runs.py`).
+# conversation each. Finished runs have a budget of their own for all pages together (`ui/serving/kept.py`).
 MOST_PAGES = 400
 
 
@@ -69,12 +70,6 @@ def launch_options(
     }
 
 
-def require_mcp() -> None:
-    """Raises MedusaError where the package is not installed that gradio's MCP server is made with."""
-    if importlib.util.find_spec("mcp") is None:
-        raise MedusaError(f"--mcp needs the package mcp, which is not installed: {INSTALL_MCP}")
-
-
 def require_address(host: str) -> None:
     """Raises MedusaError for an address that is not this machine's: gradio would try a hundred ports."""
     try:
@@ -91,9 +86,6 @@ def require_model(load: LoadConfig) -> None:
     """Raises MedusaError for a model or heads that are nowhere, before the page has an address to be said."""
     if not (load.model or load.heads):
         return
-    from medusa_core.checkpoints.locate import Fetch  # noqa: PLC0415 - imports torch
-    from medusa_core.checkpoints.sources import find_sources  # noqa: PLC0415
-
     try:
         find_sources(load.model, load.heads, Fetch(weights=False, code=load.trust_remote_code))
     except MedusaError as error:
@@ -104,16 +96,15 @@ def _not_loaded(error: MedusaError) -> MedusaError:
     return MedusaError(f"{NOT_LOADED}: {error}; --without-model serves the page all the same")
 
 
-def start(flags: argparse.Namespace) -> None:
+def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
-    if flags.mcp:
-        require_mcp()
+    if flags.mcp and importlib.util.find_spec("mcp") is None:
+        raise MedusaError(f"--mcp needs the package mcp, which is not installed: {INSTALL_MCP}")
     gpu = claim(os.environ)  # first of all: it has to be there before torch meets CUDA
     reach = Exposure.of(os.environ, share=flags.share, host=flags.host)
     if reach.host is not None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
-    load = read_settings(LoadConfig, flags)
     if not flags.without_model:
         require_model(load)
     session = Session(load, policy=policy, gpu=gpu)

@@ -30,7 +30,7 @@ desk.addEventListener("input", (event) => {
 decodeHost.addEventListener("begin", () => trigger("play"));
 const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE, { whole: true });
 
-// What the menu "Share" has of the server and of the page's address (server: ui/tabs/share.py).
+// What the menu "Share" has of the server and of the page's address (server: ui/tabs/shown_runs.py).
 const LINK = "#run=";
 const MOST_LINK_CHARACTERS = 11_900; // as ui/records/outside.py, less what is around the parts
 const decodeShare = mountShare(decodeView, {

@@ -81,7 +81,7 @@ function sceneOf(state) {
 
 const hypotheticalVerdict = (step, wanted) => (rulingOf(wanted) === "greedy" ? greedyVerdict(step) : typicalVerdict(step, wanted.epsilon, wanted.delta));
 
-// Apply what the server sent (the format is written down in ui/decode_view.py). What wants to be confirmed is
+// Apply what the server sent (the format is written down in ui/records/messages.py). What wants to be confirmed is
 // confirmed once it is drawn, or soon after where the browser draws nothing, as in a tab in the background.
 function receive(store, text) {
   if (!text) return;

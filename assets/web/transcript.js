@@ -1,4 +1,4 @@
-// The transcript of a chat (messages: ui/transcript.py). Words only ever pass through text nodes.
+// The transcript of a chat (messages: ui/records/messages.py). Words only ever pass through text nodes.
 
 const NAMES = { user: phrase("You"), assistant: phrase("Model") };
 const NEAR = 40; // pixels from the end that still count as reading along

@@ -18,7 +18,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.model.target import Target
 from medusa_core.trace.replay.view import web_script
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 ARGUMENTS = [

@@ -10,14 +10,8 @@ from page_messages import step_messages
 from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
 
 from medusa_core.trace.packed import unpacked
-from ui.components.decode_view import (
-    DecodeView,
-    layouts_of,
-    message_begin,
-    message_end,
-    message_trace,
-    tree_rows,
-)
+from ui.components.views import DecodeView
+from ui.records.messages import layouts_of, message_begin, message_end, message_trace, tree_rows
 
 TRACE = make_trace()
 MATCH_TRACE = make_trace(4, "match")
@@ -308,9 +302,3 @@ def test_a_layout_is_sent_once():
 def test_rows_centre_parents_on_their_children():
     assert tree_rows([-1]) == [0.0]
     assert tree_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize("parents", [[], [0], [-1, 1], [-1, 2, 0], [-1, -1]])
-def test_rows_refuse_what_is_no_tree(parents):
-    with pytest.raises(ValueError, match="parent"):
-        tree_rows(parents)

@@ -10,7 +10,7 @@ from view_trace import make_trace
 from medusa_core.config import GenerationConfig
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
-from ui.components.decode_view import message_begin, message_trace
+from ui.records.messages import message_begin, message_trace
 
 pytestmark = pytest.mark.browser
 

@@ -9,10 +9,10 @@ import pytest
 import view_trace
 from tour_page import tour_content
 
-from ui.components.learn_view import LearnView
+from ui.components.views import LearnView
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
-from ui.records.lessons import lesson_records, lesson_texts
+from ui.tabs.learn import lesson_records, lesson_texts
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ import pytest
 from tour_page import TAKE, mount_tour
 
 from ui.records.examples import recordings
-from ui.records.lessons import lesson_texts
+from ui.tabs.learn import lesson_texts
 
 pytestmark = pytest.mark.browser
 

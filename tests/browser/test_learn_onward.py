@@ -7,10 +7,10 @@ import json
 import pytest
 from tour_page import mount_tour
 
-from ui.components.decode_view import message_trace
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
-from ui.records.lessons import lesson_runs, lesson_texts
+from ui.records.messages import message_trace
+from ui.tabs.learn import lesson_runs, lesson_texts
 from ui.tabs.learn_computed import answered
 
 pytestmark = pytest.mark.browser

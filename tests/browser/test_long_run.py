@@ -9,7 +9,7 @@ from long_trace import kept, messages, numbered, repeated, windows
 from view_trace import make_trace
 
 from medusa_core.trace.replay.view import web_script
-from ui.components.decode_view import message_trace
+from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 

@@ -13,8 +13,8 @@ from ui.components.controls import FIELDS
 from ui.components.lane_controls import SAME
 from ui.launch import launch_options
 from ui.records.settings import LONGEST_RUN, MOST_TOKENS
+from ui.runs.session import Session
 from ui.serving.policy import Exposure, Policy, policy_of
-from ui.session import Session
 from ui.tabs.layout import build_page
 
 pytestmark = pytest.mark.browser

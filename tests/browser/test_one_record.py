@@ -10,9 +10,9 @@ from places import turn_to
 from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
+from ui.runs.session import Session
 from ui.runs.speed import Effort
-from ui.session import Session
-from ui.tabs.speed import tab
+from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def quick(monkeypatch, own_cache):
     """A measurement of few tokens may be kept, in a folder of its own."""
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
-    monkeypatch.setitem(tab.EFFORTS, tab.QUICKLY, Effort(2, 8, 1, 1e9))
+    monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
 
 
 def figures_of(

@@ -8,7 +8,7 @@ import tiny
 from medusa_core.config import GenerationConfig
 from medusa_core.engine.summary import distinct_n
 from medusa_core.trace.builder import TraceBuilder
-from ui.components.decode_view import message_trace
+from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"

@@ -9,11 +9,12 @@ from trace_factory import make_trace
 
 from medusa_core.trace.replay.view import WEB, methods_script
 from ui.components.lane_controls import SAME
-from ui.components.race_view import SCRIPTS, lane, race_message
+from ui.components.views import RACE_SCRIPTS
+from ui.records.messages import lane, race_message
 
 pytestmark = pytest.mark.browser
 
-SCRIPTS_READ = [(WEB / name).read_text("utf-8") for name in SCRIPTS[:-1]]  # all but the player
+SCRIPTS_READ = [(WEB / name).read_text("utf-8") for name in RACE_SCRIPTS[:-1]]  # all but the player
 ARITHMETIC = "\n".join([methods_script(), *SCRIPTS_READ])
 
 
@@ -92,7 +93,7 @@ def test_a_wide_spread_and_single_runs_are_warned_of(calculate, ours, plain, wor
 
 def test_the_list_holds_the_last_eight_also_where_nothing_can_be_stored(calculate):
     """A page without an address of its own may not use the browser's storage."""
-    message = json.loads(race_message(0, tables([80.0], [40.0]), None))
+    message = json.loads(race_message(tables([80.0], [40.0]), None))
     shown = calculate(
         """(message) => {
           const gallery = buildGallery(() => {});

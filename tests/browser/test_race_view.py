@@ -8,7 +8,8 @@ from trace_factory import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
 from medusa_core.trace.replay.view import WEB, methods_script
-from ui.components.race_view import SCRIPTS, RaceView, lane, race_css, race_message, status_message
+from ui.components.views import RACE_SCRIPTS, RaceView, race_css
+from ui.records.messages import lane, race_message, status_message
 from ui.tabs.layout import page_css
 
 pytestmark = pytest.mark.browser
@@ -31,7 +32,7 @@ def runs_of(trace):
 def message(words=None, *, step_ms=11.0, **changes):
     ours, plain = make_trace(words, step_ms=step_ms), make_trace(words, heads=0, step_ms=9.0)
     lanes = [lane("Medusa", ours, runs_of(ours)), lane("Plain decoding", plain, runs_of(plain))]
-    return race_message(1, lanes, verdict(**changes))
+    return race_message(lanes, verdict(**changes))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def address(serve):
         ),
         "hostile": message(HOSTILE * 6, equal=False, index=1, first=HOSTILE[0], second=HOSTILE[1]),
         "sampled": message(comparable=False, note="Drawn at random."),
-        "status": status_message(2, "Timing <b>plain</b> decoding"),
+        "status": status_message("Timing <b>plain</b> decoding"),
     }
     with gr.Blocks(analytics_enabled=False) as demo:
         view = RaceView(message(), elem_id="race")
@@ -150,11 +151,11 @@ def show(chromium):
         page = chromium.new_page(reduced_motion="reduce")
         pages.append(page)
         page.set_content(f"<style>{race_css()}</style><div id='part'><div class='race-host'></div></div>")
-        script = "\n".join([methods_script(), *((WEB / name).read_text("utf-8") for name in SCRIPTS)])
+        script = "\n".join([methods_script(), *((WEB / name).read_text("utf-8") for name in RACE_SCRIPTS)])
         page.evaluate(
             "([script, value]) => new Function('element', 'props', 'watch', script)"
             "(document.getElementById('part'), { value }, () => {})",
-            [script, race_message(1, list(lanes), None)],
+            [script, race_message(list(lanes), None)],
         )
         return page
 

@@ -11,7 +11,7 @@ import tiny
 from medusa_core.config import GenerationConfig
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
-from ui.components.decode_view import message_trace
+from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 DRAWS = GenerationConfig.of(

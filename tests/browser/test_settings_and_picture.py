@@ -9,7 +9,7 @@ from places import unfold
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.trace.builder import TraceBuilder
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css
 
 pytestmark = pytest.mark.browser

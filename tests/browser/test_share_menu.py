@@ -17,7 +17,7 @@ from view_trace import HOSTILE, TREE, make_trace
 from medusa_core.cli.main import build_parser
 from medusa_core.trace.format import RunTrace, parse_trace
 from medusa_core.trace.replay.page import replay_html, write_replay
-from ui.records.link import read_link
+from ui.records.outside import read_link
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from medusa_core.drafters import title_of
 from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.runs.speed import Effort
-from ui.tabs.speed import tab
+from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
 
@@ -41,8 +41,8 @@ def says(page, where: str, words: str) -> None:
 def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_address, open_page, monkeypatch):
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
-    monkeypatch.setitem(tab.EFFORTS, tab.QUICKLY, Effort(2, 8, 1, 1e9))
-    monkeypatch.setitem(tab.EFFORTS, tab.EXACTLY, Effort(2, 32, 999, 1e9))
+    monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
+    monkeypatch.setitem(tab.EFFORTS, "exact", Effort(2, 32, 999, 1e9))
     page = open_page(shipped_address)
     turn_to(page, "Speed")
     says(page, "#speed-where", "Recorded, not measured here")

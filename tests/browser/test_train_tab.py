@@ -11,7 +11,7 @@ from places import turn_to
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.train import run as train_run
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import pytest
 from medusa_core.trees.baselines import random_choices
 from medusa_core.trees.search import assumed_accuracies, expected_lengths, node_value, search_tree
 from medusa_core.trees.tree import cartesian, published_trees
-from ui.components.tree_editor import editor_script
+from ui.components.views import editor_script
 
 pytestmark = pytest.mark.browser
 

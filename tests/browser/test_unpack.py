@@ -16,7 +16,7 @@ from medusa_core.trace.alternatives import TEMPERATURES
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed, unpacked
 from medusa_core.trace.replay.view import web_script
-from ui.components.decode_view import message_begin, message_end
+from ui.records.messages import message_begin, message_end
 
 pytestmark = pytest.mark.browser
 

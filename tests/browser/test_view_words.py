@@ -10,12 +10,7 @@ from page_messages import step_messages
 from view_trace import make_trace
 
 from medusa_core.trace.replay.colours import DARK, LIGHT, PHASES
-from ui.components.decode_view import (
-    message_begin,
-    message_broken,
-    message_end,
-    message_trace,
-)
+from ui.records.messages import message_begin, message_broken, message_end, message_trace
 
 pytestmark = pytest.mark.browser
 

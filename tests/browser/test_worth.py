@@ -6,7 +6,7 @@ import pytest
 from page_messages import step_messages
 from view_trace import make_trace
 
-from ui.components.decode_view import message_begin, message_end, message_trace
+from ui.records.messages import message_begin, message_end, message_trace
 
 pytestmark = pytest.mark.browser
 

@@ -13,8 +13,8 @@ import app
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
 from ui import launch
+from ui.runs.session import Session
 from ui.serving.policy import Exposure, policy_of
-from ui.session import Session
 from ui.tabs.layout import build_page
 
 

@@ -20,9 +20,9 @@ from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine.chat import Message
 from ui.records.conversation import ChatState
-from ui.records.selection import DEFAULT, Selection
+from ui.records.settings import DEFAULT, Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 
 LOADS = BASES | HEAD_ROWS
 SETTINGS = {
@@ -154,7 +154,7 @@ def test_a_bad_choice_of_a_model_leaves_the_one_in_use(good_session, shop, name)
     row: Row = LOADS[name]
     named = row.build(shop)
     wish = LoadConfig(named.model, named.heads, dtype="float32")
-    *_, last = good_session.choose_model(wish, Selection(), StopFlag())
+    *_, last = good_session.models.choose(wish, Selection(), StopFlag())
     if row.only_runs_fail:
         assert not last.problem
         says(problem_of(decode(good_session, "abc", last.selection)), row)

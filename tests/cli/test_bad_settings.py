@@ -32,9 +32,9 @@ from page_runs import run_decode
 from medusa_core import MedusaError, generate, load
 from medusa_core.checkpoints.base import check_weights
 from medusa_core.config import LoadConfig
-from ui.records.selection import DEFAULT, Selection
+from ui.records.settings import DEFAULT, Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 
 GENERATION = "generation_config.json"
 MANY = 10**8

@@ -170,21 +170,21 @@ def test_charts_draw_with_types_the_old_plotly_js_knows(records, name, dark):
     record = read_record(records / "measured" / "tiny" / f"{name}.json")
     found = figures.charts(record, dark)
     assert 1 <= len(found) <= 2
-    for chart in found:
-        assert chart.title
-        assert not chart.figure.layout.title.text
-        assert chart.figure.data
-        assert {trace.type for trace in chart.figure.data} <= PLAIN_TYPES
-        chart.figure.to_json()
+    for title, figure in found:
+        assert title
+        assert not figure.layout.title.text
+        assert figure.data
+        assert {trace.type for trace in figure.data} <= PLAIN_TYPES
+        figure.to_json()
 
 
 def test_bars_and_points_carry_the_record_s_numbers(records):
     table = read_record(records / "measured" / "tiny" / "table3.json")
-    here, paper = figures.charts(table)[0].figure.data
+    here, paper = figures.charts(table)[0][1].data
     assert list(here.x) == [row.speedup.median for row in table.rows[1:]]
     assert list(paper.x) == [1.5, 1.9, 2.2, 2.8]
     trees = read_record(records / "measured" / "tiny" / "figure4.json")
-    optimised = figures.charts(trees)[0].figure.data[0]
+    optimised = figures.charts(trees)[0][1].data[0]
     assert list(optimised.y) == [r.tokens_per_step.mean for r in trees.rows if r.series == "optimised"]
     unknown = trees.model_copy(update={"name": "figure99"})
     assert figures.charts(unknown) == []

@@ -8,7 +8,7 @@ import zlib
 
 from medusa_core.trace.packed import Tables, packed_step
 from medusa_core.trace.run_record import RunRecord
-from ui.components.decode_view import message_begin, message_steps
+from ui.records.messages import message_begin, message_steps
 
 
 def repeated(trace: dict, steps: int) -> dict:

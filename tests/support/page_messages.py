@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medusa_core.trace.packed import Tables, packed_step
-from ui.components.decode_view import message_steps
+from ui.records.messages import message_steps
 
 
 def step_messages(run: str, trace: dict) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ui.records.selection import DEFAULT, Selection
-from ui.records.settings import RunSettings
+from ui.records.settings import DEFAULT, RunSettings, Selection
 from ui.runs.chat import ChatRequest
 from ui.runs.compare import CompareRequest
 from ui.runs.decode import DecodeRequest

@@ -33,8 +33,8 @@ from medusa_core.decoding import Step
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.view import web_script
-from ui.components.decode_view import message_begin, message_trace
-from ui.session import Session
+from ui.records.messages import message_begin, message_trace
+from ui.runs.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
 STEPS = 400

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from launching import launch  # noqa: E402
 
 from medusa_core.config import LoadConfig  # noqa: E402
-from ui.session import Session  # noqa: E402
+from ui.runs.session import Session  # noqa: E402
 from ui.tabs.layout import (  # noqa: E402
     build_page,
     gradio_theme,

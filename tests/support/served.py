@@ -16,10 +16,10 @@ from launching import launch
 
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
-from ui.serving.connections import limit_connections
+from ui.runs.session import Session
+from ui.serving.admission import limit_connections
 from ui.serving.http_guard import HttpGuard
 from ui.serving.policy import Exposure, policy_of
-from ui.session import Session
 from ui.tabs.layout import build_page
 
 PATIENCE = 60  # seconds until a test gives up waiting

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from medusa_core.training.config import Medusa1Config
-from ui.components.learn_view import learn_content, learn_script
+from ui.components.views import learn_content, learn_script
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
-from ui.records.lessons import lesson_records, lesson_runs, lesson_texts
+from ui.tabs.learn import lesson_records, lesson_runs, lesson_texts
 from ui.tabs.learn_computed import computed_records
 
 TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"

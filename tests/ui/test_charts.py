@@ -11,8 +11,7 @@ from trace_factory import make_trace
 from medusa_core.evaluation.compare_heads import Gain
 from medusa_core.trace.replay.colours import drafter_palette, palette
 from ui.figures import charts
-from ui.figures.run_counts import RunCounts
-from ui.tabs.train.tab import gain_table
+from ui.tabs.train import gain_table
 
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
 
@@ -37,7 +36,7 @@ def test_every_chart_draws_with_chart_types_the_old_plotly_js_knows(trace, plain
 
 
 def test_accepted_lengths_add_up_to_the_tokens(trace):
-    root, drafts, mean = charts.accepted_lengths(trace).data
+    root, drafts, mean = charts.all_charts(trace)[0].data
     assert sum(root.y) + sum(drafts.y) == trace["output"]["new_tokens"]
     assert mean.y[0] == pytest.approx(trace["output"]["tokens_per_step"])
 
@@ -55,25 +54,27 @@ def test_missing_phases_count_as_nothing():
 
 
 def test_depth_counts_against_a_slow_count(trace):
-    for count in RunCounts.of(trace).depths:
-        offered = [s for s in trace["steps"] if any(n["depth"] == count.depth for n in s["nodes"])]
-        assert count.offered == len(offered)
-        assert count.reached == sum(
-            any(n["depth"] == count.depth and n["id"] in s["path"] for n in s["nodes"]) for s in offered
+    counts = charts.RunCounts(trace)
+    for depth, count in counts.offered.items():
+        offered = [s for s in trace["steps"] if any(n["depth"] == depth for n in s["nodes"])]
+        assert count == len(offered)
+        assert counts.reached[depth] == sum(
+            any(n["depth"] == depth and n["id"] in s["path"] for n in s["nodes"]) for s in offered
         )
 
 
 def test_rank_counts_against_a_slow_count(trace):
-    for count in RunCounts.of(trace).ranks:
+    counts = charts.RunCounts(trace)
+    for (depth, rank), judged in counts.judged.items():
         nodes = [
             (node, step)
             for step in trace["steps"]
             for node in step["nodes"]
-            if node["depth"] == count.depth and node["origin"]["rank"] == count.rank
+            if node["depth"] == depth and node["origin"]["rank"] == rank
         ]
-        assert count.accepted == sum(node["id"] in step["path"] for node, step in nodes)
-        assert count.judged == sum(node["parent"] in step["path"] for node, step in nodes)
-        assert count.accepted <= count.judged <= len(nodes)
+        assert counts.accepted[depth, rank] == sum(node["id"] in step["path"] for node, step in nodes)
+        assert judged == sum(node["parent"] in step["path"] for node, step in nodes)
+        assert counts.accepted[depth, rank] <= judged <= len(nodes)
 
 
 def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
@@ -100,10 +101,10 @@ def test_rows_are_called_heads_only_where_the_drafter_has_some(trace):
 def test_charts_of_thousands_of_steps_are_drawn_by_bins(trace):
     steps = [{**step, "index": i} for i, step in enumerate(trace["steps"] * (9000 // len(trace["steps"])))]
     long = {**trace, "steps": steps}
-    root, drafts, mean = charts.accepted_lengths(long).data
+    root, drafts, mean = charts.all_charts(long)[0].data
     together = -(-len(steps) // 400)
     assert len(root.y) == len(drafts.y) == -(-len(steps) // together) <= 400
-    assert mean.y[0] == pytest.approx(charts.accepted_lengths(trace).data[2].y[0])
+    assert mean.y[0] == pytest.approx(charts.all_charts(trace)[0].data[2].y[0])
     kept = [len(step["emitted"]) - 1 for step in steps[:together]]
     assert drafts.y[0] == pytest.approx(sum(kept) / together)
     assert drafts.x[0] == pytest.approx((1 + together) / 2)
@@ -139,7 +140,7 @@ BY_HAND = run(
 
 
 def test_shares_are_those_counted_by_hand_of_all_steps():
-    bars, cells = charts.acceptance_by_depth(BY_HAND), charts.acceptance_by_rank(BY_HAND)
+    bars, cells = charts.all_charts(BY_HAND)[2:]
     assert list(bars.data[0].y) == [2 / 4, 2 / 4]  # both depths in steps 2 and 3 of the four
     assert [list(row) for row in cells.data[0].z] == [[1 / 4, 1 / 4], [1 / 4, 1 / 4]]
     assert "share of all 4 steps" in bars.layout.yaxis.title.text
@@ -150,7 +151,7 @@ def test_shares_are_those_counted_by_hand_of_all_steps():
 
 @pytest.mark.parametrize("trace", [BY_HAND, make_trace(heads=3, ranks=2), make_trace(heads=4, ranks=14)])
 def test_a_row_of_ranks_adds_up_to_the_bar_beside_it(trace):
-    bars, cells = charts.acceptance_by_depth(trace).data[0], charts.acceptance_by_rank(trace).data[0]
+    bars, cells = (figure.data[0] for figure in charts.all_charts(trace)[2:])
     assert list(bars.x) == list(cells.y)
     for bar, row in zip(bars.y, cells.z, strict=True):
         assert sum(share for share in row if share is not None) == pytest.approx(bar)
@@ -161,7 +162,7 @@ def test_a_row_of_ranks_adds_up_to_the_bar_beside_it(trace):
 def test_accepted_guesses_have_the_drafter_s_colour(dark):
     own = drafter_palette("ngram", dark)
     assert own.accepted != palette(dark).accepted
-    lengths, by_depth = charts.accepted_lengths(BY_HAND, dark), charts.acceptance_by_depth(BY_HAND, dark)
+    lengths, _, by_depth, _ = charts.all_charts(BY_HAND, dark)
     assert lengths.data[1].marker.color == by_depth.data[0].marker.color == own.accepted
     assert drafter_palette("medusa", dark) == palette(dark)
 

@@ -23,12 +23,11 @@ from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import MOST_TURNS, ChatState, Turn
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MAX_PROMPT_CHARACTERS
+from ui.records.settings import DEFAULT, LONGEST_RUN, MAX_PROMPT_CHARACTERS, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import NOT_SENT, chat_notice
-from ui.serving.engine_cache import MOST_ENGINES
-from ui.session import Session
+from ui.runs.session import Session
+from ui.serving.engines import MOST_ENGINES
 from ui.tabs.chat import openers
 
 # Of letters the tiny tokenizer has; "vx" is the end of a turn, and the first system prompt is refused.
@@ -189,7 +188,7 @@ def test_another_model_reads_the_messages_again(session, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "other")
     tiny.build_model(tiny.tiny_config(2), seed=7).save_pretrained(tmp_path / "other")
     wish = LoadConfig(str(tmp_path / "other"), dtype="float32", device="cpu")
-    theirs = list(session.choose_model(wish, Selection(), StopFlag()))[-1].selection
+    theirs = list(session.models.choose(wish, Selection(), StopFlag()))[-1].selection
     slow = Conversation(load_engine(wish), "", texts(state))
     reply = slow.reply("hij", CONFIG)
     assert list(reply)
@@ -275,8 +274,7 @@ def test_two_visitors_never_meet(session, loaded):
 
 def test_a_new_conversation_starts_from_nothing_said(session, loaded):
     state = converse(session)
-    assert state.anew() == ChatState(state.id)
-    again = converse(session, QUESTIONS, state.anew())
+    again = converse(session, QUESTIONS, ChatState(state.id))
     assert texts(again) == texts(state)
 
 
@@ -308,7 +306,7 @@ def test_old_messages_stay_to_be_seen_when_the_context_has_no_room(session, load
 def test_a_model_without_a_template_continues_the_text_and_says_so(engine_folder):
     session = Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     assert session.chat_notice(Selection()).startswith("model has no chat template: it continues")
-    engine = load_engine(session.load_config)
+    engine = load_engine(session.models.own_config)
     reply = Conversation(engine).reply("abc", CONFIG)
     assert list(reply)
     assert reply.prompt == engine.encode("abc")

@@ -19,8 +19,8 @@ from ui.records.settings import (
 )
 from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
+from ui.runs.session import Session
 from ui.runs.verdict import CANNOT, MAY, MUST, equality_verdict, expectation
-from ui.session import Session
 
 SETTINGS = {
     "temperature": 0.5,

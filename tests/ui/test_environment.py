@@ -17,11 +17,11 @@ import app
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.launch import launch_options
+from ui.runs.session import Session
 from ui.serving.environment import check_environment
 from ui.serving.policy import AllowedModel, Exposure, Policy, announcement, policy_of
 from ui.serving.request_body import RequestRefusedError
 from ui.serving.routes import MCP, check_route
-from ui.session import Session
 from ui.tabs.layout import build_page
 
 

@@ -16,11 +16,10 @@ from medusa_core.hardware import this_machine
 from medusa_core.hardware.devices import THIS, find_device
 from medusa_core.hardware.shapes import known_shapes
 from medusa_core.hardware.simulation import best, gains, logarithmic
-from ui.figures.hardware import sharing_drawing
-from ui.figures.measured_hardware import products_chart
-from ui.records.selection import Selection
+from ui.figures.hardware import products_chart, sharing_drawing
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import choice, gain, live, memory, roofline
 from ui.tabs.trees.head_stats import stats_of
 
@@ -58,7 +57,7 @@ def test_a_slider_is_answered_within_100_ms(draw: Callable[[], tuple[Any, ...]])
 
 def test_the_loaded_model_and_its_heads_are_there(session):
     shape = choice.shape_named(session, Selection(), choice.LOADED)
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     assert (shape.hidden, shape.layers) == (engine.target.config.hidden_size, 2)
     accuracies = stats_of(session, Selection()).accuracies
     words, *charts = gain.draw(CHOSEN, 1, 1024, "overlapped", gain.by_accuracies(accuracies))
@@ -90,10 +89,10 @@ def test_the_drawing_says_which_heads_share():
 
 def test_a_text_is_measured_and_a_stop_ends_it(session):
     found = list(live.measure(session, live.CACHE, 6, Selection(), StopFlag()))
-    assert "Both chose the same token 6 of 6 times" in found[-1].update.status
+    assert "Both chose the same token 6 of 6 times" in found[-1].status
     assert len(found[-1].growth.length) == 6
     stopped = list(live.measure(session, live.CACHE, 6, Selection(), StopFlag(stopped=True)))
-    assert stopped[-1].update.status.startswith("Stopped")
+    assert stopped[-1].status.startswith("Stopped")
     assert len(stopped[-1].growth.length) == 1
 
 
@@ -125,10 +124,10 @@ def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypat
     assert all(row[5] > 0 for row in rows)
     speeds = {row[1:3]: row[5] for row in rows if row[0] == "up"}
     assert speeds[16, 1] == speeds[1, 16]  # as many rows, timed once
-    assert "of the roof" in found[-1].update.status
+    assert "of the roof" in found[-1].status
     assert len(products_chart(found[-2].products).data) == 1 + 6
     stopped = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag(stopped=True)))
-    assert stopped[-1].update.status.startswith("Stopped")
+    assert stopped[-1].status.startswith("Stopped")
 
 
 def test_passes_are_set_beside_the_prediction_for_this_machine(session):
@@ -136,5 +135,5 @@ def test_passes_are_set_beside_the_prediction_for_this_machine(session):
     last = next(each for each in reversed(found) if each.passes)
     assert len(last.passes.measured) == len(last.passes.predicted) == len(last.passes.tokens)
     assert all(least > 0 for least in last.passes.predicted)
-    assert "The roofline predicts" in found[-1].update.status
+    assert "The roofline predicts" in found[-1].status
     assert choice.device_named(THIS, last.machine, CHOSEN.shape).bandwidth > 0

@@ -17,11 +17,11 @@ from medusa_core.trees.budget import LatencyPoint, parse_latency
 from medusa_core.trees.search import read_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 from ui.figures import tree_charts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
-from ui.session import Session
+from ui.runs.session import Session
+from ui.tabs import trees
 from ui.tabs.trees import head_stats, timing
-from ui.tabs.trees import tab as trees
 from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.timing import measure
 
@@ -54,7 +54,7 @@ def test_the_shipped_accuracies_are_there_without_loading_anything():
     file = embedded_model() / "heads" / "accuracies.json"
     assert [list(row) for row in stats.accuracies] == read_accuracies(file)
     assert "counted over" in stats.source
-    assert "not loaded yet" in session.badge()
+    assert "not loaded yet" in session.models.badge(Selection())
 
 
 def test_heads_without_accuracies_say_that_they_are_assumed(session):
@@ -203,7 +203,7 @@ def test_what_a_file_says_of_its_machine_stays_short_text():
 
 def finished(session, stats, again=False, selection=None, flag=None):
     items = list(measure(session, stats, selection or Selection(), again, flag or StopFlag()))
-    assert not any(item.update.problem for item in items), items[-1]
+    assert not any(item.problem for item in items), items[-1]
     return items
 
 
@@ -213,8 +213,8 @@ def test_a_measurement_fills_the_charts(session):
     assert stats.accuracies == ROWS  # not asked to count again
     assert [point.nodes for point in stats.latency] == [1, 2, 4, 8, 12, 16, 24, 32]  # 40 nodes at most
     assert "float32" in stats.machine
-    assert "Best size:" in items[-1].update.status
-    assert any("run 3 of 40" in (item.update.status or "") for item in items)
+    assert "Best size:" in items[-1].status
+    assert any("run 3 of 40" in (item.status or "") for item in items)
 
 
 def test_assumed_accuracies_are_counted_first(session, engine, monkeypatch):
@@ -230,27 +230,27 @@ def test_stop_keeps_complete_rounds_only(session):
     items = []
     for item in measure(session, LAB, Selection(), False, flag):
         items.append(item)
-        if "run 12 of 40" in (item.update.status or ""):
+        if "run 12 of 40" in (item.status or ""):
             flag.stopped = True
     assert items[-1].stats.latency
-    assert "Measured in 1 of 5 rounds" in items[-1].update.status
+    assert "Measured in 1 of 5 rounds" in items[-1].status
     items = finished(session, TIMED, flag=StopFlag(stopped=True))
     assert items[-1].stats == TIMED
-    assert "Stopped" in items[-1].update.status
+    assert "Stopped" in items[-1].status
 
 
 def test_stop_while_counting_keeps_the_record(session):
     flag, items = StopFlag(), []
     for item in measure(session, TIMED, Selection(), True, flag):
         items.append(item)
-        flag.stopped |= "text 1 of" in (item.update.status or "")
+        flag.stopped |= "text 1 of" in (item.status or "")
     assert items[-1].stats == TIMED
-    assert "the step times stay" in items[-1].update.status
+    assert "the step times stay" in items[-1].status
 
 
 def test_own_heads_are_the_ones_measured(session, model):
     one = tiny.build_engine(model, tiny.fitted_heads(model, 1))
     selection = Selection().with_engine(session.add_engine("one head", one), "one head")
     items = finished(session, LAB, selection=selection)
-    assert any("one head" in (item.update.badge or "") for item in items)
+    assert any("one head" in (item.badge or "") for item in items)
     assert len(items[-1].stats.accuracies) == 1  # three rows of other heads would not fit

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 import httpx
@@ -21,7 +22,7 @@ from medusa_core.model.target import Target
 from medusa_core.trace.packed import Tables, packed_step
 from medusa_core.trace.run_record import RunRecord
 from ui.serving.engines import ConversationCache
-from ui.serving.kept_runs import KeptRuns, RunSlot
+from ui.serving.kept import KeptRuns, RunSlot
 from ui.tabs.train.download import DownloadFolder
 
 
@@ -121,7 +122,8 @@ def test_a_new_run_of_a_page_takes_the_key_of_the_one_before_away():
 
 
 def test_the_cache_keeps_the_last_used_of_each_model(model):
-    one, two, cache = Target(model), Target(model), ConversationCache(most=2)
+    one, two = (SimpleNamespace(target=Target(model)) for _ in range(2))
+    cache = ConversationCache(most=2)
     first, second = cache.get(one, "a"), cache.get(one, "b")
     assert cache.get(two, "a") is not first
     assert cache.get(one, "a") is first
@@ -132,22 +134,22 @@ def test_the_cache_keeps_the_last_used_of_each_model(model):
 
 def test_the_cache_drops_what_takes_too_much_memory(engine):
     cache = ConversationCache(most_bytes=1)
-    first = cache.get(engine.target, "a")
+    first = cache.get(engine, "a")
     assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
-    assert cache.get(engine.target, "a") is first  # the one in use stays
-    cache.get(engine.target, "b")
-    assert cache.get(engine.target, "a") is not first
+    assert cache.get(engine, "a") is first  # the one in use stays
+    cache.get(engine, "b")
+    assert cache.get(engine, "a") is not first
 
 
 def test_the_drafters_own_cache_counts_as_well(engine, monkeypatch):
     cache = ConversationCache(most_bytes=2**30)
-    first = cache.get(engine.target, "a")
+    first = cache.get(engine, "a")
     assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
-    cache.get(engine.target, "b")
-    assert cache.get(engine.target, "a") is first
+    cache.get(engine, "b")
+    assert cache.get(engine, "a") is first
     monkeypatch.setattr(first.state.drafter, "cache_bytes", 2**31, raising=False)
-    cache.get(engine.target, "b")
-    assert cache.get(engine.target, "a") is not first
+    cache.get(engine, "b")
+    assert cache.get(engine, "a") is not first
 
 
 # --- Files made for a visitor: each in a folder of its own, gone after a while, never more than a few.

@@ -18,11 +18,10 @@ from medusa_core.experiments import experiment_names
 from medusa_core.trace.replay.page import NAME, OF_A_VIEW, languages, languages_script
 from medusa_core.trace.replay.view import SCRIPTS, WEB, read_web
 from ui.records.examples import ASSETS
-from ui.records.selection import Selection
-from ui.records.settings import check_prompt, check_tokens, own_tree
+from ui.records.settings import Selection, check_prompt, check_tokens, own_tree
 from ui.records.words import Words, amount, as_data, joined, sentences
+from ui.runs.session import Session
 from ui.serving.runner import as_sentence
-from ui.session import Session
 from ui.tabs.experiments import load_section
 from ui.tabs.layout import build_page
 from ui.tabs.train.plan import OWN, PASTE, Plan

@@ -12,10 +12,10 @@ from medusa_core.drafters import method
 from medusa_core.experiments import store
 from medusa_core.experiments.spec_bench import step_times
 from medusa_core.training.config import Medusa1Config
-from ui.components.learn_view import learn_content
+from ui.components.views import learn_content
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
-from ui.records.lessons import FIRST_LANGUAGE, lesson_records, lesson_runs, lesson_texts
+from ui.tabs.learn import FIRST_LANGUAGE, lesson_records, lesson_runs, lesson_texts
 
 TEXTS = lesson_texts()
 FIRST = TEXTS[FIRST_LANGUAGE]

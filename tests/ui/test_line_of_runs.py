@@ -10,10 +10,10 @@ import pytest
 from served import PATIENCE, engine_taken, wait_until
 
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving import turns
 from ui.serving.runner import TimeLimit
 from ui.serving.turns import TimeShare, Turns
-from ui.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def now(monkeypatch):
 
 
 def waiting(session):
-    return len(session._runner._turns._line) - 1
+    return len(session._runner.turns._line) - 1
 
 
 def test_turns_come_in_the_order_of_the_line_and_who_moves_back_is_behind_all():

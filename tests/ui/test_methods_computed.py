@@ -16,10 +16,10 @@ from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 from ui.figures.method_speeds import MethodSpeed
 from ui.records.figures import measured_figures
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.methods import COMPUTED, MEASURED, Shown, draw, shown_methods
 from ui.tabs.methods_computed import compute
 

@@ -17,11 +17,10 @@ from ui.figures.method_speeds import (
 )
 from ui.records.examples import ASSETS
 from ui.records.figures import measured_figures, stored_figures
-from ui.records.selection import Selection
-from ui.records.settings import MOST_TOKENS
+from ui.records.settings import MOST_TOKENS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.methods import conclusion, shown_methods
 
 SPEEDS = [

@@ -15,17 +15,16 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from ui import launch
 from ui.records.lanes import SecondLane
-from ui.records.selection import DEFAULT, Selection
-from ui.records.settings import RunSettings
+from ui.records.settings import DEFAULT, RunSettings, Selection, tree_choices
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
+from ui.runs.session import Session
 from ui.serving.models import Models, badge_of
 from ui.serving.page import Page
 from ui.serving.policy import Policy, policy_of
-from ui.session import Session
 from ui.tabs.decode import _say_tree
 from ui.tabs.layout import build_page
-from ui.tabs.model_bar.bar import _line
+from ui.tabs.model_bar import _line
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def test_nothing_is_known_before_the_model_is_loaded_and_then_what_it_lacks(load
 
 def test_heads_of_the_visitors_own_count(session):
     session.load()
-    engine = session.model_at_hand(Selection())
+    engine = session.models.at_hand(Selection())
     bare = session.add_engine("bare", engine)
     assert "medusa" not in session.methods_without_weights(Selection().with_engine(bare, "bare"))
     gone = Selection().with_engine("gone", "gone")
@@ -93,12 +92,14 @@ def test_another_model_has_its_own_context(engine_folder, tmp_path):
 def test_the_line_above_the_tabs_names_them(load):
     session = Session(load)
     own = Selection().with_engine("id", "medusa1, 5 minutes")
-    assert _line(session.badge(own), own).endswith(" · your heads “medusa1, 5 minutes” in the Heads menu")
-    assert "your heads" not in _line(session.badge(Selection()), Selection())
+    assert _line(session.models.badge(own), own).endswith(
+        " · your heads “medusa1, 5 minutes” in the Heads menu"
+    )
+    assert "your heads" not in _line(session.models.badge(Selection()), Selection())
 
 
-def test_the_tree_menu_says_whose_tree_it_is_without_saying_shipped(load):
-    labels = {name: label for label, name in Session(load).tree_choices()}
+def test_the_tree_menu_says_whose_tree_it_is_without_saying_shipped():
+    labels = {name: label for label, name in tree_choices()}
     assert labels[DEFAULT] == "the heads’ own"
 
 
@@ -149,7 +150,7 @@ def test_the_model_loads_without_a_browser_while_the_page_answers(loads, environ
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    launch.start(flags())
+    launch.start(flags(), LoadConfig())
     assert seen["status"] == 200
     assert len(seen["loads"]) == 1
     assert seen["loads"][0].startswith("engine")  # a second thread that computes would slow the runs down

@@ -19,8 +19,7 @@ from medusa_core.loading import devices, memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from ui.records.updates import StopFlag
-from ui.serving.engine_cache import ModelCache
-from ui.serving.model_loader import WAITING, Loading, ModelLoader
+from ui.serving.model_loader import WAITING, Loading, ModelCache, ModelLoader
 
 
 @pytest.fixture(scope="module")

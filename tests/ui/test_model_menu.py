@@ -9,9 +9,9 @@ import pytest
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from ui.runs.session import Session
 from ui.serving.models import in_page
 from ui.serving.policy import AllowedModel, Policy
-from ui.session import Session
 from ui.tabs.model_bar.menu import (
     LONGEST_NAME,
     MOST_RECENT,
@@ -69,7 +69,7 @@ def test_a_public_page_shows_the_owners_list_alone_and_no_path(public):
 def test_each_entry_means_its_model(private, public):
     for label, value in entries(public, [])[1:]:
         assert AllowedModel(wish_of(public, value).model, wish_of(public, value).heads) in OFFERS, label
-    assert wish_of(private, OWN) == private.load_config
+    assert wish_of(private, OWN) == private.models.own_config
     assert wish_of(private, value_of(USED), "", "", "auto", "none", False) == USED
     assert wish_of(private, OTHER, "x", "none", "auto", "8bit", False) == LoadConfig(
         "x", "none", quantize="8bit"

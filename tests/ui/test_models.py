@@ -15,14 +15,14 @@ from slow_loading import close_gate
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from ui.records.selection import YOURS, Selection
+from ui.records.settings import YOURS, Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving.model_loader import Loading
 from ui.serving.models import ModelUpdate, name_of
 from ui.serving.policy import AllowedModel, Policy
-from ui.session import Session
+from ui.tabs import train as train_tab
 from ui.tabs.train import run as train_run
-from ui.tabs.train import tab as train_tab
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads
 from ui.tabs.trees import head_stats
@@ -58,7 +58,7 @@ def wish(folder, **changes):
 def choose(session, wanted, selection=None):
     """All updates, and what is chosen afterwards."""
     selection = selection or Selection()
-    updates = list(session.choose_model(wanted, selection, StopFlag()))
+    updates = list(session.models.choose(wanted, selection, StopFlag()))
     new = [update.selection for update in updates if isinstance(update, ModelUpdate)]
     return updates, (new[-1] if new else selection)
 
@@ -80,13 +80,13 @@ def decode(session, selection=None, **changes):
 def test_a_chosen_model_is_used_by_its_visitor_alone(session, other):
     before = trace_of(decode(session))
     mine = taken(session, wish(other))
-    assert session.badge(mine).startswith("other, 2 Medusa heads")
+    assert session.models.badge(mine).startswith("other, 2 Medusa heads")
     trace = trace_of(decode(session, mine))
     assert trace["model"]["base"] == "other"
     assert trace["output"]["token_ids"] != before["output"]["token_ids"]
     assert len(trace["config"]["tree"]) == 15  # grown, since these heads bring none
     assert trace_of(decode(session))["output"]["token_ids"] == before["output"]["token_ids"]
-    assert "other" not in session.badge()
+    assert "other" not in session.models.badge(Selection())
 
 
 def test_it_can_be_compared_and_its_trees_are_those_of_its_heads(session, other):
@@ -115,7 +115,7 @@ def test_own_heads_and_tree_go_with_their_model_and_stay_with_it(session, other)
     assert new.with_engine("id", "mine").with_tree([[0]]).model == new.model
     kept = new.with_tree([[0]])
     assert taken(session, wish(other), kept) == kept  # the same model again
-    assert taken(session, session.load_config, kept) == Selection()
+    assert taken(session, session.models.own_config, kept) == Selection()
 
 
 def test_the_apps_own_model_is_chosen_without_loading_it_twice(session, load):
@@ -157,7 +157,7 @@ def test_a_fault_in_the_program_is_said_without_its_details(session, other, monk
 
 def test_cancelling_keeps_the_model_in_use(session, other, monkeypatch):
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
-    updates = session.choose_model(wish(other), Selection(), flag)
+    updates = session.models.choose(wish(other), Selection(), flag)
     while not gate.reached.is_set():
         next(updates)
     flag.stopped = True
@@ -169,10 +169,10 @@ def test_cancelling_keeps_the_model_in_use(session, other, monkeypatch):
 
 
 def test_the_memory_is_told_without_loading(session, other):
-    *_, last = session.estimate_model(wish(other), StopFlag())
+    *_, last = session.models.estimate(wish(other), StopFlag())
     assert last.status.startswith("other needs about")
-    assert session.model_at_hand(Selection(model=wish(other))) is None
-    *_, last = session.estimate_model(LoadConfig("/no/such"), StopFlag())
+    assert session.models.at_hand(Selection(model=wish(other))) is None
+    *_, last = session.models.estimate(LoadConfig("/no/such"), StopFlag())
     assert last.problem
     assert last.status.startswith("Nobody can tell: there is no folder")
 
@@ -183,7 +183,7 @@ def test_the_memory_is_told_without_loading(session, other):
 def test_runs_of_others_go_on_while_a_model_is_loaded(session, other, monkeypatch):
     decode(session)  # so that the app's own model is there
     gate = close_gate(monkeypatch, "weights")
-    updates = session.choose_model(wish(other), Selection(), StopFlag())
+    updates = session.models.choose(wish(other), Selection(), StopFlag())
     while not gate.reached.is_set():
         next(updates)
     trace_of(decode(session))
@@ -200,7 +200,7 @@ def test_two_visitors_with_two_models_at_once(session, other):
 
     visitors = [
         threading.Thread(target=visit, args=(name, wanted))
-        for name, wanted in (("a", wish(other)), ("b", session.load_config))
+        for name, wanted in (("a", wish(other)), ("b", session.models.own_config))
     ]
     for visitor in visitors:
         visitor.start()
@@ -211,15 +211,15 @@ def test_two_visitors_with_two_models_at_once(session, other):
 
 def test_a_model_that_was_put_away_is_loaded_again_by_the_next_run(session, other):
     mine = taken(session, wish(other))
-    assert session._models._cache.drop_oldest()
-    assert "put away" in session.badge(mine)
+    assert session.models._cache.drop_oldest()
+    assert "put away" in session.models.badge(mine)
     assert trace_of(decode(session, mine))["model"]["base"] == "other"
-    assert "2 Medusa heads" in session.badge(mine)
+    assert "2 Medusa heads" in session.models.badge(mine)
 
 
 def test_stop_while_it_is_loaded_again_ends_the_run(session, other, monkeypatch):
     mine = taken(session, wish(other))
-    session._models._cache.drop_oldest()
+    session.models._cache.drop_oldest()
     gate, flag = close_gate(monkeypatch, "weights"), StopFlag()
     run = run_decode(session, "abc", SETTINGS | {"selection": mine}, flag)
     while not gate.reached.is_set():
@@ -234,7 +234,7 @@ def test_a_model_whose_folder_has_gone_gives_a_sentence(session, other, tmp_path
     folder = tmp_path / "moved"
     shutil.copytree(other, folder)
     mine = taken(session, wish(folder))
-    session._models._cache.drop_oldest()
+    session.models._cache.drop_oldest()
     shutil.rmtree(folder)
     assert "There is no folder" in problem_of(decode(session, mine))
 
@@ -243,9 +243,9 @@ def test_a_run_keeps_its_model_from_being_put_away(session, other):
     mine = taken(session, wish(other))
     run = run_decode(session, "abc", SETTINGS | {"selection": mine}, StopFlag())
     next(run)
-    assert not session._models._cache.drop_oldest()
+    assert not session.models._cache.drop_oldest()
     run.close()
-    assert session._models._cache.drop_oldest()
+    assert session.models._cache.drop_oldest()
 
 
 # ---- without heads ---------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_run_keeps_its_model_from_being_put_away(session, other):
 
 def test_a_model_without_heads_decodes_plainly_and_says_so(session, base):
     mine = taken(session, wish(base))
-    assert "no Medusa heads" in session.badge(mine)
+    assert "no Medusa heads" in session.models.badge(mine)
     updates = decode(session, mine)
     assert any("plain decoding" in (update.badge or "") for update in updates)
     assert trace_of(updates)["output"]["tokens_per_step"] == 1
@@ -267,13 +267,13 @@ def test_the_trees_of_a_model_without_heads_are_explained(session, base):
     assert "this model has none" in stats.source
     assert "has no Medusa heads" in head_stats.sentence(stats, 8)
     *_, last = measure(session, stats, mine, False, StopFlag())
-    assert "nothing can be measured: choose a model with heads" in last.update.status
+    assert "nothing can be measured: choose a model with heads" in last.status
     trace_of(decode(session, mine.with_tree([[0], [0, 0]]), tree="yours"))
 
 
 def test_heads_can_be_left_out(session, engine_folder):
     mine = taken(session, wish(engine_folder, heads="none"))
-    assert "no Medusa heads" in session.badge(mine)
+    assert "no Medusa heads" in session.models.badge(mine)
 
 
 # ---- what is allowed -------------------------------------------------------------------------------------
@@ -291,17 +291,17 @@ def public(load, other, assets):
 def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other, changes):
     wanted = replace(wish(other), **changes)
     assert "is not offered here: choose one of the list" in problem_of(choose(public, wanted)[0])
-    *_, last = public.estimate_model(wanted, StopFlag())
+    *_, last = public.models.estimate(wanted, StopFlag())
     assert "is not offered here" in last.status
     assert "is not offered here" in problem_of(decode(public, Selection(model=wanted)))
-    assert not list(public._models._cache._models)
+    assert not list(public.models._cache._models)
 
 
 def test_on_a_public_page_precision_and_trust_are_the_owners(public, other, load):
     held = {"dtype": "float16", "device": "mps", "quantize": "4bit", "capture": True}
     mine = taken(public, LoadConfig(str(other), **held, trust_remote_code=True))
     assert mine.model == replace(load, model=str(other))
-    assert "cpu · float32 · forward in C" in public.badge(mine)
+    assert "cpu · float32 · forward in C" in public.models.badge(mine)
 
 
 def test_trust_and_device_are_the_owners_everywhere(session, other):
@@ -317,15 +317,15 @@ def test_the_apps_own_model_needs_no_offer(public, load):
 def test_another_visitors_path_is_named_by_its_last_part_alone(session, other):
     mine = taken(session, wish(other))
     trace = trace_of(decode(session, mine))
-    assert str(other.parent) not in str(trace) + session.badge(mine)
+    assert str(other.parent) not in str(trace) + session.models.badge(mine)
     assert name_of(LoadConfig("", "none")) == "embedded model"
     assert name_of(LoadConfig("a/b@main")) == "b@main"
 
 
 def test_loading_config_of_a_visitor(session, load, other):
-    assert session.load_config_of(Selection()) == load
-    assert session.load_config_of(MINE) == load
-    assert session.load_config_of(taken(session, wish(other))).model == str(other)
+    assert session.models.config_of(Selection()) == load
+    assert session.models.config_of(MINE) == load
+    assert session.models.config_of(taken(session, wish(other))).model == str(other)
     with pytest.raises(MedusaError):
         LoadConfig("x", dtype="int3")
 
@@ -340,11 +340,11 @@ def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other
     mine = taken(session, wish(folder))
     plan = Plan("medusa1", PASTE, text="abcdefgh" * 200, steps=2, heads=2)
     updates = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
-    assert not updates[-1].update.problem, updates[-1].update.status
+    assert not updates[-1].problem, updates[-1].status
     trained = updates[-1].trained
     selection, *_ = train_tab._use(trained, Selection(), ("watch", "trees"))
     assert selection == mine.with_engine(trained.engine, trained.label)
     assert trace_of(decode(session, selection, heads=YOURS))["model"]["base"] == "learner"
     own = session.own_engine(selection)
-    assert own.target is session.model_at_hand(selection).target  # one copy of the weights
+    assert own.target is session.models.at_hand(selection).target  # one copy of the weights
     assert head_stats.stats_of(session, selection).belongs_to(selection)

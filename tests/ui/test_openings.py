@@ -6,9 +6,9 @@ import pytest
 
 from tools import record_opening
 from ui.records.examples import ASSETS
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.openings import FILES, RecordedHardware, RecordedTraining, recorded, write_opening
-from ui.tabs.train.tab import gain_table
+from ui.tabs.train import gain_table
 
 MOST_BYTES = 60_000
 

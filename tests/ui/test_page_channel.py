@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ui.records.updates import StopFlag
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptRuns
 from ui.serving.page_routes import DRAWN, MOST_BYTES, STEPS, STOP, TRACE, PageChannel, page_routes
 from ui.serving.update_stream import MOST_UNDRAWN
 

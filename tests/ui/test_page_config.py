@@ -6,7 +6,7 @@ import pytest
 
 from medusa_core.config import LoadConfig
 from ui.records.figures import SMALL_MODEL
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.layout import build_page
 
 

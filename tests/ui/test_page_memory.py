@@ -12,7 +12,7 @@ import pytest
 from test_http_guard import launched
 
 from ui.records.settings import BY_BUDGET, MOST_TOKENS
-from ui.serving.kept_runs import GONE
+from ui.serving.kept import GONE
 from ui.serving.page import MOST_EVENTS_NOTED
 from ui.serving.policy import Policy
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from tools import record_race
-from ui.components.race_view import recorded_message
 from ui.records.examples import ASSETS, RACE_FILE, recorded_race
+from ui.records.messages import encoded
+from ui.runs.session import Session
 from ui.runs.verdict import first_difference
-from ui.session import Session
 
 MOST_BYTES = 100_000
 BREAKS = {
@@ -41,7 +41,7 @@ def test_the_shipped_race_is_small_labelled_and_true():
 
 
 def test_the_view_gets_it_as_a_message_without_markup():
-    message = recorded_message(recorded_race())
+    message = encoded(recorded_race())
     assert "<" not in message
     assert json.loads(message)["kind"] == "race"
 

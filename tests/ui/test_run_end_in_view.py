@@ -11,14 +11,14 @@ from page_runs import run_decode
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
-from ui.components.chart_panel import ChartPanel
 from ui.figures.charts import all_charts
 from ui.records.examples import recordings
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
+from ui.runs.session import Session
 from ui.serving.policy import Policy
-from ui.session import Session
+from ui.tabs.shown_runs import ChartPanel
 
 SETTINGS = {
     "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",

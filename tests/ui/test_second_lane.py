@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from page_runs import SETTINGS
 
 from medusa_core.errors import MedusaError
-from ui.components.lane_controls import SAME, LaneControls
+from ui.components.lane_controls import SAME, read_lane
 from ui.records.lanes import SecondLane, lane_names, what_counts
 from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings, make_config
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
-from ui.session import Session
+from ui.runs.session import Session
+
+NAMES = [item.name for item in fields(SecondLane)]
 
 NGRAM, TYPICAL = SecondLane(method="ngram"), SecondLane(method=None, acceptance="typical", temperature=0.5)
 
@@ -127,10 +129,10 @@ def test_forged_settings_of_the_second_lane_are_refused_before_any_run(second, c
 
 def test_fields_left_as_they_are_take_the_first_lanes_settings():
     first = settings(temperature=0.3, options={"epsilon": 0.2})
-    untouched = LaneControls.read([SAME, SAME, SAME, SAME, 16, SAME, "", " ", None, ""])
+    untouched = read_lane(NAMES, [SAME, SAME, SAME, SAME, 16, SAME, "", " ", None, ""])
     assert untouched == SecondLane(method=None)
     assert untouched.settings(first) == first
-    own = LaneControls.read(["ngram", SAME, SAME, SAME, 16, SAME, "0,7", "0.5", "", "1.2"])
+    own = read_lane(NAMES, ["ngram", SAME, SAME, SAME, 16, SAME, "0,7", "0.5", "", "1.2"])
     assert (own.method, own.temperature, own.epsilon, own.delta, own.penalty) == (
         "ngram",
         0.7,
@@ -138,14 +140,14 @@ def test_fields_left_as_they_are_take_the_first_lanes_settings():
         None,
         1.2,
     )
-    copying = LaneControls.read([SAME, True, SAME, SAME, 16, SAME, "", "", "", ""])
+    copying = read_lane(NAMES, [SAME, True, SAME, SAME, 16, SAME, "", "", "", ""])
     assert copying.settings(first).method == "medusa+lookup"
     assert copying.settings(replace(first, method="none")).method == "none"  # nothing to join it with
     assert untouched.settings(replace(first, method="hydra+lookup")).method == "hydra+lookup"
     whole = SecondLane(method="medusa+ngram", copies=False)  # as a program names it
     assert whole.settings(replace(first, method="hydra+lookup")).method == "medusa+ngram"
     with pytest.raises(MedusaError, match="ε of the second lane is 'much'"):
-        LaneControls.read([SAME, SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
+        read_lane(NAMES, [SAME, SAME, SAME, SAME, 16, SAME, "", "much", "", ""])
 
 
 def test_lanes_are_named_by_what_differs_and_counts():

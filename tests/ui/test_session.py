@@ -12,13 +12,12 @@ from page_runs import MINE, SETTINGS, SHIPPED, problem_of, run_decode, trace_of
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag, Update
+from ui.runs.session import Session
 from ui.serving import runner
-from ui.serving.engine_cache import TrainedEngineCache
+from ui.serving.engines import TrainedEngineCache
 from ui.serving.policy import Policy
-from ui.session import Session
 
 pytestmark = pytest.mark.usefixtures("each_step_by_itself")
 
@@ -86,9 +85,6 @@ def test_own_heads_are_used_and_named_and_the_shared_engine_stays(session, load,
     after = decode(session, selection=mine)  # heads: DEFAULT again
     assert trace_of(after)["output"]["steps"] == before["steps"]
     assert not any("random ones" in (u.badge or "") for u in after)
-    # From files, as a training tab makes them.
-    again = Selection().with_engine(session.add_engine("same", load), "same")
-    assert trace_of(decode(session, heads=YOURS, selection=again))["output"]["steps"] == before["steps"]
 
 
 def test_any_work_runs_on_the_engines_thread_under_the_lock(session):

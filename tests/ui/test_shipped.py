@@ -26,8 +26,8 @@ from ui.records.settings import (
     settings_of,
 )
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving.page_routes import PageChannel
-from ui.session import Session
 from ui.tabs.layout import build_page
 from ui.tabs.run_bar import STARTING, WAITING, _arm
 
@@ -103,7 +103,7 @@ def test_a_broken_recording_is_left_out_with_a_line(assets, caplog, name):
 
 
 def test_the_page_is_built_without_any_recording(assets, caplog):
-    from ui.session import Session
+    from ui.runs.session import Session
     from ui.tabs.layout import build_page  # the whole page takes a while to import
 
     shutil.copyfile(ASSETS / "prompts.json", assets / "prompts.json")

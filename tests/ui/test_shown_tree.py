@@ -13,9 +13,8 @@ from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import LatencyPoint, best_tree
 from medusa_core.trees.search import assumed_accuracies, expected_lengths, search_tree
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
-from ui.session import Session
+from ui.records.settings import BY_BUDGET, Selection
+from ui.runs.session import Session
 from ui.tabs.trees import head_stats, shown_tree
 from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.shown_tree import edited, editor_content, started, taken

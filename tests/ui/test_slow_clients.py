@@ -13,8 +13,8 @@ from served import PUBLIC, launched
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ui.serving import connections, request_body
-from ui.serving.connections import limit_connections
+from ui.serving import admission, request_body
+from ui.serving.admission import limit_connections
 from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain
 
 
@@ -136,7 +136,7 @@ def test_who_waits_for_a_go_ahead_is_refused_at_once(site):
 
 
 def test_one_address_holds_a_bounded_number_of_connections(engine_folder, monkeypatch):
-    monkeypatch.setattr(connections, "CONNECTIONS_OF_AN_ADDRESS", 5)
+    monkeypatch.setattr(admission, "CONNECTIONS_OF_AN_ADDRESS", 5)
     with launched(engine_folder, PUBLIC, proxied=False) as site, contextlib.ExitStack() as stack:
         mine = [stack.enter_context(connected(site)) for _ in range(8)]
         answers = [answer_of(wire, 0.1) for wire in mine[:5]] + [answer_of(wire, 30) for wire in mine[5:]]

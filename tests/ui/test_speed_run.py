@@ -7,11 +7,11 @@ import json
 import pytest
 
 from medusa_core.config import LoadConfig
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate
 from ui.serving.policy import Policy
-from ui.session import Session
 from ui.tabs.speed.results import Results
 
 pytestmark = pytest.mark.usefixtures("slow_machine")

@@ -10,10 +10,9 @@ from medusa_core.experiments import store
 from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
-from ui.tabs.speed.results import Results
-from ui.tabs.speed.words import busy_words, command_line, table_rows, what_limits, where_words
+from ui.tabs.speed.results import Results, busy_words, command_line, table_rows, what_limits, where_words
 
 MACHINE = {
     "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,

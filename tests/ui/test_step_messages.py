@@ -21,16 +21,16 @@ from medusa_core.loading.load import load_engine
 from medusa_core.trace.packed import TABLES, compact, unpacked
 from medusa_core.trees.budget import LatencyPoint
 from medusa_core.trees.tree import Topology
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
-from ui.serving.kept_runs import KeptRuns
+from ui.runs.session import Session
+from ui.serving.kept import KeptRuns
 from ui.serving.page import Page
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.update_stream import Acks
-from ui.session import Session
 
 PROMPT = "bcad"
 
@@ -118,7 +118,7 @@ def test_steps_are_known_only_where_they_were_timed(load):
 def test_the_end_of_a_run_says_what_is_known_of_its_model(load):
     session = Session(load)
     updates = list(run_decode(session, "abc", SETTINGS, StopFlag()))
-    exact = session.model_at_hand(SETTINGS["selection"]).target.choice.exact
+    exact = session.models.at_hand(SETTINGS["selection"]).target.choice.exact
     last = json.loads(updates[-1].message)
     if last["kind"] == "several":
         last = last["messages"][-1]

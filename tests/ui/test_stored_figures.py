@@ -15,14 +15,15 @@ from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, stored_page
-from ui.records.lessons import lesson_records
-from ui.records.selection import Selection
+from ui.records.settings import Selection
+from ui.runs.session import Session
 from ui.serving.policy import Policy
-from ui.session import Session
+from ui.tabs.learn import lesson_records
 from ui.tabs.methods import shown_methods
-from ui.tabs.recorded import recorded_worth
+from ui.tabs.shown_runs import recorded_worth
 from ui.tabs.speed.results import Results
-from ui.tabs.trees.head_stats import stats_of
+from ui.tabs.trees import head_stats
+from ui.tabs.trees.head_stats import accuracies_file, stats_of
 
 STEPS = {1: 0.5, 12: 0.5, 64: 0.5}  # milliseconds by number of nodes, as ``headline`` stores them
 
@@ -42,16 +43,16 @@ def test_learn_and_trees_take_the_step_times_of_the_headline(measured, monkeypat
     assert {row["nodes"]: row["step_ms"] for row in records["latency"]} == STEPS
     assert (records["trainings"], records["against"]) == ([], "")  # not measured there
     session = Session(LoadConfig(device="cpu"), measured)
-    assert session.accuracies_file(Selection()).is_relative_to(ASSETS / "model")
+    assert accuracies_file(session.models.config_of(Selection())).is_relative_to(ASSETS / "model")
     beside = measured / "model" / "heads" / "accuracies.json"
-    monkeypatch.setattr(session, "accuracies_file", lambda selection: beside)
+    monkeypatch.setattr(head_stats, "accuracies_file", lambda load: beside)
     stats = stats_of(session, Selection())
     assert {point.nodes: point.step_ms for point in stats.latency} == STEPS
     assert stats.machine.startswith("Intel(R) Xeon(R) Processor, bfloat16")
     assert [list(row) for row in stats.accuracies] == json.loads(beside.read_text("utf-8"))["accuracies"]
     # Heads of another place bring their own.
     elsewhere = ROOT / "assets" / "model" / "heads" / "accuracies.json"
-    monkeypatch.setattr(session, "accuracies_file", lambda selection: elsewhere)
+    monkeypatch.setattr(head_stats, "accuracies_file", lambda load: elsewhere)
     assert len(stats_of(session, Selection()).latency) > len(STEPS)
 
 

@@ -20,10 +20,10 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import DEFAULT, YOURS, Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving.policy import Policy
-from ui.session import Session
 from ui.tabs.train import download as take_home
 from ui.tabs.train import run as train_run
 from ui.tabs.train.download import FOLDER, write_zip
@@ -74,21 +74,21 @@ def lessons_of(session, plan, stop_at=""):
     flag, seen = StopFlag(), []
     for update in train_heads(session, plan, flag):
         seen.append(update)
-        if stop_at and (update.update.status or "").startswith(stop_at):
+        if stop_at and (update.status or "").startswith(stop_at):
             flag.stopped, stop_at = True, ""
     assert not session.busy
     return seen
 
 
 def trained_by(updates):
-    assert [update.update.status for update in updates if update.update.problem] == []
+    assert [update.status for update in updates if update.problem] == []
     return updates[-1].trained
 
 
 def problem_of(updates):
-    assert updates[-1].update.problem
+    assert updates[-1].problem
     assert updates[-1].trained is None
-    return updates[-1].update.status
+    return updates[-1].status
 
 
 def shared_engine(session):
@@ -125,7 +125,7 @@ def test_fresh_heads_become_useful_and_are_used(session):
 
 def test_a_stopped_run_keeps_what_was_learned(session):
     updates = lessons_of(session, replace(PLAN, steps=2000, minutes=9), stop_at="Training")
-    words = " ".join(update.update.status or "" for update in updates)
+    words = " ".join(update.status or "" for update in updates)
     assert "Stopped at step" in words
     trained = trained_by(updates)
     assert 1 <= len(last_curves(updates).losses) < 2000
@@ -146,13 +146,13 @@ def test_stop_while_measuring_leaves_the_heads_usable(session):
 def test_stop_before_the_first_step_is_said(session):
     updates = lessons_of(session, replace(PLAN, source=OWN, text="", steps=0), stop_at="The model writes")
     assert updates[-1].trained is None
-    assert updates[-1].update.status == "Stopped before the first step: nothing was learned."
+    assert updates[-1].status == "Stopped before the first step: nothing was learned."
 
 
 def test_the_minutes_end_a_run_whatever_the_steps(session):
     updates = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
     assert trained_by(updates) is not None
-    assert any("The time is up at step" in (update.update.status or "") for update in updates)
+    assert any("The time is up at step" in (update.status or "") for update in updates)
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_the_minutes_end_a_run_whatever_the_steps(session):
 def test_the_model_writes_its_own_text_within_the_minutes(session, source):
     updates = lessons_of(session, replace(PLAN, source=source, text="", minutes=0.1, steps=0))
     assert trained_by(updates) is not None
-    statuses = [update.update.status or "" for update in updates]
+    statuses = [update.status or "" for update in updates]
     assert any(words.startswith("The model writes text to learn from") for words in statuses)
     assert any("tokens/s" in words and words.startswith("Training") for words in statuses)
 
@@ -242,7 +242,7 @@ def test_a_file_that_is_too_large_or_of_another_kind_is_refused(session, tmp_pat
 
 def test_leaving_the_page_ends_the_run(session):
     run = train_heads(session, replace(PLAN, steps=2000), StopFlag())
-    while not (next(run).update.status or "").startswith("Training"):
+    while not (next(run).status or "").startswith("Training"):
         pass
     run.close()
     assert not session.busy

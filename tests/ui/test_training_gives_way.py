@@ -14,12 +14,12 @@ from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
+from ui.runs.session import Session
 from ui.serving import turns
 from ui.serving.policy import policy_of
 from ui.serving.turns import SLICE_SECONDS
-from ui.session import Session
 from ui.tabs.train import run as train_run
 from ui.tabs.train.plan import PASTE, Plan
 from ui.tabs.train.run import train_heads
@@ -56,17 +56,17 @@ def test_runs_of_others_go_in_between_and_the_heads_are_those_of_a_training_by_i
     try:
         for update in train_heads(session, plan, flag):
             shared.append(update)
-            if visitor.ident is None and (update.update.status or "").startswith("Timing a few steps"):
+            if visitor.ident is None and (update.status or "").startswith("Timing a few steps"):
                 visitor.start()
-            elif (update.update.status or "").startswith("Loading the new heads"):
+            elif (update.status or "").startswith("Loading the new heads"):
                 over.set()
     finally:
         over.set()
         visitor.join()
     assert len(texts) >= 4
     assert len(set(texts)) == 1
-    assert "the rest went to" not in alone[-1].update.status
-    assert "It used the engine for " in shared[-1].update.status
+    assert "the rest went to" not in alone[-1].status
+    assert "It used the engine for " in shared[-1].status
     assert _last(shared).losses == _last(alone).losses
     first, second = (
         medusa_draft(session.own_engine(Selection(updates[-1].trained.engine))).heads

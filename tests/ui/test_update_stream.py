@@ -9,7 +9,7 @@ import time
 import pytest
 
 from medusa_core.text.streamed_text import TextSpan
-from ui.components.transcript import message_grow
+from ui.records.messages import message_grow
 from ui.records.updates import Update, several
 from ui.runs.chat import ChatUpdate
 from ui.serving.update_stream import MOST_UNDRAWN, Acks, UpdateStream, pull

@@ -18,9 +18,9 @@ from medusa_core.trace.replay.page import EMPTY_SLOT
 from ui.records.outside import MOST_STEP_NODES, MOST_TRACE_BYTES, uploaded_trace
 from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 from ui.records.updates import StopFlag
-from ui.serving.kept_runs import GONE_STEPS
+from ui.runs.session import Session
+from ui.serving.kept import GONE_STEPS
 from ui.serving.policy import Policy, policy_of
-from ui.session import Session
 
 
 def test_both_versions_are_read():

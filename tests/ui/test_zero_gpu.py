@@ -25,12 +25,11 @@ from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.conversation import ChatState
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag, Update
+from ui.runs.session import Session
 from ui.serving.policy import policy_of
 from ui.serving.zero_gpu import LONGEST, SHORTEST, claim, seconds_for
-from ui.session import Session
 from ui.tabs.trees import timing as tree_measuring
 from ui.tabs.trees.head_stats import shipped_stats
 
@@ -108,7 +107,7 @@ def test_a_comparison_is_made_in_one_process(at_home, away):
     greedy = SETTINGS | {"temperature": 0.0}
     runs = [list(run_compare(one, "abc", greedy, 2, StopFlag())) for one in (at_home, away)]
     assert [updates[-1].status for updates in runs] == ["Measured. The replay runs on one clock."] * 2
-    assert all('"equal": true' in updates[-1].message for updates in runs)
+    assert all('"equal":true' in updates[-1].message for updates in runs)
 
 
 def test_a_chat_goes_on_in_a_kept_process_and_in_a_new_one(at_home, away, lender):
@@ -136,21 +135,21 @@ def test_measuring_trees_works_away_from_home(away, lender, monkeypatch):
     monkeypatch.setattr(tree_measuring, "EFFORT", effort)
     stats = shipped_stats(away, Selection())
     items = list(tree_measuring.measure(away, stats, Selection(), True, StopFlag()))
-    assert items[-1].stats is not None, items[-1].update.status
+    assert items[-1].stats is not None, items[-1].status
     assert items[-1].stats.latency
     assert "counted here" in items[-1].stats.source
 
 
 def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender, other_folder):
     wish = LoadConfig(str(other_folder))
-    selection = list(away.choose_model(wish, Selection(), StopFlag()))[-1].selection
-    assert away.model_at_hand(selection) is None
+    selection = list(away.models.choose(wish, Selection(), StopFlag()))[-1].selection
+    assert away.models.at_hand(selection) is None
     updates = decode(away, selection=selection)
     assert not updates[-1].problem, updates[-1].status
     assert updates[-1].trace["model"]["base"] == "other"
     assert lender.asked[-1] == seconds_for(40, loaded=False)
-    assert away.model_at_hand(selection) is None
-    assert away.badge(selection) == "other · each run loads it anew"
+    assert away.models.at_hand(selection) is None
+    assert away.models.badge(selection) == "other · each run loads it anew"
     assert away.chat_notice(selection) == ""
     # And what is not on offer is refused there as well.
     secret = selection.with_model(LoadConfig("/home/me/secret"))
@@ -321,8 +320,8 @@ def test_threads_that_run_in_the_app_do_not_hinder_its_forks(away, lender):
 
     def busy():
         while not over.is_set():
-            away.badge()
-            away.model_at_hand(Selection(model=LoadConfig("x")))
+            away.models.badge(Selection())
+            away.models.at_hand(Selection(model=LoadConfig("x")))
 
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Gradio components of the page and the messages they take.
+"""Gradio components of the page.
 
-Imports: acceptance, drafters, figures, records, text, trace.
+Imports: acceptance, drafters, records, trace.
 """

@@ -13,18 +13,22 @@ from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
+from medusa_core.drafters.medusa import AUTO
 from ui.components.events import QUIET
-from ui.records.selection import DEFAULT, YOURS, Selection
 from ui.records.settings import (
     BY_BUDGET,
     COPIES_HELP,
     COPIES_LABEL,
     COPYING,
+    DEFAULT,
     MOST_NODES,
     MOST_TOKENS,
     PAGE_HIGHEST,
+    YOURS,
     RunSettings,
+    Selection,
     menu_entries,
+    tree_choices,
     whole_method,
 )
 
@@ -70,7 +74,6 @@ class Controls:
     usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
 
     def inputs(self) -> list[Any]:
-        """The components, as inputs of an event."""
         return [*self.named.values(), self.selection]
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
@@ -81,13 +84,9 @@ class Controls:
 
 
 def build_controls(
-    trees: Sequence[tuple[str, str]],
-    rules: Sequence[str],
-    selection: gr.State,
-    start: Mapping[str, Any] | None = None,
-    most_tokens: int = MOST_TOKENS,
+    selection: gr.State, start: Mapping[str, Any] | None = None, most_tokens: int = MOST_TOKENS
 ) -> Controls:
-    """Lays the controls out for a narrow column. `trees`: (label, name), the default first.
+    """Lays the controls out for a narrow column.
 
     `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
     those of one run. What a run or a rule has and nothing here places stands in the accordion.
@@ -103,12 +102,9 @@ def build_controls(
         named["ignore_eos"] = _switch("ignore_eos", begin, "until the tokens are used up")
     with gr.Column(elem_classes="settings-column"):
         named["acceptance"] = gr.Radio(
-            list(rules),
-            value=begin["acceptance"],
-            elem_classes=mark("acceptance"),
-            label=LABELS["acceptance"],
-            info=FIELDS["acceptance"].metadata["help"],
-        )
+            list(rule_names()), value=begin["acceptance"], elem_classes=mark("acceptance"),
+            label=LABELS["acceptance"], info=FIELDS["acceptance"].metadata["help"],
+        )  # fmt: skip
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         named["heads"] = heads = gr.Dropdown(
             Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
@@ -123,22 +119,25 @@ def build_controls(
             bool(start.get("copies")), label=COPIES_LABEL, info=COPIES_HELP, elem_classes=mark("copies")
         )
         named["tree"] = tree = gr.Dropdown(
-            list(trees), value=start.get("tree", trees[0][1]), label="Tree",
+            tree_choices(), value=start.get("tree", AUTO), label="Tree",
             info="which guesses are combined", elem_classes=mark("tree"),
             filterable=False,
         )  # fmt: skip
-        named["budget"] = budget = gr.Slider(
-            2, MOST_NODES, value=16, step=1,
-            label="Node budget", info="nodes of the tree “by node budget”", visible=False,
-            elem_classes=mark("budget"),
-        )  # fmt: skip
+        named["budget"] = budget = budget_slider(mark("budget"), "nodes of the tree “by node budget”")
         named["seed"] = gr.Number(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
-    options = _option_sliders(begin, bool(start.get("copies")))
+    own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))
+    with gr.Column(elem_classes="settings-column"):  # each in sight while a method is chosen that has it
+        options = {
+            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
+            for name in _option_names()
+        }
     with gr.Accordion("Penalty and truncation", open=False, elem_classes="more-settings"):
-        for name in [name for name in (*RUN_SETTINGS, *_numbers_of_rules()) if name not in named]:
+        of_rules = [item for name in rule_names() for item in fields(rule_info(name).settings)]
+        numbers = [item.name for item in of_rules if isinstance(item.default, int | float)]
+        for name in [name for name in (*RUN_SETTINGS, *numbers) if name not in named]:
             if isinstance(FIELDS[name].default, bool):
                 named[name] = _switch(name, begin, FIELDS[name].metadata["help"])
             else:
@@ -161,7 +160,7 @@ def build_controls(
         queue=False, **QUIET,
     )  # fmt: skip
     selection.change(
-        lambda new: _offer(trees, new), selection, [tree, budget, heads],
+        _offer, selection, [tree, budget, heads],
         queue=False, **QUIET,
     )  # fmt: skip
     return Controls(named | options, selection, usual)
@@ -176,26 +175,10 @@ def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 
-def _option_sliders(begin: Mapping[str, Any], copies: bool) -> dict[str, gr.Slider]:
-    """A slider for each number that a drafter brings, in sight while its method is chosen."""
-    own = _options_of(whole_method(begin["method"], copies))
-    with gr.Column(elem_classes="settings-column"):
-        return {
-            name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
-            for name in _option_names()
-        }
-
-
 def _option_names() -> list[str]:
     """Names of the numbers that drafters bring."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
-
-
-def _numbers_of_rules() -> list[str]:
-    """Names of the numbers and switches that acceptance rules bring."""
-    items = (item for name in rule_names() for item in fields(rule_info(name).settings))
-    return [item.name for item in items if isinstance(item.default, int | float)]
 
 
 def _option_update(option: str, name: str) -> gr.Slider:
@@ -214,12 +197,10 @@ def has_tree(name: str) -> bool:
     return "tree" in _options_of(name)
 
 
-def _offer(
-    trees: Sequence[tuple[str, str]], selection: Selection
-) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
+def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
     """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
     own = selection.tree_entries()
-    tree = gr.Dropdown([*trees[:1], *own, *trees[1:]], value=YOURS if own else trees[0][1])
+    tree = gr.Dropdown(tree_choices(own), value=YOURS if own else AUTO)
     heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
     return tree, gr.Slider(visible=False), heads
 
@@ -229,12 +210,18 @@ def mark(name: str) -> str:
     return f"setting-{name}"
 
 
+def budget_slider(classes: str, info: str | None = None) -> gr.Slider:
+    """The nodes of the tree by node budget, in sight while that tree is chosen."""
+    return gr.Slider(
+        2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False, elem_classes=classes
+    )
+
+
 def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:
     return gr.Checkbox(begin[name], label=label_of(name), info=info, elem_classes=mark(name))
 
 
 def label_of(name: str) -> str:
-    """The label of a setting's control."""
     return LABELS.get(name, name.replace("_", " ").capitalize())
 
 
@@ -243,14 +230,9 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
     field = FIELDS[name]
     high = field.metadata["high"]
     return gr.Slider(
-        field.metadata["low"],
-        most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
-        value=value,
-        step=field.metadata["step"],
-        label=label_of(name),
-        info=field.metadata["help"],
-        **kwargs,
-    )
+        field.metadata["low"], most_tokens if name == "max_new_tokens" else PAGE_HIGHEST.get(name, high),
+        value=value, step=field.metadata["step"], label=label_of(name), info=field.metadata["help"], **kwargs,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

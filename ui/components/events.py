@@ -1,4 +1,4 @@
-"""What the page's events share."""
+"""What the page's events share, and the places that they turn to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ from gradio.context import Context
 
 # Of an event that shows no spinner and has no name in the page's API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+# In the browser: whether it shows the dark theme, alone or as the last input of a drawing event.
+DARK_THEME = "() => document.body.classList.contains('dark')"
+THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
+# Of an event that draws what was changed, by formulas or from records, in the theme that the browser shows.
+DRAWS: dict[str, Any] = {"js": THEME, "queue": False, "trigger_mode": "always_last", **QUIET}
+# A file of the given name that the browser saves, nothing where it has no text.
+SAVE = """(name, text) => {
+  if (!text) return;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}"""
 # A view hears what the controls hold, to say what counts for nothing or is for the next run; the server is
 # not asked. A view in a tab that was not opened yet finds the settings where they are kept for it.
 TELL_VIEW = """(...values) => {
@@ -48,3 +62,12 @@ def page_under_way() -> gr.Blocks:
     if Context.root_block is None:
         raise RuntimeError("no page is being laid out: call this within gr.Blocks")
     return Context.root_block
+
+
+PLACE_OF = {"decode": "watch", "side-by-side": "compare"}  # the parts that other places lead to
+
+
+def turned_to(part: str) -> tuple[Any, Any]:
+    """Updates of the page's tabs and of those inside Compare that bring a part of the page into view."""
+    place = PLACE_OF[part]
+    return gr.Tabs(selected=place), gr.Tabs(selected=part) if place == "compare" else gr.skip()

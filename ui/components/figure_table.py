@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import gradio as gr
 
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.records.figures import SMALL_MODEL
 
 TEMPLATE = "${value}"  # constant, since gradio evaluates templates as code

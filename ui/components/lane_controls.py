@@ -2,86 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gradio as gr
 
+from medusa_core.acceptance import rule_names
 from medusa_core.errors import MedusaError
-from ui.components.controls import LABELS, MOST_NODES, mark
+from ui.components.controls import LABELS, budget_slider, mark
 from ui.components.events import QUIET
 from ui.records.lanes import PLAIN_METHOD, SecondLane
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET, COPIES_LABEL, menu_entries
+from ui.records.settings import BY_BUDGET, COPIES_LABEL, Selection, menu_entries, tree_choices
 
 SAME = "as the first lane"  # label and value of a menu's first entry
 PREFIX = "second-"  # prefix of the settings' names, for the view
 NUMBERS = ("temperature", "epsilon", "delta", "penalty")
 
 
-@dataclass(frozen=True)
-class LaneControls:
-    """The controls in the order in which `read` takes their values."""
-
-    method: gr.Dropdown
-    copies: gr.Dropdown
-    acceptance: gr.Dropdown
-    tree: gr.Dropdown
-    budget: gr.Slider
-    heads: gr.Dropdown
-    temperature: gr.Textbox
-    epsilon: gr.Textbox
-    delta: gr.Textbox
-    penalty: gr.Textbox
-
-    @classmethod
-    def build(
-        cls, trees: Sequence[tuple[str, str]], rules: Sequence[str], selection: gr.State
-    ) -> LaneControls:
-        """Lays them out for a narrow column. `trees` are (label, name)."""
-        with gr.Column(elem_classes="settings-column"):
-            menu = _menu("method", "Method", menu_entries(), PLAIN_METHOD)
-            copies = _menu("copies", COPIES_LABEL, [("yes", True), ("no", False)])
-            rule = _menu("acceptance", LABELS["acceptance"], [(name, name) for name in rules])
-            tree = _menu("tree", "Tree", trees)
-            budget = gr.Slider(
-                2,
-                MOST_NODES,
-                value=16,
-                step=1,
-                label="Node budget",
-                visible=False,
-                elem_classes=mark(f"{PREFIX}budget"),
-            )
-            heads = _menu("heads", "Heads", Selection().head_entries())
-            numbers = [_number(name) for name in NUMBERS]
-        tree.input(lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget, queue=False, **QUIET)
-
-        def offer(new: Selection) -> tuple[gr.Dropdown, gr.Dropdown]:
-            own = [*trees[:1], *new.tree_entries(), *trees[1:]]
-            return _entries(own), _entries(new.head_entries())
-
-        selection.change(offer, selection, [tree, heads], queue=False, **QUIET)
-        return cls(menu, copies, rule, tree, budget, heads, *numbers)
-
-    def by_name(self) -> dict[str, Any]:
-        """The components by the names under which the view hears of them."""
-        return {f"{PREFIX}{item.name}": getattr(self, item.name) for item in fields(self)}
-
-    def inputs(self) -> list[Any]:
-        """The components, as inputs of an event."""
-        return list(self.by_name().values())
-
-    @staticmethod
-    def read(values: Sequence[Any]) -> SecondLane:
-        """What the event was given for them. Raises MedusaError for a field that holds no number."""
-        names = [item.name for item in fields(LaneControls)]
-        given: dict[str, Any] = {
-            name: _read_number(name, value) if name in NUMBERS else None if value == SAME else value
-            for name, value in zip(names, values, strict=True)
+def build_lane_controls(selection: gr.State) -> dict[str, Any]:
+    """Lays the controls out for a narrow column; returns them by the names that `SecondLane` has for them."""
+    with gr.Column(elem_classes="settings-column"):
+        named: dict[str, Any] = {
+            "method": _menu("method", "Method", menu_entries(), PLAIN_METHOD),
+            "copies": _menu("copies", COPIES_LABEL, [("yes", True), ("no", False)]),
+            "acceptance": _menu("acceptance", LABELS["acceptance"], [(name, name) for name in rule_names()]),
+            "tree": (tree := _menu("tree", "Tree", tree_choices())),
+            "budget": (budget := budget_slider(mark(f"{PREFIX}budget"))),
+            "heads": (heads := _menu("heads", "Heads", Selection().head_entries())),
+            **{name: _number(name) for name in NUMBERS},
         }
-        return SecondLane(**given)
+    tree.input(lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget, queue=False, **QUIET)
+
+    def offer(new: Selection) -> tuple[gr.Dropdown, gr.Dropdown]:
+        return _entries(tree_choices(new.tree_entries())), _entries(new.head_entries())
+
+    selection.change(offer, selection, [tree, heads], queue=False, **QUIET)
+    return named
+
+
+def read_lane(names: Iterable[str], values: Sequence[Any]) -> SecondLane:
+    """What an event was given for the controls. Raises MedusaError for a field that holds no number."""
+    given: dict[str, Any] = {
+        name: _read_number(name, value) if name in NUMBERS else None if value == SAME else value
+        for name, value in zip(names, values, strict=True)
+    }
+    return SecondLane(**given)
 
 
 def _menu(name: str, label: str, entries: Sequence[tuple[str, Any]], value: str = SAME) -> gr.Dropdown:

@@ -1,23 +1,23 @@
 """Four charts of one run, each a pure function from a RunTrace (plain dict) to a plotly figure.
 
 Only bars, scatters and heatmaps: gradio bundles an older plotly.js than Python's plotly writes for. No titles
-inside the figures, since the page has headings and gradio widens the margin for a title.
+inside the figures, since the page has headings and gradio widens the margin for a title. The steps are read
+once, one after another: a long run lies compressed in windows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
 
 from medusa_core.errors import counted
-from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
+from medusa_core.trace.replay.colours import PHASES, drafter_palette, palette
 from ui.figures.palette import new_figure
-from ui.figures.run_counts import MAX_RANKS, RankCount, RunCounts, means, phase_columns
-
-Run = dict[str, Any] | RunCounts  # a RunTrace, or what was counted of it already
 
 PHASE_HELP = {
     "propose": "guesses are made, the tree is filled",
@@ -26,18 +26,74 @@ PHASE_HELP = {
     "commit": "cache keeps the accepted rows",
     "other": "records, text and the rest of the loop",
 }
-HEIGHT = 320
-_figure = partial(new_figure, height=HEIGHT)
+_figure = partial(new_figure, height=320)
+MAX_RANKS = 10  # the last one that is shown stands for those behind it as well
+MOST_BARS = 400  # bars of a chart over the steps: more are neither seen nor quickly sent
 
 
-def accepted_lengths(run: Run, dark: bool = False) -> go.Figure:
-    """Tokens kept by each step: the root, which is always kept, and the accepted drafts on top."""
-    counts = RunCounts.of(run)
+class RunCounts:
+    """What the charts of a run need of its steps, and how the guesses of each depth and rank fared."""
+
+    def __init__(self, run: dict[str, Any]) -> None:
+        self.drafter = run.get("config", {}).get("drafter", {}).get("name", "")
+        self.numbers: list[int] = []  # from 1, as the scrubber of the view counts
+        self.kept: list[int] = []  # tokens
+        self.ms: list[dict[str, float]] = []
+        self.names: dict[int, str] = {}  # by depth
+        self.offered: Counter[int] = Counter()  # by depth: steps whose tree had a node there
+        self.reached: Counter[int] = Counter()  # by depth: steps whose accepted path got there
+        # By depth and rank: nodes whose parent was accepted, so that they could be, and those that were.
+        self.judged: Counter[tuple[int, int]] = Counter()
+        self.accepted: Counter[tuple[int, int]] = Counter()
+        for step in run.get("steps", []):
+            self._add(step)
+
+    def _add(self, step: dict[str, Any]) -> None:
+        self.numbers.append(step["index"] + 1)
+        self.kept.append(len(step["emitted"]))
+        self.ms.append(step["ms"])
+        path, depths = set(step["path"]), set()
+        for node in step["nodes"]:
+            depth, head = node["depth"], node["origin"]["head"]
+            self.names.setdefault(depth, f"depth {depth}" if head is None else f"head {head}")
+            if depth:
+                depths.add(depth)
+                key = (depth, min(node["origin"]["rank"] or 0, MAX_RANKS - 1))
+                self.judged[key] += node["parent"] in path
+                self.accepted[key] += node["id"] in path
+        self.offered.update(depths)
+        self.reached.update(depth for depth in depths if depth < len(step["path"]))
+
+    @property
+    def steps(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def together(self) -> int:
+        """Steps that one bar stands for: one where there is room."""
+        return -(-self.steps // MOST_BARS) or 1
+
+
+def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ...]:
+    """The four charts in the order the page shows them."""
+    counts = RunCounts(trace)
     if not counts.steps:
-        return empty_figure(dark)
-    colours, index, together = _colours(counts, dark), *_places(counts)
-    drafts = means([max(0, kept - 1) for kept in counts.kept], together)  # the last step's path may be cut
-    mean = sum(max(0, kept - 1) for kept in counts.kept) / counts.steps + 1
+        return (empty_figure(dark),) * 4
+    plain = empty_figure(dark, "plain decoding drafts nothing")
+    of_guesses = (acceptance_by_depth(counts, dark), acceptance_by_rank(counts, dark))
+    return (
+        accepted_lengths(counts, dark),
+        milliseconds(counts, dark),
+        *(of_guesses if counts.offered else (plain, plain)),
+    )
+
+
+def accepted_lengths(counts: RunCounts, dark: bool) -> go.Figure:
+    """Tokens kept by each step: the root, which is always kept, and the accepted drafts on top."""
+    colours, together = drafter_palette(counts.drafter, dark), counts.together
+    index = means(counts.numbers, together)
+    drafted = [max(0, kept - 1) for kept in counts.kept]  # the last step's path may be cut
+    drafts, mean = means(drafted, together), fmean(drafted) + 1
     hatch = {"shape": "/", "solidity": 0.12, "bgcolor": colours.accepted, "fgcolor": colours.paper}
     figure = _figure(dark, barmode="stack")
     figure.add_bar(
@@ -45,12 +101,10 @@ def accepted_lengths(run: Run, dark: bool = False) -> go.Figure:
         hovertemplate="step %{x}: the root, always kept<extra></extra>",
     )  # fmt: skip
     figure.add_bar(
-        x=index,
-        y=drafts,
-        name="accepted drafts",
+        x=index, y=drafts, name="accepted drafts",
         marker={"color": colours.accepted, "line": {"width": 0}, "pattern": hatch if together == 1 else None},
         hovertemplate="step %{x}: accepted drafts: %{y}<extra></extra>",
-    )
+    )  # fmt: skip
     ends = [min(index) - 0.5 * together, max(index) + 0.5 * together]
     figure.add_scatter(
         x=ends, y=[mean, mean], mode="lines", name=f"mean {mean:.2f} tokens a step",
@@ -61,117 +115,63 @@ def accepted_lengths(run: Run, dark: bool = False) -> go.Figure:
     return figure
 
 
-def milliseconds(run: Run, dark: bool = False) -> go.Figure:
+def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
     """Where the time of each step goes, stacked by phase; the legend carries the means."""
-    counts, colours = RunCounts.of(run), palette(dark)
-    if not counts.steps:
-        return empty_figure(dark)
-    index, together = _places(counts)
     columns = phase_columns(counts.ms)
-    whole = sum(sum(column) for column in columns.values()) or 1.0
+    whole = sum(map(sum, columns.values())) or 1.0
     figure = _figure(dark, barmode="stack")
-    for phase, colour in zip(PHASES, colours.phases, strict=True):
+    for phase, colour in zip(PHASES, palette(dark).phases, strict=True):
         column = columns[phase]
-        share = sum(column) / whole
         figure.add_bar(
-            x=index,
-            y=means(column, together),
-            name=f"{phase} {sum(column) / len(column):.1f} ms, {share:.0%}",
+            x=means(counts.numbers, counts.together), y=means(column, counts.together),
+            name=f"{phase} {fmean(column):.1f} ms, {sum(column) / whole:.0%}",
             marker={"color": colour, "line": {"width": 0}},
             hovertemplate=f"step %{{x}}, {phase}: %{{y:.2f}} ms<br>{PHASE_HELP[phase]}<extra></extra>",
-        )
-    figure.update_xaxes(title_text=_step_title(together))
+        )  # fmt: skip
+    figure.update_xaxes(title_text=_step_title(counts.together))
     figure.update_yaxes(title_text="milliseconds")
     return figure
 
 
-def acceptance_by_depth(run: Run, dark: bool = False) -> go.Figure:
+def acceptance_by_depth(counts: RunCounts, dark: bool) -> go.Figure:
     """In which share of all steps the accepted path reached each depth."""
-    of_run = RunCounts.of(run)
-    counts, names, whole = of_run.depths, of_run.names, of_run.steps
-    if not counts:
-        return _without_drafts(of_run, dark)
-    shares = [count.reached / whole for count in counts]
+    depths, whole = sorted(counts.offered), counts.steps
+    shares = [counts.reached[depth] / whole for depth in depths]
     figure = _figure(dark)
     figure.add_bar(
-        x=[names[count.depth] for count in counts],
-        y=shares,
-        text=[f"{share:.0%}" for share in shares],
-        textposition="outside",
-        cliponaxis=False,
-        marker={"color": _colours(of_run, dark).accepted, "line": {"width": 0}},
-        customdata=[[count.reached, whole, count.offered] for count in counts],
+        x=[counts.names[depth] for depth in depths], y=shares, text=[f"{share:.0%}" for share in shares],
+        textposition="outside", cliponaxis=False, showlegend=False,
+        marker={"color": drafter_palette(counts.drafter, dark).accepted, "line": {"width": 0}},
+        customdata=[[counts.reached[depth], whole, counts.offered[depth]] for depth in depths],
         hovertemplate="%{x}: accepted in %{customdata[0]} of %{customdata[1]} steps"
         "<br>%{customdata[2]} steps had a guess there<extra></extra>",
-        showlegend=False,
-    )
+    )  # fmt: skip
     figure.update_yaxes(title_text=_share_of(whole), tickformat=".0%", range=[0, 1.1])
     return figure
 
 
-def acceptance_by_rank(run: Run, dark: bool = False) -> go.Figure:
+def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     """In which share of all steps the guess of each rank was accepted: a row adds up to its depth."""
-    of_run = RunCounts.of(run)
-    counts, names, whole = of_run.ranks, of_run.names, of_run.steps
-    if not counts:
-        return _without_drafts(of_run, dark)
-    depths = sorted({count.depth for count in counts})
-    ranks = sorted({count.rank for count in counts})
-    cells = {(count.depth, count.rank): count for count in counts}
-    shares, texts, hovers = [], [], []
+    depths, whole = sorted(counts.offered), counts.steps
+    ranks = sorted({rank for _, rank in counts.judged})
+    shares: list[list[float | None]] = []
+    hovers: list[list[str]] = []
     for depth in depths:
-        row = [cells.get((depth, rank)) for rank in ranks]
-        shares.append([cell.accepted / whole if cell else None for cell in row])
-        texts.append([f"{cell.accepted / whole:.0%}" if cell else "" for cell in row])
-        hovers.append(
-            [_rank_sentence(cell, names[depth], whole) if cell else "not in the tree" for cell in row]
-        )
+        cells = [(depth, rank) for rank in ranks]
+        shares.append([counts.accepted[cell] / whole if cell in counts.judged else None for cell in cells])
+        hovers.append([_rank_sentence(counts, *cell) for cell in cells])
     figure = _figure(dark)
     figure.add_heatmap(
-        z=shares,
-        x=[_rank_name(rank) for rank in ranks],
-        y=[names[depth] for depth in depths],
-        text=texts,
-        texttemplate="%{text}",
-        hovertext=hovers,
-        hovertemplate="%{hovertext}<extra></extra>",
-        colorscale=_colours(of_run, dark).scale,
-        zmin=0,
-        zmax=1,
-        xgap=2,
-        ygap=2,
+        z=shares, x=[_rank_name(rank) for rank in ranks], y=[counts.names[depth] for depth in depths],
+        text=[["" if share is None else f"{share:.0%}" for share in row] for row in shares],
+        texttemplate="%{text}", hovertext=hovers, hovertemplate="%{hovertext}<extra></extra>",
+        colorscale=drafter_palette(counts.drafter, dark).scale, zmin=0, zmax=1, xgap=2, ygap=2,
         colorbar={"tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
-    )
+    )  # fmt: skip
     title = f"rank of the guess, 1 is the favourite;<br>{_share_of(whole)}"
     figure.update_xaxes(title_text=title, type="category", showgrid=False)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
-
-
-def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ...]:
-    """The four charts in the order the page shows them."""
-    counts = RunCounts.of(trace)
-    return (
-        accepted_lengths(counts, dark),
-        milliseconds(counts, dark),
-        acceptance_by_depth(counts, dark),
-        acceptance_by_rank(counts, dark),
-    )
-
-
-def _without_drafts(counts: RunCounts, dark: bool) -> go.Figure:
-    if not counts.steps:
-        return empty_figure(dark)
-    return empty_figure(dark, "plain decoding drafts nothing")
-
-
-def _places(counts: RunCounts) -> tuple[Sequence[float], int]:
-    """Where the bars stand, and how many steps each stands for; one bar a step where there is room."""
-    return means(counts.numbers, counts.together), counts.together
-
-
-def _step_title(together: int) -> str:
-    return "step" if together == 1 else f"step; each bar is the mean of {together} steps"
 
 
 def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") -> go.Figure:
@@ -183,9 +183,26 @@ def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") 
     return figure
 
 
-def _colours(counts: RunCounts, dark: bool) -> Palette:
-    """The palette of the drafter that made the run's guesses."""
-    return drafter_palette(counts.drafter, dark)
+def phase_columns(milliseconds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    """Milliseconds of each phase, one column a phase; `other` is what the total has over the named phases."""
+    named = PHASES[:-1]
+    columns = {phase: [float(ms.get(phase) or 0.0) for ms in milliseconds] for phase in named}
+    totals = [float(ms.get("total") or 0.0) for ms in milliseconds]
+    columns["other"] = [
+        max(0.0, total - sum(columns[phase][i] for phase in named)) for i, total in enumerate(totals)
+    ]
+    return columns
+
+
+def means(values: Sequence[float], together: int) -> list[float]:
+    """The mean of each ``together`` values, of what is left over at the end as well."""
+    if together == 1:
+        return list(values)
+    return [fmean(values[first : first + together]) for first in range(0, len(values), together)]
+
+
+def _step_title(together: int) -> str:
+    return "step" if together == 1 else f"step; each bar is the mean of {together} steps"
 
 
 def _share_of(steps: int) -> str:
@@ -196,8 +213,12 @@ def _rank_name(rank: int) -> str:
     return f"{rank + 1}" if rank < MAX_RANKS - 1 else f"{MAX_RANKS}+"
 
 
-def _rank_sentence(count: RankCount, name: str, steps: int) -> str:
+def _rank_sentence(counts: RunCounts, depth: int, rank: int) -> str:
+    if (depth, rank) not in counts.judged:
+        return "not in the tree"
+    accepted, judged = counts.accepted[depth, rank], counts.judged[depth, rank]
     return (
-        f"{name}, guess {_rank_name(count.rank)}: accepted in {count.accepted} of {counted(steps, 'step')}"
-        f"<br>{count.accepted} of {counted(count.judged, 'guess', 'guesses')} whose parent was accepted"
+        f"{counts.names[depth]}, guess {_rank_name(rank)}: accepted in {accepted} of "
+        f"{counted(counts.steps, 'step')}"
+        f"<br>{accepted} of {counted(judged, 'guess', 'guesses')} whose parent was accepted"
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import plotly.graph_objects as go
 
 from medusa_core.experiments.figure7 import FORMULA
-from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.record import ExperimentRecord
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN
 from medusa_core.trace.replay.colours import palette
 from ui.figures.method_speeds import series_title
@@ -121,7 +120,7 @@ def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str
         if drafts:
             gain.add_scatter(
                 y=[row.speedup.median if row.speedup else None for row in rows],
-                customdata=_alphas(rows),
+                customdata=["" if row.alpha is None else f"α = {row.alpha:.2f}" for row in rows],
                 hovertemplate="%{x} tokens: %{y:.2f}×, %{customdata}<extra></extra>",
                 **style,
             )  # fmt: skip
@@ -142,7 +141,3 @@ def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str
         figure.update_xaxes(title_text="tokens of the text", type="log", tickvals=TICKS)
         figure.update_yaxes(title_text=words, rangemode="tozero")
     return [(SPEEDUP, gain), (STEP, time)]
-
-
-def _alphas(rows: Sequence[Row]) -> list[str]:
-    return ["" if row.alpha is None else f"α = {row.alpha:.2f}" for row in rows]

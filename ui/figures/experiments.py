@@ -7,7 +7,6 @@ blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,14 +37,7 @@ REFERENCES = {"greedy": ("root", "dashdot"), "random sampling": ("proposed", "do
 NODE_TICKS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A figure and its heading, which the page shows above it."""
-
-    title: str
-    figure: go.Figure
-
-
+Chart = tuple[str, go.Figure]  # with its heading, which the page shows above it
 Draw = Callable[[ExperimentRecord, bool], list[Chart]]
 
 
@@ -72,7 +64,7 @@ def kinds_of_text(record: ExperimentRecord, dark: bool) -> list[Chart]:
     paper.add_bar(**_their_bars(list(theirs), list(theirs.values()), colours))
     for figure in (ours, paper):
         _lying(figure, "speedup over plain decoding", highest, colours)
-    return [Chart("Speedup here", ours), Chart("Speedup in the paper, Vicuna-7B with Medusa-2", paper)]
+    return [("Speedup here", ours), ("Speedup in the paper, Vicuna-7B with Medusa-2", paper)]
 
 
 def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
@@ -85,20 +77,18 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
         rows = _by_place(record.rows, series)
         if not rows:
             continue
-        line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
-        marker = {"symbol": style[1], "size": 8, "color": line["color"]}
         mode = "markers" if series == "random" else "lines+markers"
-        common = {"x": [row.x for row in rows], "name": series, "mode": mode, "line": line, "marker": marker}
+        common = {"x": [row.x for row in rows], "name": series, "mode": mode, **_style(colours, style)}
         accepted.add_scatter(
             y=[row.tokens_per_step.mean for row in rows],
-            error_y=_errors([row.tokens_per_step.standard_error for row in rows], line),
+            error_y=_errors([row.tokens_per_step.standard_error for row in rows], getattr(colours, style[0])),
             customdata=[row.label for row in rows],
             hovertemplate="%{customdata}: %{y:.2f} tokens per step<extra></extra>",
             **common,
         )
         speed.add_scatter(
             y=[row.tokens_per_second.median for row in rows],
-            error_y=_ranges([row.tokens_per_second for row in rows], line),
+            error_y=_ranges([row.tokens_per_second for row in rows], getattr(colours, style[0])),
             customdata=[[row.label, row.step_ms] for row in rows],
             hovertemplate="%{customdata[0]}: %{y:.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
             **common,
@@ -121,7 +111,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
             title_text="nodes of the tree, the root included", type="log", tickvals=NODE_TICKS
         )
         figure.update_yaxes(title_text=words, rangemode="tozero")
-    return [Chart("Tokens per step (4a)", accepted), Chart("Tokens per second (4b)", speed)]
+    return [("Tokens per step (4a)", accepted), ("Tokens per second (4b)", speed)]
 
 
 def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
@@ -131,16 +121,14 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
     ends = _ends(record.rows)
     for series, style in TYPICAL.items():
         rows = _by_place(record.rows, series)
-        line = {"color": getattr(colours, style[0]), "dash": style[2], "width": 2}
-        marker = {"symbol": style[1], "size": 8, "color": line["color"]}
         for figure, values, words in (
             (accepted, [row.tokens_per_step for row in rows], "tokens per step"),
             (quality, [row.quality for row in rows if row.quality], "nats a token"),
         ):
             figure.add_scatter(
                 x=[row.x for row in rows], y=[value.mean for value in values], name=series,
-                mode="lines+markers", line=line, marker=marker,
-                error_y=_errors([value.standard_error for value in values], line),
+                mode="lines+markers", **_style(colours, style),
+                error_y=_errors([value.standard_error for value in values], getattr(colours, style[0])),
                 hovertemplate=f"ε = %{{x}}, {series}: %{{y:.2f}} {words}<extra></extra>",
             )  # fmt: skip
     for row in record.rows:
@@ -153,15 +141,12 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
         figure.update_xaxes(title_text="ε, with δ = √ε")
     accepted.update_yaxes(title_text="tokens per step")
     quality.update_yaxes(title_text="log p a token under the judge")
-    return [
-        Chart("Tokens per step", accepted),
-        Chart("Quality: how likely the judge finds the text", quality),
-    ]
+    return [("Tokens per step", accepted), ("Quality: how likely the judge finds the text", quality)]
 
 
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
-    return [_beside_the_paper(record, dark), Chart(*changes_of_loss(record, dark))]
+    return [_beside_the_paper(record, dark), changes_of_loss(record, dark)]
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
@@ -170,11 +155,11 @@ def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)
     values = [row.tokens_per_step for row in rows]
-    errors = _errors([value.standard_error for value in values], {"color": colours.text})
+    errors = _errors([value.standard_error for value in values], colours.text)
     means = [value.mean for value in values]
     tokens.add_bar(**_our_bars([row.label for row in rows], means, errors, "", colours))
     _lying(tokens, "tokens per step", max(means), colours)
-    return [_beside_the_paper(record, dark), Chart("Tokens per step here", tokens)]
+    return [_beside_the_paper(record, dark), ("Tokens per step here", tokens)]
 
 
 def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
@@ -199,29 +184,24 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
         if row.label == (ALL if ALL in kinds else kinds[0]) and PLUS not in row.series
     ]
     return [
-        Chart(f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
-        Chart("Tokens per step against time per step", tokens_against_time(speeds, dark)),
+        (f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
+        ("Tokens per step against time per step", tokens_against_time(speeds, dark)),
     ]
-
-
-def _as_charts(draw: Callable[[ExperimentRecord, bool], list[tuple[str, go.Figure]]]) -> Draw:
-    """For figures of another module, which come with their titles."""
-    return lambda record, dark: [Chart(*each) for each in draw(record, dark)]
 
 
 CHARTS: dict[str, Draw] = {
     **dict.fromkeys(("eagle3-table1", "spec-bench"), methods_by_kind),
-    "eagle3-training": _as_charts(by_training),
-    "figure21": _as_charts(gain_of_record),
-    **dict.fromkeys(("figure22", "figure23"), _as_charts(speedups_of_record)),
+    "eagle3-training": by_training,
+    "figure21": gain_of_record,
+    **dict.fromkeys(("figure22", "figure23"), speedups_of_record),
     "figure3": kinds_of_text,
     "figure4": sparse_and_dense,
     "figure5": thresholds,
-    "figure7": _as_charts(by_gamma),
-    "grouped-heads": _as_charts(lambda record, dark: [changes_of_loss(record, dark)]),
+    "figure7": by_gamma,
+    "grouped-heads": lambda record, dark: [changes_of_loss(record, dark)],
     "table2": recipes,
     "table3": techniques,
-    "tokenswift": _as_charts(long_texts_of_record),
+    "tokenswift": long_texts_of_record,
 }
 
 
@@ -236,12 +216,12 @@ def _beside_the_paper(record: ExperimentRecord, dark: bool) -> Chart:
     figure.add_bar(**_their_bars(shared, [theirs[label] for label in shared], colours))
     highest = max([*_highest(rows), *theirs.values()])
     _lying(figure, "speedup over plain decoding", highest, colours)
-    return Chart("Speedup", figure)
+    return ("Speedup", figure)
 
 
 def _our_speedups(rows: Sequence[Row], colours: Palette) -> dict[str, Any]:
     spreads = [row.speedup for row in rows if row.speedup]
-    ranges = _ranges(spreads, {"color": colours.text})
+    ranges = _ranges(spreads, colours.text)
     bars = _our_bars([row.label for row in rows], [spread.median for spread in spreads], ranges, "×", colours)
     return bars | {
         "customdata": [[row.tokens_per_step.mean, row.overhead] for row in rows],
@@ -255,51 +235,49 @@ def _our_bars(
 ) -> dict[str, Any]:
     """Solid bars with their error; the value stands at the foot, where no error bar crosses it."""
     return {
-        "name": OURS,
-        "orientation": "h",
-        "x": values,
-        "y": labels,
-        "text": [f"{value:.2f}{unit}" for value in values],
-        "textposition": "inside",
-        "insidetextanchor": "start",
-        "insidetextfont": {"color": colours.paper},
-        "textangle": 0,
-        "error_x": errors,
+        **_bars(OURS, labels, values, unit), "textposition": "inside", "insidetextanchor": "start",
+        "insidetextfont": {"color": colours.paper}, "error_x": errors,
         "marker": {"color": colours.accepted, "line": {"width": 0}},
         "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
-    }
+    }  # fmt: skip
 
 
 def _their_bars(labels: list[str], values: list[float], colours: Palette) -> dict[str, Any]:
     """Hatched bars with the paper's speedups."""
     pattern = {"shape": "/", "solidity": 0.25, "bgcolor": colours.prefix, "fgcolor": colours.paper}
     return {
-        "name": PAPER,
-        "orientation": "h",
-        "x": values,
-        "y": labels,
-        "text": [f"{value:.2f}×" for value in values],
-        "textposition": "outside",
-        "textangle": 0,
-        "cliponaxis": False,
+        **_bars(PAPER, labels, values, "×"), "textposition": "outside", "cliponaxis": False,
         "marker": {"color": colours.prefix, "line": {"width": 0}, "pattern": pattern},
         "hovertemplate": "%{y}: %{x:.2f}× in the paper<extra></extra>",
-    }
+    }  # fmt: skip
 
 
-def _errors(values: Sequence[float | None], line: dict[str, Any]) -> dict[str, Any]:
+def _bars(name: str, labels: list[str], values: list[float], unit: str) -> dict[str, Any]:
+    """What lying bars with their values on them have in common."""
+    texts = [f"{value:.2f}{unit}" for value in values]
+    return {"name": name, "orientation": "h", "x": values, "y": labels, "text": texts, "textangle": 0}
+
+
+def _style(colours: Palette, style: tuple[str, str, str]) -> dict[str, Any]:
+    """Line and marker of a series from a colour of the palette, a symbol and a dash."""
+    colour, symbol, dash = getattr(colours, style[0]), *style[1:]
+    line = {"color": colour, "dash": dash, "width": 2}
+    return {"line": line, "marker": {"symbol": symbol, "size": 8, "color": colour}}
+
+
+def _errors(values: Sequence[float | None], colour: str) -> dict[str, Any]:
     """Error bars of one standard error, where there is one."""
-    return {"type": "data", "array": [value or 0 for value in values], "color": line["color"], "thickness": 1}
+    return {"type": "data", "array": [value or 0 for value in values], "color": colour, "thickness": 1}
 
 
-def _ranges(spreads: Sequence[Any], line: dict[str, Any]) -> dict[str, Any]:
+def _ranges(spreads: Sequence[Any], colour: str) -> dict[str, Any]:
     """Error bars from the lowest to the highest round."""
     return {
         "type": "data",
         "symmetric": False,
         "array": [spread.high - spread.median for spread in spreads],
         "arrayminus": [spread.median - spread.low for spread in spreads],
-        "color": line["color"],
+        "color": colour,
         "thickness": 1,
     }
 

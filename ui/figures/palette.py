@@ -13,36 +13,24 @@ def plotly_template(dark: bool = False) -> go.layout.Template:
     """Transparent ground, quiet grid, the page's own font; the figure sits on whatever card holds it."""
     colours = palette(dark)
     axis = {
-        "gridcolor": colours.grid,
-        "linecolor": colours.grid,
+        **dict.fromkeys(("gridcolor", "linecolor", "tickcolor"), colours.grid),
         "zeroline": False,
         "ticks": "outside",
-        "tickcolor": colours.grid,
         "automargin": True,
         "title": {"standoff": 8, "font": {"size": 12, "color": colours.muted}},
     }
     layout = {
         "font": {"family": ", ".join(SANS), "size": 12, "color": colours.text},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "xaxis": axis,
-        "yaxis": axis,
+        **dict.fromkeys(("paper_bgcolor", "plot_bgcolor"), "rgba(0,0,0,0)"),
+        **dict.fromkeys(("xaxis", "yaxis"), axis),
         "margin": {"l": 48, "r": 12, "t": 44, "b": 40},
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": -0.28,
-            "xanchor": "left",
-            "yanchor": "top",
-            "traceorder": "normal",
-        },
+        "legend": {"orientation": "h", "x": 0, "y": -0.28, "xanchor": "left", "yanchor": "top"}
+        | {"traceorder": "normal"},
         "hoverlabel": {
-            "bgcolor": colours.paper,
-            "font": {"color": colours.text},
-            "bordercolor": colours.muted,
+            "bgcolor": colours.paper, "font": {"color": colours.text}, "bordercolor": colours.muted,
         },
         "bargap": 0.15,
-    }
+    }  # fmt: skip
     return go.layout.Template(layout=layout)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
-from medusa_core.trace.replay.colours import Palette, palette
+from medusa_core.trace.replay.colours import palette
 from ui.figures.palette import new_figure, plotly_template
 
 HEIGHT = 340
@@ -33,6 +34,8 @@ def lines_chart(
 ) -> go.Figure:
     """Curves over candidates; ``level`` draws plain decoding at 1, ``paper`` marks the paper's best count."""
     colours = palette(dark)
+    shades = [colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed]
+    shades += [colours.phases[2], colours.text, colours.focus]  # those that differ most come first
     # Built in one go, which plotly checks much faster than one change after another.
     data = [
         {
@@ -40,7 +43,7 @@ def lines_chart(
             "line": {"color": colour, "width": 2.5, "dash": DASHES[place % len(DASHES)]},
             "hovertemplate": f"{line.name}: %{{x}} → %{{y:.2f}}<extra></extra>",
         }
-        for place, (line, colour) in enumerate(zip(lines, _colours(len(lines), colours), strict=True))
+        for place, (line, colour) in enumerate(zip(lines, cycle(shades), strict=False))
     ]  # fmt: skip
     layout: dict[str, object] = {
         "template": plotly_template(dark),
@@ -63,7 +66,6 @@ def lines_chart(
 
 
 def _straight(colour: str, dash: str, **place: object) -> dict[str, object]:
-    """A thin line through a chart."""
     return {"type": "line", "line": {"color": colour, "dash": dash, "width": 1.5}, **place}
 
 
@@ -77,21 +79,12 @@ def map_chart(
     ends = [_mixed(colour, colours.paper) for colour in (colours.rejected, colours.accepted)]
     scale = [[0.0, ends[0]], [0.5, colours.paper], [1.0, ends[1]]]
     figure.add_heatmap(
-        z=[list(row) for row in speedups],
-        x=[str(count) for count in candidates],
-        y=[str(batch) for batch in batches],
-        text=[[f"{value:.1f}" for value in row] for row in speedups],
-        texttemplate="%{text}",
-        textfont={"size": 10},
-        colorscale=scale,
-        zmid=1,
-        zmin=0,
-        zmax=2,
-        xgap=1,
-        ygap=1,
-        hovertemplate="batch %{y}, %{x} candidates: %{z:.2f} times plain decoding<extra></extra>",
+        z=[list(row) for row in speedups], x=[str(count) for count in candidates],
+        y=[str(batch) for batch in batches], text=[[f"{value:.1f}" for value in row] for row in speedups],
+        texttemplate="%{text}", textfont={"size": 10}, colorscale=scale, zmid=1, zmin=0, zmax=2, xgap=1,
+        ygap=1, hovertemplate="batch %{y}, %{x} candidates: %{z:.2f} times plain decoding<extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0},
-    )
+    )  # fmt: skip
     figure.update_xaxes(title_text=CANDIDATES, type="category", showgrid=False)
     figure.update_yaxes(title_text="batch", type="category", showgrid=False)
     return figure
@@ -134,10 +127,3 @@ def _mixed(colour: str, ground: str) -> str:
     """The colour half way to the ground."""
     parts = [(int(colour[i : i + 2], 16) + int(ground[i : i + 2], 16)) // 2 for i in (1, 3, 5)]
     return f"rgb({parts[0]},{parts[1]},{parts[2]})"
-
-
-def _colours(count: int, colours: Palette) -> list[str]:
-    """A colour for each line; those that differ most come first."""
-    names = (colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed)
-    more = (colours.phases[2], colours.text, colours.focus)
-    return [(names + more)[place % 8] for place in range(count)]

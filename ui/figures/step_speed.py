@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS, title_of
 from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.charts import PHASE_HELP, empty_figure
+from ui.figures.method_speeds import PLAIN
 from ui.figures.palette import new_figure
 
-PLAIN = "none"
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
 HALF = 0.36  # half a bar's height, where the middles of two are 1 apart
 AXES = {  # axis title by swept quantity

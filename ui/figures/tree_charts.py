@@ -60,7 +60,7 @@ def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) 
         z=[[*row, *[None] * (width - len(row))] for row in accuracies],
         x=[str(rank + 1) for rank in range(width)],
         y=[f"head {head}" for head in range(1, len(accuracies) + 1)],
-        text=[[_percent(share) for share in row] for row in accuracies],
+        text=[[f"{share:.{0 if share >= 0.0095 else 1}%}" for share in row] for row in accuracies],
         texttemplate="%{text}",
         hovertemplate="%{y}, guess %{x}: right at %{z:.1%} of the positions<extra></extra>",
         colorscale=palette(dark).scale,
@@ -195,11 +195,13 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
     if not columns:
         return
     sizes = list(range(1, len(columns) + 1))
+    red, green, blue = (int(colours.proposed[i : i + 2], 16) for i in (1, 3, 5))
     hidden = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
     figure.add_scatter(x=sizes, y=list(map(max, columns)), **hidden)
     figure.add_scatter(
-        x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=_faint(colours.proposed), **hidden
-    )
+        x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=f"rgba({red},{green},{blue},0.18)",
+        **hidden,
+    )  # fmt: skip
     figure.add_scatter(
         x=sizes, y=[sum(column) / len(column) for column in columns],
         name=f"{len(curves)} random trees, mean and range", mode="lines",
@@ -218,12 +220,3 @@ def _mark_size(figure: go.Figure, nodes: int, colours: Palette) -> None:
 
 def _diamond(colours: Palette) -> dict[str, object]:
     return {"symbol": "diamond", "size": 9, "color": colours.root, "line": {"width": 0}}
-
-
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.18)"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.0095 else f"{100 * share:.1f}%"

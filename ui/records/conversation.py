@@ -45,10 +45,6 @@ class ChatState:
         """The turns that the model still reads."""
         return [turn for turn in self.turns if turn.read]
 
-    def anew(self) -> ChatState:
-        """Another conversation of the same visitor."""
-        return ChatState(self.id)
-
     def without_oldest(self, count: int) -> ChatState:
         """The ``count`` oldest turns that are still read are read no longer, but stay to be seen."""
         gone = [number for number, turn in enumerate(self.turns) if turn.read][:count]
@@ -56,7 +52,6 @@ class ChatState:
         return replace(self, turns=tuple(turns))
 
     def with_turns(self, *turns: Turn) -> ChatState:
-        """Longer by these."""
         return replace(self, turns=(*self.turns, *turns))
 
 

@@ -28,7 +28,6 @@ class Recording:
 
     @property
     def rule(self) -> str:
-        """The name of the acceptance rule that judged it."""
         return self.trace["config"]["acceptance"]["name"]
 
     @property

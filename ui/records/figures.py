@@ -27,7 +27,7 @@ from medusa_core.experiments.record import (
 )
 from medusa_core.experiments.spec_bench import ALL, TITLE
 from ui.records.examples import ASSETS
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.words import Words, amount, joined, sentences
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ SMALL_MODEL = Words("A model of 29 MB in a processor’s cache is not an 8B mode
 
 
 def key_of(selection: Selection) -> Key:
-    """Which model the visitor has chosen."""
     return selection.engine, selection.model
 
 
@@ -87,7 +86,6 @@ class PageFigures:
 
     @property
     def shown(self) -> Figures | None:
-        """What the tabs show."""
         return self.own or self.stored
 
     def of_base(self, base: str) -> Iterator[Figures]:
@@ -98,17 +96,9 @@ class PageFigures:
         if self.stored is not None:
             yield self.stored
 
-    def choosing(self, key: Key) -> PageFigures:
-        """Another model."""
-        return replace(self, key=key)
-
     def having(self, figures: Figures) -> PageFigures:
         """With a new measurement in place of the one before it."""
         return replace(self, measured={**self.measured, figures.key: figures})
-
-    def without_own(self) -> PageFigures:
-        """A copy without what was measured with the chosen model."""
-        return replace(self, measured={key: one for key, one in self.measured.items() if key != self.key})
 
 
 def stored_figures(assets: Path) -> Figures | None:
@@ -189,9 +179,9 @@ def source_words(figures: Figures) -> Words:
         return sentences(origin_words(record), small)
     day, _, time = figures.at.partition(" ")
     when = Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
-    model = record.model
+    model, machine = record.model, machine_words(record.machine.processor, record.machine.threads)
     measured = Words(
-        "Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, _machine(record)
+        "Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, machine
     )
     return sentences(measured, small)
 
@@ -203,14 +193,18 @@ def small_words(base: str | None) -> str:
 
 def origin_words(record: ExperimentRecord) -> Words:
     """Model, machine and date of a stored experiment, for a tab that shows it before a press."""
-    model = record.model
-    recorded = Words(
-        "Recorded, not measured here: {0} in {1} on {2}, {3}.",
-        model.name, model.dtype, _machine(record), record.date,
-    )  # fmt: skip
+    model, machine = record.model, record.machine
+    recorded = recorded_words(model.name, model.dtype, machine.processor, machine.threads, record.date)
     older = Words("An older engine was measured.") if record.is_outdated else ""
     return sentences(recorded, older)
 
 
-def _machine(record: ExperimentRecord) -> Words:
-    return joined(", ", [record.machine.processor, amount(record.machine.threads, "thread")])
+def recorded_words(model: str, dtype: str, processor: str, threads: int, date: str) -> Words:
+    """Of something that was made before, and elsewhere."""
+    machine = machine_words(processor, threads)
+    return Words("Recorded, not measured here: {0} in {1} on {2}, {3}.", model, dtype, machine, date)
+
+
+def machine_words(processor: str, threads: int) -> Words:
+    """A processor with the number of its threads."""
+    return joined(", ", [processor, amount(threads, "thread")])

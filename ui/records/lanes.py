@@ -12,8 +12,7 @@ from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters._options import differing_defaults, usual_settings
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from ui.records.selection import DEFAULT, YOURS
-from ui.records.settings import BY_BUDGET, RunSettings, parted_method, whole_method
+from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, RunSettings, parted_method, whole_method
 
 PLAIN_METHOD = "none"
 MEDUSA_LANE = "Medusa"
@@ -63,11 +62,6 @@ def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dic
     }
 
 
-def plain_settings(settings: RunSettings) -> RunSettings:
-    """Plain decoding with the same temperature and length: the baseline of speedup and overhead."""
-    return replace(settings, method=PLAIN_METHOD)
-
-
 def what_counts(
     settings: RunSettings, config: GenerationConfig, drafts: Mapping[str, Draft]
 ) -> dict[str, str]:
@@ -88,10 +82,12 @@ def what_counts(
     brought = vars(drafter_settings(config, draft_of(drafts, config)))
     for item in (*fields(found.settings), *fields(rule)):
         if item.name == "tree":
-            words["tree"] = _tree_words(settings)
+            tree = f"{int(settings.budget)} nodes" if settings.tree == BY_BUDGET else settings.tree
+            words["tree"] = TREE_WORDS.get(tree, tree)
         else:
             value = config.options.get(item.name, brought.get(item.name, item.default))
-            words[item.name] = f"{SYMBOLS.get(item.name, item.name)} {_short(value)}"
+            said = f"{value:g}" if isinstance(value, int | float) else value
+            words[item.name] = f"{SYMBOLS.get(item.name, item.name)} {said}"
     if found.has_weights:
         words["heads"] = "your heads" if settings.heads == YOURS else "shipped heads"
     return words
@@ -102,13 +98,3 @@ def lane_names(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[str
     differ = [name for name in first if name != "method" and second.get(name, first[name]) != first[name]]
     one, other = (" · ".join([lane["method"], *(lane[name] for name in differ)]) for lane in (first, second))
     return one, other
-
-
-def _tree_words(settings: RunSettings) -> str:
-    if settings.tree == BY_BUDGET:
-        return f"{int(settings.budget)} nodes"
-    return TREE_WORDS.get(settings.tree, settings.tree)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)

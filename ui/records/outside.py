@@ -1,15 +1,18 @@
-"""Settings that come from elsewhere than the page's controls: out of a link, or from a program.
+"""Settings that come from elsewhere than the page's controls: from a link, a file or a program.
 
-They pass what the controls would let pass: known names, values of the right kind and within their range. They
-name no file and no model, and nothing that a visitor has made.
+A link carries a recorded run, or prompt and settings of one to be made, and a step. It says only what differs
+from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it); links of earlier
+pages hold all settings as JSON and are read too. Settings pass what the controls would let pass: known names,
+values of the right kind and within their range. They name no file and no model, and nothing that a visitor
+has made.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import fields
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from medusa_core.acceptance import rule_names
@@ -19,13 +22,23 @@ from medusa_core.drafters._options import differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
 from medusa_core.trace.format import parse_trace
-from ui.records.selection import YOURS, Selection
-from ui.records.settings import LONGEST_RUN, MOST_NODES, RunSettings, check_prompt, make_config, parted_method
+from ui.records.settings import (
+    LONGEST_RUN,
+    MOST_NODES,
+    YOURS,
+    RunSettings,
+    Selection,
+    check_prompt,
+    make_config,
+    parted_method,
+)
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
 MOST_STEP_NODES = 1024
+MOST_STEPS = 100_000  # no run of the page has as many
+DAMAGED = "the link is damaged: copy it again from the page it is of"
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -36,7 +49,6 @@ def outside_defaults() -> dict[str, Any]:
 
 
 def outside_kinds() -> dict[str, Any]:
-    """The kind of each value that may be set, by name."""
     own = option_defaults()
     return {
         name: type(own[name]) | None if value is None else type(value)
@@ -75,14 +87,23 @@ def settings_from_outside(
 
 def settings_of_link(text: str) -> dict[str, Any]:
     """Prompt and settings that a link carries, by the names of their controls. Raises MedusaError."""
+    return _held(_carried(text))
+
+
+def _carried(text: str) -> dict[str, Any]:
     if len(text) > MOST_LINK_CHARACTERS:
         raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
     try:
-        values = json.loads(text, parse_constant=_no_number)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MedusaError("the link is damaged: copy it again from the page it is of") from error
+        raise MedusaError(DAMAGED) from error
     if not isinstance(values, dict):
         raise MedusaError("the link carries no settings: copy it again from the page it is of")
+    return values
+
+
+def _held(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the controls hold for these values, once they are checked."""
     prompt = values.get("prompt")
     if prompt is not None:
         require_prompt(prompt)
@@ -106,15 +127,12 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool | str):
         right = type(value) is type(default)
     else:
-        right = type(value) in (int, float) and math.isfinite(value)
+        # Compared, not converted: an integer of 400 digits is no float.
+        right = type(value) in (int, float) and abs(value) <= sys.float_info.max
         right = right and (isinstance(default, float) or value == int(value))
     if not right:
         kind = {bool: "true or false", str: "a text", int: "a whole number"}.get(type(default), "a number")
         raise MedusaError(f"{name} is {json.dumps(value)[:60]}, not {kind}: correct it")
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def uploaded_trace(text: str) -> dict[str, Any]:
@@ -135,3 +153,53 @@ def uploaded_trace(text: str) -> dict[str, Any]:
     if most > MOST_STEP_NODES:
         raise MedusaError(f"a step of the trace has {most} nodes, the page draws {MOST_STEP_NODES}")
     return trace
+
+
+@dataclass(frozen=True)
+class Link:
+    """The name of a recorded run or the settings of a run, by control; ``step`` counts from 0."""
+
+    recorded: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    step: int = 0
+
+
+def read_link(text: str, recorded: Collection[str]) -> Link:
+    """The link whose parts the browser sent as JSON, {"link": {name: text}}. Raises MedusaError."""
+    carried = _carried(text)
+    parts = carried.get("link")
+    if not isinstance(parts, dict):  # an earlier page has made it
+        return Link(settings=_held(carried))
+    if not parts or not all(isinstance(value, str) for value in parts.values()):
+        raise MedusaError(DAMAGED)
+    step = int(_number("step", parts.pop("step", "1"), int))
+    if not 1 <= step <= MOST_STEPS:
+        raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
+    if "recorded" in parts:
+        if parts["recorded"] not in recorded:
+            raise MedusaError("the link names a recorded run that this page has not: choose one of its menu")
+        return Link(recorded=parts["recorded"], step=step - 1)
+    kinds = outside_kinds()
+    values = {name: _value(name, value, kinds.get(name, str)) for name, value in parts.items()}
+    own = option_defaults(values["method"]) if values.get("method") in method_names() else {}
+    usual = {name: value for name, value in outside_defaults().items() if value is not None}
+    whole = {**usual, **{name: own[name] for name in differing_defaults() if name in own}, **values}
+    return Link(settings=_held(whole), step=step - 1)
+
+
+def _value(name: str, text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise MedusaError(f"{name} is {text[:60]!r}, not true or false: correct it")
+        return text == "true"
+    return _number(name, text, float if kind is float else int)
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(text)
+    except (ValueError, OverflowError) as error:
+        words = "a number" if kind is float else "a whole number"
+        raise MedusaError(f"{name} is {text[:60]!r}, not {words}: correct it") from error

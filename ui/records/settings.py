@@ -1,20 +1,19 @@
-"""From what the page's controls hold to the engine's settings, with the page's own limits."""
+"""What a visitor has chosen, and the way from what the page's controls hold to the engine's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from medusa_core.acceptance import rule_names
-from medusa_core.config import RUN_SETTINGS, GenerationConfig
+from medusa_core.config import RUN_SETTINGS, GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS, drafter_names, drafters_of, method, method_names
 from medusa_core.drafters._options import check_options, option_defaults, option_kinds
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
 from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
-from ui.records.selection import DEFAULT, YOURS, Selection
 
 MAX_PROMPT_CHARACTERS = 8000
 MOST_TOP_K = 200  # tokens that the slider of top-k goes to
@@ -29,6 +28,47 @@ COPIES_LABEL = "Also copy from the text"
 COPIES_HELP = "what followed where the last words stood before joins the guesses"
 
 
+YOURS = "yours"  # the entry of the Tree and Heads menus that stands for this record
+DEFAULT = "default"
+Entry = tuple[str, str]  # label and value of a menu's entry
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A model, heads that a visitor trained for it, a tree they made for those.
+
+    It lies in a `gr.State`, so it stays on the server, and holds no weights: a model is named by what it
+    is loaded from, `engine` is an id of `Session.add_engine`, `choices` are rank tuples; empty: none of their
+    own.
+    """
+
+    engine: str = ""
+    label: str = ""  # the visitor's name for that engine's heads
+    choices: tuple[tuple[int, ...], ...] = ()
+    model: LoadConfig | None = None  # None: the model that the app was started with
+
+    def with_model(self, model: LoadConfig | None) -> Selection:
+        """Another model. Heads and tree go, since they were made for the model before it."""
+        return Selection(model=model)
+
+    def with_engine(self, engine: str, label: str) -> Selection:
+        """Other heads. The tree goes, since it was grown for the heads before them."""
+        return Selection(engine, label, model=self.model)
+
+    def with_tree(self, choices: Iterable[Sequence[int]]) -> Selection:
+        return replace(self, choices=tuple(tuple(choice) for choice in choices))
+
+    def tree_entries(self) -> list[Entry]:
+        """The Tree menu's entry for the visitor's own tree, when there is one."""
+        nodes = len(self.choices) + 1
+        return [(f"yours, from Trees: {nodes} nodes with the root", YOURS)] if self.choices else []
+
+    def head_entries(self) -> list[Entry]:
+        """The Heads menu: those of the app and, when there are any, the visitor's own."""
+        own = [(f"yours: {self.label}", YOURS)] if self.engine else []
+        return [("shipped with the model", DEFAULT), *own]
+
+
 @dataclass(frozen=True)
 class RunSettings(GenerationConfig):
     """What the controls hold for one run, each value as gradio hands it over: `make_config` checks them."""
@@ -40,6 +80,14 @@ class RunSettings(GenerationConfig):
 
     def __post_init__(self) -> None:
         """A slider hands a whole number over as a float, which the engine's settings would refuse."""
+
+
+def greedy_settings(method: str, tokens: int, selection: Selection, **others: Any) -> RunSettings:
+    """Settings with which methods are compared: all write the same text, with the visitor's heads if any."""
+    heads = YOURS if selection.engine else DEFAULT
+    return RunSettings(
+        method=method, max_new_tokens=tokens, temperature=0.0, heads=heads, selection=selection, **others
+    )
 
 
 def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
@@ -131,6 +179,13 @@ def check_prompt(prompt: str) -> None:
 def menu_entries() -> list[tuple[str, str]]:
     """(title, name) of each drafter, the one that proposes nothing among them."""
     return [(method(name).title, name) for name in drafter_names()]
+
+
+def tree_choices(own: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """(label, name) of each tree, ``own`` behind the first one, which is the default."""
+    published = [(f"published: {name}", name) for name in published_trees()]
+    auto = ("auto: fastest on this machine", AUTO)
+    return [auto, *own, ("the heads’ own", DEFAULT), ("by node budget", BY_BUDGET), *published]
 
 
 def whole_method(drafter: str, copies: bool) -> str:

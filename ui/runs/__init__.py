@@ -1,4 +1,4 @@
 """What one press of a button does with an engine, as a stream of records.
 
-Imports: components, decoding, drafters, engine, evaluation, records, serving, text, trace.
+Imports: decoding, drafters, engine, evaluation, records, serving, text, trace.
 """

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from medusa_core.errors import MedusaError
 from medusa_core.text.streamed_text import StreamedText, TextSpan
-from ui.components.transcript import message_grow, message_show
 from ui.records.conversation import ChatState, Turn, check_message
+from ui.records.messages import message_grow, message_show
 from ui.records.settings import LONGEST_RUN, RunSettings, make_config
 from ui.records.updates import StopFlag, Update, newest, several
 from ui.records.words import Words, amount, joined
-from ui.runs.decode import ViewRequest, shown_steps
-from ui.runs.ready import ready
+from ui.runs.decode import ViewRequest, ready, shown_steps
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class ChatRequest(ViewRequest):
             return
         state = replace(self.state, id=self.state.id or uuid.uuid4().hex)
         heard = [Message(turn.role, turn.text) for turn in state.read]
-        cache = engines.conversations.get(engine.target, state.id)
+        cache = engines.conversations.get(engine, state.id)
         conversation = Conversation(engine, state.system.strip(), heard, cache)
         reply = conversation.reply(self.text, config)
         question = Turn("user", (TextSpan(reply.messages[-1].content),))
@@ -123,11 +122,7 @@ def figures(reply: Reply) -> str:
             f"{summary.tokens_per_step:.2f}",
         ),
         f"{summary.decode_tokens_per_second:.0f} tokens/s",
-        Words(
-            "{0} of {1} reused from the cache",
-            reply.reused,
-            amount(len(reply.prompt), "prompt token"),
-        ),
+        Words("{0} of {1} reused from the cache", reply.reused, amount(len(reply.prompt), "prompt token")),
     ]
     if reply.dropped:
         one = reply.dropped == 1
@@ -163,7 +158,6 @@ class _ReplyText:
         self._seen = 0
 
     def add(self, step: Step) -> None:
-        """The tokens of a step."""
         drafted = [node > 0 for node in step.verdict.path]
         self._pieces += self._text.add(step.emitted, drafted)
 

@@ -5,7 +5,6 @@ The clock runs inside the engine's steps; notes go out between two steps, so the
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
-from ui.components.race_view import lane, race_message, status_message
-from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, plain_settings, what_counts
+from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, what_counts
+from ui.records.messages import lane, race_message, status_message
 from ui.records.settings import RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs import verdict as comparison
-from ui.runs.ready import SettingsRequest, ready
+from ui.runs.decode import SettingsRequest, ready
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
@@ -32,6 +31,12 @@ WARM_UP_TOKENS = 6
 NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
 MOST_REPETITIONS = 5
 Trace = dict[str, Any]
+
+
+def check_repetitions(runs: int) -> None:
+    """Raises MedusaError for more runs of each than the page makes."""
+    if not 1 <= runs <= MOST_REPETITIONS:
+        raise MedusaError(f"{runs} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,7 @@ class CompareRequest(SettingsRequest):
     def most_tokens(self) -> float:
         """Of all lanes together. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
-        if not 1 <= self.repetitions <= MOST_REPETITIONS:
-            raise MedusaError(f"{self.repetitions} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
+        check_repetitions(self.repetitions)
         configs = [make_config(settings) for settings in self._wished()]
         return self.repetitions * sum(config.max_new_tokens for config in configs)
 
@@ -81,10 +85,9 @@ class CompareRequest(SettingsRequest):
         if counts[0] == counts[1]:
             raise MedusaError(_why_alone(engine, self.settings, ours, counts[0]["method"]))
         names = [*lane_names(counts[0], counts[1]), *(found["method"] for found in counts[2:])]
-        lanes = [
-            Lane(name, lane_engine, config if config.method != PLAIN_METHOD else _plain(config))
-            for name, (lane_engine, config) in zip(names, made, strict=True)
-        ]
+        # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
+        configs = [replace(one, acceptance="match") if one.method == PLAIN_METHOD else one for _, one in made]
+        lanes = [Lane(name, used, one) for name, (used, _), one in zip(names, made, configs, strict=True)]
         if any(lane.plain for lane in lanes[:2]):
             lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
@@ -93,7 +96,7 @@ class CompareRequest(SettingsRequest):
         """Settings of both lanes, and of plain decoding where neither of them is it."""
         lanes = [self.settings, self.second.settings(self.settings, drafts)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
-            lanes.append(plain_settings(self.settings))
+            lanes.append(replace(self.settings, method=PLAIN_METHOD))
         return lanes
 
 
@@ -109,11 +112,6 @@ def _noted(
         if update.badge:
             badges.append(update.badge)
         yield update
-
-
-def _plain(config: GenerationConfig) -> GenerationConfig:
-    # Plain decoding has nothing to accept; `match` draws from the model at the same temperature.
-    return replace(config, method=PLAIN_METHOD, acceptance="match")
 
 
 def _why_alone(engine: Engine, settings: RunSettings, config: GenerationConfig, name: str) -> str:
@@ -136,7 +134,6 @@ class Lane:
 
     @property
     def plain(self) -> bool:
-        """Whether it drafts nothing."""
         return self.config.method == PLAIN_METHOD
 
 
@@ -159,7 +156,7 @@ class Comparison:
             traces[number].append((yield from self._timed(one, label, flag)))
             if flag.stopped:
                 words = "Stopped before the comparison was complete: nothing is shown rather than half of it."
-                yield Update(status_message(_seq(), words, busy=False), "Stopped.")
+                yield Update(status_message(words, busy=False), "Stopped.")
                 return
         yield self._result(traces)
 
@@ -176,7 +173,7 @@ class Comparison:
                 if perf_counter() - noted > NOTE_SECONDS:
                     noted = perf_counter()
                     words = Words("{0}: {1}", label, amount(tokens, "token"))
-                    yield Update(status_message(_seq(), words), words)
+                    yield Update(status_message(words), words)
                 if flag.stopped:
                     break
         return builder.finish()
@@ -192,7 +189,7 @@ class Comparison:
         speeds = [[comparison.speed(trace) for trace in runs] for runs in traces]
         lanes = [lane(*parts) for parts in zip(names, medians, speeds, strict=True)]
         return MeasuredUpdate(
-            race_message(_seq(), lanes, verdict, baseline=self._baseline()),
+            race_message(lanes, verdict, baseline=self._baseline()),
             "Measured. The replay runs on one clock.",
             medians=dict(zip(names, medians, strict=True)),
             speeds=dict(zip(names, speeds, strict=True)),
@@ -220,8 +217,3 @@ class Comparison:
                     first, second = (float(step.logits[0, tokens[0]]) for tokens in pair)
                     return abs(first - second)
         return None
-
-
-def _seq() -> int:
-    """A number no other message of the page has: equal messages would not be noticed as new."""
-    return uuid.uuid4().int % 2**31

@@ -1,4 +1,4 @@
-"""One run for Watch: each step of the engine's stream as a message of the linked view."""
+"""Runs by the page's settings, and the one of Watch: the engine's steps as messages of the linked view."""
 
 from __future__ import annotations
 
@@ -10,32 +10,74 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
-from ui.components.decode_view import (
-    message_begin,
-    message_broken,
-    message_end,
-    message_steps,
-)
+from medusa_core.drafters import drafters_of, method
+from medusa_core.drafters.medusa import NAME as MEDUSA
+from medusa_core.drafters.medusa import medusa_draft
 from ui.records.figures import small_words
-from ui.records.settings import LONGEST_RUN, RunSettings, check_prompt, make_config
+from ui.records.lanes import PLAIN_METHOD
+from ui.records.messages import message_begin, message_broken, message_end, message_steps
+from ui.records.settings import (
+    BY_BUDGET,
+    LONGEST_RUN,
+    YOURS,
+    RunSettings,
+    Selection,
+    check_prompt,
+    make_config,
+    own_tree,
+)
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, as_data, sentences
-from ui.runs.ready import SettingsRequest, ready
 from ui.serving.engines import Engines
+from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.decoding import Step
     from medusa_core.engine import Engine
 
+
 TOGETHER_SECONDS = 0.1  # of steps in one message: the page draws a run that goes on hardly more often
 SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
+
+
+class SettingsRequest(Request):
+    """A request that the page's controls describe."""
+
+    settings: RunSettings
+
+    @property
+    def selection(self) -> Selection:  # type: ignore[override]  # a field of other requests
+        return self.settings.selection
+
+
+def ready(
+    engines: Engines, settings: RunSettings
+) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
+    """What the visitor should know while the model loads is yielded. Raises MedusaError."""
+    config = make_config(settings, LONGEST_RUN)  # whether so many are allowed was asked before the run
+    engine = yield from engines.ready(settings.selection, settings.heads)
+    if config.method not in engine.methods():
+        title = method(config.method).title
+        yield Update(
+            badge=Words("{0}: this model has no weights for it, so plain decoding, one token a step.", title)
+        )
+        # Plain decoding, which accepts nothing, so that the rule does not count.
+        return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
+    if MEDUSA not in drafters_of(config.method):
+        return engine, config
+    if settings.tree == BY_BUDGET:
+        config = config.changed(tree=medusa_draft(engine).budget_tree(int(settings.budget) - 1))
+    elif settings.tree == YOURS:
+        tree = own_tree(settings.selection)
+        tree.check(medusa_draft(engine).heads.count)
+        config = config.changed(tree=tree)
+    return engine, config
 
 
 class ViewRequest(SettingsRequest):
     """A request whose run is shown in the linked view."""
 
     def longest_run(self) -> float:
-        """Tokens that are asked for."""
         return self.settings.max_new_tokens
 
     def broken_off(self, update: Update) -> Update:

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import options_in_use, title_of
-from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import RunSettings, check_prompt, make_config, page_methods
+from ui.records.settings import (
+    RunSettings,
+    Selection,
+    check_prompt,
+    greedy_settings,
+    make_config,
+    page_methods,
+)
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount
-from ui.runs.compare import MOST_REPETITIONS, WARM_UP_TOKENS
-from ui.runs.ready import ready
+from ui.runs.compare import WARM_UP_TOKENS, check_repetitions
+from ui.runs.decode import ready
 from ui.serving.engines import Engines
 from ui.serving.runner import Request
 
@@ -44,20 +49,14 @@ class MethodsRequest(Request):
     prompt: str
     max_new_tokens: float
     repetitions: int
-    visitor: Selection = field(default_factory=Selection)
+    selection: Selection = field(default_factory=Selection)
     penalty: float = GenerationConfig.penalty
     penalty_window: float = GenerationConfig.penalty_window
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
 
     def most_tokens(self) -> float:
         """Of all methods together. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
-        if not 1 <= self.repetitions <= MOST_REPETITIONS:
-            raise MedusaError(f"{self.repetitions} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
+        check_repetitions(self.repetitions)
         config = make_config(self._settings(PLAIN_METHOD))
         return self.repetitions * config.max_new_tokens * len(page_methods())
 
@@ -94,30 +93,16 @@ class MethodsRequest(Request):
             title = title_of(turn.name)
             yield Update(status=Words("Timing {0}, run {1} of {2}", title, turn.done, turn.total))
             if turn.last:
-                some, status = True, _measured(turn.done == turn.total)
+                some, status = True, Words("Measured once; the next round refines it.")
+                if turn.done == turn.total:
+                    status = Words("Measured.")
                 record = bench_record(engine, turn.logs, list(configs), plain)
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
         if limit.stopped:
-            yield Update(status=_stopped(some))
+            kept = Words("Stopped: what is shown is of the rounds that were complete.")
+            none = Words("Stopped before each method had its turn: nothing is shown rather than half of it.")
+            yield Update(status=kept if some else none)
 
     def _settings(self, name: str) -> RunSettings:
-        return RunSettings(
-            acceptance=GenerationConfig.acceptance,
-            temperature=0.0,
-            max_new_tokens=int(self.max_new_tokens),
-            heads=YOURS if self.visitor.engine else DEFAULT,
-            method=name,
-            selection=self.visitor,
-            penalty=self.penalty,
-            penalty_window=int(self.penalty_window),
-        )
-
-
-def _measured(whole: bool) -> str:
-    return Words("Measured.") if whole else Words("Measured once; the next round refines it.")
-
-
-def _stopped(some: bool) -> str:
-    if some:
-        return Words("Stopped: what is shown is of the rounds that were complete.")
-    return Words("Stopped before each method had its turn: nothing is shown rather than half of it.")
+        penalty = {"penalty": self.penalty, "penalty_window": int(self.penalty_window)}
+        return greedy_settings(name, int(self.max_new_tokens), self.selection, **penalty)

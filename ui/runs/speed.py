@@ -15,13 +15,13 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
+from medusa_core.evaluation.other_work import OtherWork
 from ui.records.lanes import PLAIN_METHOD
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import RunSettings, make_config
+from ui.records.settings import RunSettings, Selection, greedy_settings, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
-from ui.runs.ready import ready
+from ui.runs.decode import ready
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
 from ui.serving.runner import Request
@@ -85,12 +85,7 @@ class SpeedRequest(Request):
     method: str
     texts: tuple[str, ...]  # texts to continue: the examples of the page
     effort: Effort = QUICK
-    visitor: Selection = field(default_factory=Selection)
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
+    selection: Selection = field(default_factory=Selection)
 
     def most_tokens(self) -> float:
         """Of all runs together. Raises MedusaError for what the page does not measure."""
@@ -110,22 +105,15 @@ class SpeedRequest(Request):
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
             raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
-        if self.part == DTYPE and self.visitor.engine:
+        if self.part == DTYPE and self.selection.engine:
             raise MedusaError(
                 "over dtypes the model is loaded anew, without heads trained here: sweep another"
             )
-        in_dtype = partial(engines.models.in_dtype, self.visitor)
+        in_dtype = partial(engines.models.in_dtype, self.selection)
         yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
 
     def _settings(self) -> RunSettings:
-        return RunSettings(
-            acceptance=GenerationConfig.acceptance,
-            temperature=0.0,
-            max_new_tokens=self.effort.tokens,
-            heads=YOURS if self.visitor.engine else DEFAULT,
-            method=self.method,
-            selection=self.visitor,
-        )
+        return greedy_settings(self.method, self.effort.tokens, self.selection)
 
 
 def _step(
@@ -151,7 +139,7 @@ def _step(
     if record is None:
         yield Update(status=NOTHING)
         return
-    yield SpeedUpdate(status=_end(limit), record=record, flags=flags)
+    yield SpeedUpdate(status=STOPPED if limit.stopped else MEASURED, record=record, flags=flags)
 
 
 def _sweep(
@@ -165,7 +153,6 @@ def _sweep(
     limit: Limit,
 ) -> Generator[Update, None, None]:
     """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
-    from medusa_core.evaluation.other_work import OtherWork  # noqa: PLC0415
     from medusa_core.evaluation.sweep import (  # noqa: PLC0415
         VALUES,
         Sweep,
@@ -252,7 +239,3 @@ def _fitted(
     if fitted.prompts < len(prompts):
         flags += ["--limit", str(fitted.prompts)]
     return tuple(flags), fitted
-
-
-def _end(limit: Limit) -> Words:
-    return STOPPED if limit.stopped else MEASURED

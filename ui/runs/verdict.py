@@ -8,7 +8,6 @@ note, which gives the reason in one sentence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from medusa_core.config import GenerationConfig
@@ -16,14 +15,6 @@ from ui.records.words import Words
 
 Trace = dict[str, Any]
 MUST, MAY, CANNOT = "must", "may", "cannot"
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """Whether two texts must be equal, may differ, or cannot be compared, and why."""
-
-    kind: str
-    sentence: str
 
 
 def run_order(lanes: int, repetitions: int) -> list[int]:
@@ -67,23 +58,23 @@ def equality_verdict(
 ) -> dict[str, Any]:
     """The verdict on two runs of the same prompt and seed; the caller fills the gap of the logits."""
     index = first_difference(first["output"]["token_ids"], second["output"]["token_ids"])
-    expected = expectation(first, second, same_weights=same_weights, exact=exact)
+    kind, sentence = expectation(first, second, same_weights=same_weights, exact=exact)
     return {
         "equal": index is None,
         "index": index,
         "first": "" if index is None else token_text(first, index),
         "second": "" if index is None else token_text(second, index),
         "logit_gap": None,
-        "comparable": expected.kind != CANNOT,
-        "expected": expected.kind,
-        "note": expected.sentence,
+        "comparable": kind != CANNOT,
+        "expected": kind,
+        "note": sentence,
     }
 
 
 def expectation(
     first: Trace, second: Trace, *, same_weights: bool = True, exact: bool = False
-) -> Expectation:
-    """What the settings of two runs promise of their texts, before anything is compared.
+) -> tuple[str, str]:
+    """Whether the settings of two runs promise equal texts, and why; known before anything is compared.
 
     ``exact``: both ran on a forward that gives a node of a tree the bits that its token gets alone.
     """
@@ -93,40 +84,39 @@ def expectation(
     )
     if not same_weights:
         words = "The lanes run different weights: heads that were trained together with the model change it."
-        return Expectation(CANNOT, words)
+        return (CANNOT, words)
     if any(_draws(config) for config in configs):
-        return Expectation(CANNOT, _drawing_words(*configs))
-    if any(_keeps_the_plausible(config) for config in configs):
+        return (CANNOT, _drawing_words(*configs))
+    if any(one["temperature"] > 0 and one["acceptance"]["name"] == "typical" for one in configs):
         words = (
             "The texts may differ: typical acceptance also keeps plausible tokens that are not the likeliest."
         )
-        return Expectation(MAY, words)
+        return (MAY, words)
     if _penalty(configs[0]) != _penalty(configs[1]):
-        return Expectation(MAY, "The texts may differ: the lanes have different penalties.")
+        return (MAY, "The texts may differ: the lanes have different penalties.")
     if dtypes[0] != dtypes[1]:
         words = Words("The texts may differ: {0} and {1} round differently, so near ties can flip.", *dtypes)
-        return Expectation(MAY, words)
+        return (MAY, words)
     return _greedy_expectation(dtypes[0], exact=exact)
 
 
-def _greedy_expectation(dtype: str, *, exact: bool) -> Expectation:
-    """Of two greedy lanes in one dtype."""
+def _greedy_expectation(dtype: str, *, exact: bool) -> tuple[str, str]:
     if dtype == "float32":
         words = "The texts must be equal but for exact ties: both lanes are greedy, in float32."
-        return Expectation(MUST, words)
+        return (MUST, words)
     if exact:
         words = Words(
             "The texts must be equal: both lanes are greedy, and in {0} too this model's forward "
             "gives a guess the numbers that its token gets alone.",
             dtype,
         )
-        return Expectation(MUST, words)
+        return (MUST, words)
     words = Words(
         "The texts may differ at a near tie: both lanes are greedy, and rounding in {0} can "
         "depend on how many tokens are read at once.",
         dtype,
     )
-    return Expectation(MAY, words)
+    return (MAY, words)
 
 
 def _draws(config: dict[str, Any]) -> bool:
@@ -143,10 +133,6 @@ def _penalty(config: dict[str, Any]) -> tuple[float, int]:
     penalty = config.get("penalty", defaults.penalty)
     window = config.get("penalty_window", defaults.penalty_window)
     return (penalty, window) if penalty != 1 and window else (1.0, 0)
-
-
-def _keeps_the_plausible(config: dict[str, Any]) -> bool:
-    return config["temperature"] > 0 and config["acceptance"]["name"] == "typical"
 
 
 def _drawing_words(first: dict[str, Any], second: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
 """Many visitors on one machine: the runner, models, policy, HTTP guard; knows no component.
 
-Imports: engine, evaluation, loading, model, records, trace.
+Imports: engine, evaluation, loading, records, trace.
 """

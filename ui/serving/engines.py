@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import DEFAULT, YOURS, Selection
+from ui.records.settings import DEFAULT, YOURS, Selection
 from ui.records.updates import Update
 from ui.records.words import Words
-from ui.serving.engine_cache import TrainedEngineCache
 from ui.serving.models import Models, badge_of
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.engine.chat import PromptCache
-    from medusa_core.model.target import Target
 
+MOST_ENGINES = 4  # what a visitor made cannot be made again by the app: it goes only where there are more
 MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much
 
@@ -31,14 +31,6 @@ class Engines:
         self.models = models
         self.trained = TrainedEngineCache()
         self.conversations = ConversationCache()
-
-    def at_hand(self, selection: Selection) -> Engine | None:
-        """The visitor's model, unless it would have to be loaded."""
-        return self.models.at_hand(selection)
-
-    def in_use(self, selection: Selection) -> AbstractContextManager[None]:
-        """Within it the visitor's model is not dropped."""
-        return self.models.in_use(selection)
 
     def ready(self, selection: Selection, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
         """The engine of a run, loaded if need be; what the visitor should know of it is yielded on the way.
@@ -56,6 +48,40 @@ class Engines:
         return engine
 
 
+@dataclass(frozen=True)
+class TrainedEngine:
+    """An engine with the name its maker gave it."""
+
+    label: str
+    engine: Engine
+
+
+class TrainedEngineCache:
+    """Engines by an id that cannot be guessed. Used on the engine's thread alone."""
+
+    def __init__(self, most: int = MOST_ENGINES) -> None:
+        self._most = most
+        self._engines: OrderedDict[str, TrainedEngine] = OrderedDict()
+
+    def add(self, label: str, engine: Engine) -> str:
+        """Keep an engine, at the cost of the one that was not used for longest; return its id."""
+        name = uuid.uuid4().hex
+        self._engines[name] = TrainedEngine(label, engine)
+        while len(self._engines) > self._most:
+            self._engines.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> TrainedEngine:
+        """The engine of an id. Raises MedusaError when it was dropped or never there."""
+        if name not in self._engines:
+            raise MedusaError(
+                f"your heads are gone: the app keeps the {self._most} last used. "
+                "Train them again, or choose those shipped with the model"
+            )
+        self._engines.move_to_end(name)
+        return self._engines[name]
+
+
 class ConversationCache:
     """What models have read of a few conversations each, by ids that cannot be guessed, to reply sooner.
 
@@ -66,19 +92,18 @@ class ConversationCache:
     def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._models: WeakKeyDictionary[Target, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
+        self._models: WeakKeyDictionary[Any, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
 
-    def get(self, target: Target, name: str) -> PromptCache:
-        """What ``target`` has read under this id, or nothing read yet; others may be dropped for it."""
+    def get(self, engine: Engine, name: str) -> PromptCache:
+        """What its model has read under this id, or nothing read yet; others may be dropped for it."""
         from medusa_core.engine.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
 
-        kept = self._models.setdefault(target, OrderedDict())
+        kept = self._models.setdefault(engine.target, OrderedDict())
         if name not in kept:
-            kept[name] = PromptCache.nothing(target)
+            kept[name] = PromptCache.nothing(engine.target)
         kept.move_to_end(name)
-        while len(kept) > self._most or (len(kept) > 1 and self._bytes(kept) > self._most_bytes):
+        while len(kept) > self._most or (
+            len(kept) > 1 and sum(read.state.nbytes for read in kept.values()) > self._most_bytes
+        ):
             kept.popitem(last=False)
         return kept[name]
-
-    def _bytes(self, kept: OrderedDict[str, PromptCache]) -> int:
-        return sum(read.state.nbytes for read in kept.values())

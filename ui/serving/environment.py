@@ -36,7 +36,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
         text = environment.get(name)
         if name == "GRADIO_DEFAULT_CONCURRENCY_LIMIT" and text in ("", "none"):
             continue  # gradio's words for its default and for no limit
-        if text is not None and not (_is_integer(text) and low <= int(text) <= high):
+        if text is not None and not (re.fullmatch("[0-9]{1,15}", text) and low <= int(text) <= high):
             wanted = f"{low}" if low == high else f"a whole number from {low} to {high}"
             raise MedusaError(f"the environment variable {name} is {text!r}: set it to {wanted}, or unset it")
     for name in _UNUSED:
@@ -59,10 +59,6 @@ def check_environment(environment: Mapping[str, str]) -> None:
         )
     if folder := environment.get("GRADIO_TEMP_DIR"):
         _require_folder("GRADIO_TEMP_DIR", folder)
-
-
-def _is_integer(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 15
 
 
 def _require_folder(name: str, folder: str) -> None:

@@ -62,7 +62,8 @@ class EventCheck:
             _refuse("The request names no open page")
         function = self._function(content.get("fn_index"), queued)
         trigger = content.get("trigger_id")
-        if trigger is not None and not (type(trigger) is int and self._has_block(trigger)):
+        blocks = {*self._page.blocks, self._page._id}  # the page itself, as it opens
+        if trigger is not None and not (type(trigger) is int and trigger in blocks):
             _refuse("The request names a control that this page does not have")
         event = {
             "data": self._values(function, page, content.get("data")),
@@ -73,9 +74,6 @@ class EventCheck:
         }
         return Event(function, page, json.dumps(event).encode())
 
-    def _has_block(self, number: int) -> bool:
-        return number in self._page.blocks or number == self._page._id  # the page itself, as it opens
-
     def _function(self, number: Any, queued: bool) -> BlockFunction:
         function = self._page.fns.get(number) if type(number) is int else None
         if function is None or function.fn is None:
@@ -85,7 +83,6 @@ class EventCheck:
         return function
 
     def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:
-        """The values of an event's components."""
         if not isinstance(data, list) or len(data) != len(function.inputs):
             _refuse(f"This event takes {len(function.inputs)} values")
         return [self._value(page, block, value) for block, value in zip(function.inputs, data, strict=True)]
@@ -174,7 +171,7 @@ def _can_be(block: Any, value: Any) -> bool:
     if isinstance(block, gr.File | gr.UploadButton):
         files = value if isinstance(value, list) and block.file_count != "single" else [value]
         return value is None or all(isinstance(file, dict) and file.get("meta") == _FILE for file in files)
-    if not any(isinstance(block, kind) and _has_type(value, types) for kind, types in _TYPES.items()):
+    if not any(isinstance(block, kind) and type(value) in types for kind, types in _TYPES.items()):
         return not isinstance(block, tuple(_TYPES))
     try:
         block.preprocess(value)
@@ -193,11 +190,7 @@ def _label(block: Any) -> str:
     return getattr(block, "label", None) or type(block).__name__
 
 
-def _has_type(value: Any, types: tuple[type, ...]) -> bool:
-    return type(value) in types  # not `isinstance`: True is no number
-
-
-_TYPES: dict[type, tuple[type, ...]] = {
+_TYPES: dict[type, tuple[type, ...]] = {  # exactly: True is no number
     gr.Textbox: (str, type(None)),
     gr.Checkbox: (bool, type(None)),
     gr.Slider: (int, float),

@@ -1,27 +1,29 @@
 """Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
-that stayed would slow down the engine's.
+that stayed would slow down the engine's. A few models are kept, and go also when memory is short.
 """
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Generator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.updates import StopFlag, Update
-from ui.serving.engine_cache import ModelCache
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.loading.load import LoadProgress
     from medusa_core.loading.memory import MemoryEstimate
 
+MOST_MODELS = 3
 POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
 WAITING = "Waiting: another model is being loaded…"
 STARTING = "Starting…"
@@ -36,6 +38,64 @@ class Loading(Update):
 
 class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was cancelled
     """Ends a load from within."""
+
+
+class ModelCache:
+    """Models by what they are loaded from, so that visitors who choose the same one share it. For any thread.
+
+    The one that was not used for longest goes first, but none that a run is using.
+    """
+
+    def __init__(self, most: int = MOST_MODELS) -> None:
+        self._most = most
+        self._models: OrderedDict[LoadConfig, Engine] = OrderedDict()
+        self._users: Counter[LoadConfig] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, source: LoadConfig, engine: Engine) -> None:
+        """Keep a model, at the cost of others where there are too many."""
+        with self._lock:
+            self._models[source] = engine
+            self._models.move_to_end(source)
+            while len(self._models) > self._most and (oldest := self._unused(but=source)):
+                del self._models[oldest]
+
+    def get(self, source: LoadConfig) -> Engine | None:
+        """The model, if it is there; that counts as use."""
+        with self._lock:
+            if source in self._models:
+                self._models.move_to_end(source)
+            return self._models.get(source)
+
+    @contextmanager
+    def in_use(self, source: LoadConfig) -> Iterator[None]:
+        """Within it this model is not dropped, whether it is there already or comes meanwhile."""
+        with self._lock:
+            self._users[source] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users[source] -= 1
+
+    def drop_oldest(self) -> bool:
+        """Drop the model that was not used for longest; False when no model can go."""
+        with self._lock:
+            oldest = self._unused()
+            return oldest is not None and self._models.pop(oldest) is not None
+
+    def droppable_bytes(self) -> int:
+        """What dropping every model that can go would give back."""
+        with self._lock:
+            return sum(_bytes_of(self._models[source]) for source in self._models if not self._users[source])
+
+    def _unused(self, but: LoadConfig | None = None) -> LoadConfig | None:
+        return next((one for one in self._models if not self._users[one] and one != but), None)
+
+
+def _bytes_of(engine: Engine) -> int:
+    drafts = (tensor for draft in engine.drafts.values() for tensor in draft.tensors())
+    return engine.target.weight_bytes + sum(tensor.nbytes for tensor in drafts)
 
 
 class ModelLoader:
@@ -136,7 +196,6 @@ class _Job(Generic[T]):
         self.done = threading.Event()
 
     def run(self) -> None:
-        """The thread's whole life."""
         self.words = STARTING
         try:
             self._found = self._work(self._say)

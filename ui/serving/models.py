@@ -17,11 +17,10 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.files import folder_title
 from medusa_core.library_messages import collector_paused
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
-from ui.serving.engine_cache import ModelCache
-from ui.serving.model_loader import Loading, ModelLoader
+from ui.serving.model_loader import Loading, ModelCache, ModelLoader
 from ui.serving.policy import AllowedModel, Policy
 
 if TYPE_CHECKING:
@@ -42,16 +41,16 @@ class Models:
 
     def __init__(self, load: LoadConfig, policy: Policy, *, elsewhere: bool = False) -> None:
         """`elsewhere`: runs are made in other processes, which read the models that visitors choose."""
-        self._load = load
+        self.own_config = load
         self._policy = policy
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
         self._cache = ModelCache()
-        self._loader = ModelLoader(self._cache)
+        self.own_configer = ModelLoader(self._cache)
 
     def config_of(self, selection: Selection) -> LoadConfig:
         """What the visitor's model is loaded from."""
-        return selection.model or self._load
+        return selection.model or self.own_config
 
     def badge(self, selection: Selection) -> str:
         """The visitor's model in one line: name, heads, size, device and dtype, as far as it is loaded."""
@@ -77,7 +76,7 @@ class Models:
                 # Imported here: transformers takes seconds, and the page should be up before it.
                 from medusa_core.loading.load import load_engine  # noqa: PLC0415
 
-                self._engine = load_engine(self._load)
+                self._engine = load_engine(self.own_config)
         return self._engine
 
     def measure(self) -> bool:
@@ -96,7 +95,7 @@ class Models:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
         if selection.model is not None:
             self._require(selection.model)
-            engine = yield from self._loader.load(selection.model, StopFlag())
+            engine = yield from self.own_configer.load(selection.model, StopFlag())
             if engine is None:  # only a raised flag ends a load without a model
                 raise MedusaError("loading the model was cancelled: run again")
             if not self._elsewhere and (timed := _with_step_times(engine)) is not engine:
@@ -133,7 +132,7 @@ class Models:
     def wanted(self, wish: LoadConfig) -> LoadConfig | None:
         """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
         wish = replace(wish, model=wish.model.strip(), heads=wish.heads.strip())
-        own = self._load
+        own = self.own_config
         # Where others can reach the page, the owner also decides what the weights are held as.
         held = wish if self._policy.free_choice else own
         source = replace(own, dtype=held.dtype, quantize=held.quantize, capture=held.capture)
@@ -154,7 +153,7 @@ class Models:
         source = self.wanted(wish)
         notes: tuple[str, ...] = ()
         if source is not None and not self._elsewhere:
-            engine = yield from self._loader.load(source, flag)
+            engine = yield from self.own_configer.load(source, flag)
             if engine is None:
                 yield Update(status=Words("Cancelled; still using {0}.", name_of(self.config_of(selection))))
                 return
@@ -162,15 +161,15 @@ class Models:
         if source == selection.model:
             yield Update(status="This is the model in use.")
             return
-        words = [Words("Now using {0}.", name_of(source or self._load))]
+        words = [Words("Now using {0}.", name_of(source or self.own_config))]
         words += [Words("Note: {0}.", note) for note in notes]
         if selection.engine or selection.choices:
             words.append(Words("What you made for the model before it, heads or a tree, is put away."))
         yield ModelUpdate(status=sentences(*words), selection=selection.with_model(source))
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
-        source = self.wanted(wish) or self._load
-        found = yield from self._loader.estimate(source, flag)
+        source = self.wanted(wish) or self.own_config
+        found = yield from self.own_configer.estimate(source, flag)
         words = "Cancelled." if found is None else f"{name_of(source)} {in_page(found.sentence())}."
         yield Update(status=words)
 

@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ui.serving.admission import Rate
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptRuns
 from ui.serving.page_routes import PageChannel, page_routes
 from ui.serving.request_body import RequestRefusedError
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from medusa_core.errors import MedusaError
 from medusa_core.trace.replay.page import replay_shell
 from ui.records.updates import StopFlag
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptRuns
 from ui.serving.update_stream import Acks
 
 STOP, DRAWN = "/medusa/stop", "/medusa/drawn"

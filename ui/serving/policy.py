@@ -39,7 +39,6 @@ class AllowedModel:
 
     @property
     def label(self) -> str:
-        """MODEL or MODEL+HEADS."""
         return f"{self.model}+{self.heads}" if self.heads else self.model
 
 

@@ -53,7 +53,6 @@ class RequestStream:
         self.ended = False
 
     async def __call__(self) -> Message:
-        """The next message."""
         message = await self._receive()
         self.ended = self.ended or not message.get("more_body", False)
         return message
@@ -95,7 +94,6 @@ class BodyReader:
         return int(length)
 
     def too_large(self) -> RequestRefusedError:
-        """The refusal of a larger body."""
         most = self._most_bytes
         limit = f"{most / 1e6:g} MB" if most >= 1e5 else f"{most / 1e3:g} kB"
         return RequestRefusedError(413, f"The request is larger than {limit}: shorten the text or the file.")

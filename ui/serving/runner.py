@@ -15,8 +15,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from medusa_core.errors import MedusaError
-from ui.records.selection import Selection
-from ui.records.settings import check_tokens
+from ui.records.settings import Selection, check_tokens
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined
 from ui.serving.engines import Engines
@@ -34,15 +33,8 @@ GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
-    @property
-    @abstractmethod
-    def selection(self) -> Selection:
-        """What the visitor has chosen: their model, their heads, their tree."""
-
-    @property
-    def share(self) -> TimeShare | None:
-        """How a run that gives way to others gets on; None keeps the engine until the run ends."""
-        return None
+    selection: Selection  # what the visitor has chosen: their model, their heads, their tree
+    share: TimeShare | None = None  # how a run that gives way to others gets on; else it keeps the engine
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
@@ -82,23 +74,10 @@ class Runner:
         self._most_seconds = most_seconds
         self._most_tokens = most_tokens
         self._thread = EngineThread()
-        self._turns = Turns()
+        self.turns = Turns()
+        # Whether runs are made in other processes, so that no model can be loaded here for them.
+        self.borrows = gpu is not None
         self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a run is going on."""
-        return self._turns.taken
-
-    @property
-    def trains(self) -> bool:
-        """Whether a run that gives way to others is going on: a training."""
-        return self._turns.shared
-
-    @property
-    def borrows(self) -> bool:
-        """Whether runs are made in other processes, so that no model can be loaded here for them."""
-        return self._borrowed is not None
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result, computed on the engine's thread, between two steps of a run."""
@@ -108,7 +87,7 @@ class Runner:
         """The function's result, computed between two runs, or within the run that calls this."""
         if self._thread.is_current:
             return function(*arguments)
-        with self._turns.place() as place:
+        with self.turns.place() as place:
             place.wait()
             return self._thread.call(function, *arguments)
 
@@ -118,14 +97,17 @@ class Runner:
         try:
             check_tokens(request.longest_run(), self._most_tokens)
             tokens = request.most_tokens()
-            loaded = self._engines.at_hand(request.selection) is not None
+            loaded = self._engines.models.at_hand(request.selection) is not None
             with (
-                self._engines.in_use(request.selection),
-                self._turns.place(gives_way=request.share is not None) as place,
+                self._engines.models.in_use(request.selection),
+                self.turns.place(gives_way=request.share is not None) as place,
             ):
-                if not _begins(place, request.share, flag):
-                    yield Update(status=Words("Stopped before it began."))
-                    return
+                while not place.wait(POLL_SECONDS):
+                    if flag.stopped:
+                        yield Update(status=Words("Stopped before it began."))
+                        return
+                if request.share is not None:
+                    request.share.begin()
                 seconds = seconds_for(tokens, loaded=loaded)
                 with closing(self._updates(request, flag, acks, seconds)) as updates:
                     for update in updates:
@@ -165,16 +147,6 @@ class Runner:
             return
         if limit.words:
             yield Update(status=limit.words)
-
-
-def _begins(place: Place, share: TimeShare | None, flag: StopFlag) -> bool:
-    """Wait for the first turn. Stop takes a run out of the line."""
-    while not place.wait(POLL_SECONDS):
-        if flag.stopped:
-            return False
-    if share is not None:
-        share.begin()
-    return True
 
 
 def _give_way(place: Place, share: TimeShare, flag: StopFlag) -> Generator[Update, None, None]:

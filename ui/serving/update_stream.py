@@ -66,19 +66,13 @@ class UpdateStream(Iterator[Any]):
         self._compute_next: Callable[[], Any] | None = None
         self._asked = False  # for the next item, before it could be computed
         self._ended = False
-        self._left = False
+        self.left = False  # the page has gone, so that the run is to end
         self._error: BaseException | None = None
         self.computed_on: int | None = None  # the thread's ident, where calls of other runs wait for it too
 
     # ---- where updates are computed
 
-    @property
-    def left(self) -> bool:
-        """Whether the page has gone, so that the run is to end."""
-        return self._left
-
     def put(self, update: Any) -> None:
-        """Hand one on."""
         with self._changed:
             self._updates.append(update)
             if len(self._updates) == 1:  # else the reader waits for the page or its pace, not for this
@@ -94,7 +88,7 @@ class UpdateStream(Iterator[Any]):
     def when_wanted(self, compute_next: Callable[[], Any]) -> None:
         """Call this once the next item may be computed: at once for a stream that is computed ahead."""
         with self._changed:
-            if self._acks is None and not self._left and not self._asked:
+            if self._acks is None and not self.left and not self._asked:
                 self._compute_next = compute_next
                 return
             self._asked = False
@@ -126,7 +120,7 @@ class UpdateStream(Iterator[Any]):
         generator on whichever thread it happens to run, and this one would wait for itself.
         """
         with self._changed:
-            self._left = True
+            self.left = True
         self._want_next()
         if threading.get_ident() == self.computed_on:
             return
@@ -186,7 +180,6 @@ class EngineThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread already."""
         return threading.get_ident() == self._ident
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:

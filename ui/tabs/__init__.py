@@ -1,5 +1,5 @@
 """One tab a file or folder, its own work beside it, each with `build(...)`.
 
 Imports: checkpoints, components, drafters, engine, evaluation, experiments, figures, hardware, model,
-records, runs, serving, session, trace, training, trees.
+records, runs, serving, trace, training, trees.
 """

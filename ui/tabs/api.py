@@ -13,20 +13,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
-from gradio.context import get_blocks_context
 
 from medusa_core.config import AUTO_METHOD
 from medusa_core.drafters import auto_method, require_weights
 from medusa_core.errors import MedusaError
+from ui.components.events import page_under_way
 from ui.records.lanes import SecondLane
 from ui.records.outside import outside_defaults, outside_kinds, require_prompt, settings_from_outside
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.compare import CompareRequest, MeasuredUpdate
-from ui.runs.decode import DecodeRequest
-from ui.runs.ready import PLAIN_METHOD
+from ui.runs.decode import PLAIN_METHOD, DecodeRequest
+from ui.runs.session import Session
 from ui.serving.runner import Request
-from ui.session import Session
 
 MOST_REPETITIONS = 3
 RESULT = ("text", "token_ids", "finish_reason", "new_tokens", "steps", "tokens_per_step", "tokens_per_second",
@@ -36,7 +35,6 @@ Ended = TypeVar("Ended", bound=Update)
 
 
 def build(session: Session) -> None:
-    """Add the endpoints to the page that is being laid out."""
 
     def decode(prompt: Any, settings: RunSettings, page: str) -> Answer:
         return _figures(_finished(session, DecodeRequest(prompt, settings), page, Update).trace)
@@ -58,11 +56,9 @@ def build(session: Session) -> None:
 
     _endpoint(session, "decode", decode, "Continue a text: its tokens, steps and rates.")
     _endpoint(
-        session,
-        "trace",
-        trace,
+        session, "trace", trace,
         "Continue a text: the whole trace, with the tree and the reasons of each step.",
-    )
+    )  # fmt: skip
     _endpoint(
         session, "compare", compare, "Time two methods on one text, and say whether their outputs are equal.",
         {"against": PLAIN_METHOD, "repetitions": 1},
@@ -106,9 +102,8 @@ def _endpoint(
     made = gr.api(
         call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1
     )
-    if (page := get_blocks_context()) is not None:
-        for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
-            page.blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
+    for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
+        page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
 
 
 def _with_weights(session: Session, settings: RunSettings) -> RunSettings:

@@ -11,26 +11,17 @@ from typing import Any
 import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
-from ui.components.decode_view import DecodeView, message_rest
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.components.transcript import Transcript, message_show
-from ui.records.conversation import ChatHolder
+from ui.components.views import DecodeView, TextLine, Transcript
+from ui.records.conversation import ChatHolder, ChatState
 from ui.records.examples import example_prompts
-from ui.records.selection import Selection
+from ui.records.messages import message_rest, message_show
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import ChatRequest, ChatUpdate
-from ui.serving.kept_runs import RunSlot
-from ui.session import Session
-from ui.tabs.run_bar import (
-    RunBar,
-    connect_run,
-    drawn_run,
-    message_of,
-    run_buttons,
-    say_when_too_long,
-    shown,
-)
+from ui.runs.session import Session
+from ui.serving.kept import RunSlot
+from ui.tabs.run_bar import RunBar, connect_run, drawn_run, or_skip, run_buttons, say_when_too_long, shown
 
 CHAT = "chat"  # the mode's value
 QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message
@@ -75,20 +66,14 @@ class ChatPanel:
     ) -> gr.events.Dependency:
         """Send, Stop and New conversation. Returns the reply's event; its trace is kept under `slot`."""
         self.anew.click(
-            _start_anew,
-            [self.holder, self.bar.flag],
-            [self.transcript, self.bar.status],
-            queue=False,
+            _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], queue=False,
             **QUIET,
-        )
+        )  # fmt: skip
         return connect_run(
-            session,
-            self.bar,
-            partial(_replies, session, controls),
+            session, self.bar, partial(_replies, session, controls),
             [slot, self.bar.prompt, self.system, self.holder, *controls.inputs()],
-            [self.transcript, self.bar.prompt, view],
-            controls.selection,
-        )
+            [self.transcript, self.bar.prompt, view], controls.selection,
+        )  # fmt: skip
 
     def connect_notice(self, session: Session, mode: gr.Radio, selection: gr.State) -> None:
         """What to know about a model is said when the visitor turns to the chat, or chooses another one."""
@@ -136,7 +121,7 @@ def _replies(
                 words, box, sent = update.transcript, gr.skip() if sent else "", update.state is None
                 holder.state = state = update.state or state
             status = status if here else gr.skip()
-            yield status, badge, words, box, message_of(update)
+            yield status, badge, words, box, or_skip(update.message)
     yield gr.skip(), gr.skip(), gr.skip(), gr.skip(), message_rest()
     if sent and holder.state is state:  # it failed on the way: as before the message was sent
         yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, state.turns), text, gr.skip()
@@ -144,5 +129,5 @@ def _replies(
 
 def _start_anew(holder: ChatHolder, flag: StopFlag) -> tuple[str, str]:
     flag.stopped = True
-    holder.state = holder.state.anew()
+    holder.state = ChatState(holder.state.id)
     return message_show(uuid.uuid4().hex, ()), ""

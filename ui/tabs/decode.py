@@ -12,29 +12,20 @@ import gradio as gr
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import DEFAULT
-from ui.components.chart_panel import DARK_THEME, ChartPanel
 from ui.components.controls import Controls, build_controls, has_tree
-from ui.components.decode_view import DecodeView, message_rest
-from ui.components.events import QUIET, page_under_way, tell_view
+from ui.components.events import DARK_THEME, QUIET, page_under_way, tell_view
+from ui.components.views import DecodeView
 from ui.records.examples import Recording
-from ui.records.selection import Selection
+from ui.records.messages import message_rest
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.decode import DecodeRequest
-from ui.serving.kept_runs import RunSlot
-from ui.session import Session
-from ui.tabs import share
+from ui.runs.session import Session
+from ui.serving.kept import RunSlot
 from ui.tabs.chat import CHAT, ChatPanel
-from ui.tabs.recorded import connect_recorded, recorded_menu, recorded_message
-from ui.tabs.run_bar import (
-    SIDE_WIDTH,
-    connect_run,
-    drawn_run,
-    kept_trace,
-    message_of,
-    run_bar,
-    shown,
-)
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, drawn_run, kept_trace, or_skip, run_bar, shown
+from ui.tabs.shown_runs import ChartPanel, connect_recorded, connect_share, recorded_menu, recorded_message
 
 COMPLETE = "complete"
 VIEW = "decode-view"
@@ -67,9 +58,7 @@ def build(
             # The style sheet folds them: gradio would not tell unmounted controls of their visibility.
             gr.Checkbox(False, label="Examples, settings", container=False, elem_id="decode-more")
             with gr.Column(elem_id="decode-settings"):
-                controls = build_controls(
-                    session.tree_choices(), session.rule_names(), selection, start, session.policy.most_tokens
-                )
+                controls = build_controls(selection, start, session.policy.most_tokens)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(
                 recorded_message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW
@@ -88,7 +77,7 @@ def build(
     def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
         with drawn_run(session, request, flag, slot) as updates:
             for update in updates:
-                yield *shown(update), message_of(update)
+                yield *shown(update), or_skip(update.message)
         yield gr.skip(), gr.skip(), message_rest()
 
     def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:
@@ -113,7 +102,7 @@ def build(
     tell_view(VIEW, "anew", [chat.anew.click], {})
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
-    share.connect(view, charts, picker, settings, bar.status, figures, recorded)
+    connect_share(view, charts, picker, settings, bar.status, figures, recorded)
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
     selection.change(
         _say_tree, [selection, controls.named["method"]], [bar.status, chat.bar.status], queue=False, **QUIET

@@ -16,16 +16,9 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
-from medusa_core.experiments.record import (
-    ExperimentRecord,
-    MachineRecord,
-    PaperFacts,
-    paper_facts,
-    row_cells,
-)
+from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
-from ui.components.chart_panel import DARK_THEME
-from ui.components.events import QUIET, page_under_way
+from ui.components.events import DARK_THEME, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
 from ui.figures.experiments import charts
 from ui.figures.method_speeds import series_title
@@ -37,82 +30,78 @@ MOST_ROWS = 12  # rows of a table that is not folded
 LISTS = re.compile(
     r"(Fastest by kind|Texts identical to|Tokens per step over|Held-out loss on|T = |.*: best with)"
 )
+PAPER_COLUMNS = (
+    ("speedup", "speedup", ".2f"), ("tokens per step", "tokens_per_step", ".2f"),
+    ("overhead", "overhead", ".2f"), ("α", "alpha", ".2f"), ("quality", "quality", "g"),
+)  # fmt: skip
 PIECES = re.compile(r"([:;,] )")
 
 
-@dataclass(frozen=True)
-class Section:
-    """What the page says of an experiment: the name in the menu, and what it shows."""
-
-    label: str
-    shows: str
-
-
-SECTIONS = {
-    "spec-bench": Section(
+SECTIONS = {  # name in the menu, and what it shows
+    "spec-bench": (
         "Every drafter (Spec-Bench)",
         "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
         "pays where a text repeats itself, and costs next to nothing elsewhere.",
     ),
-    "figure3": Section(
+    "figure3": (
         "Kinds of text (figure 3)",
         "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
     ),
-    "figure4": Section(
+    "figure4": (
         "Sparse against dense trees (figure 4)",
         "Which guesses should the tree combine, and how many? An optimised tree is grown from the measured "
         "accuracy of each guess; a cartesian one combines the first guesses of each head evenly.",
     ),
-    "figure5": Section(
+    "figure5": (
         "Thresholds of typical acceptance (figure 5)",
         "What does it cost to accept what is plausible instead of what is exact? The lower the threshold ε, "
         "the more guesses pass.",
     ),
-    "figure7": Section(
+    "figure7": (
         "Draft models by γ (figure 7)",
         "How far should a small model run ahead? Each further token costs one more pass of it, and counts "
         "only where all tokens before it were right.",
     ),
-    "eagle3-table1": Section(
+    "eagle3-table1": (
         "Without loss, at two temperatures (EAGLE-3, table 1)",
         "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
         "temperature 1 the model itself is less sure, so fewer guesses pass.",
     ),
-    "eagle3-training": Section(
+    "eagle3-training": (
         "How EAGLE-3 is trained (figures 1 and 7, table 2)",
         "What makes a draft layer guess well? More text, features of three layers instead of the last, no "
         "features as a goal, and steps in training that read its own output as the steps of drafting do.",
     ),
-    "table2": Section(
+    "table2": (
         "Ways to train (table 2)",
         "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
         "with care, direct fine-tuning trains both without.",
     ),
-    "table3": Section(
+    "table3": (
         "What each technique adds (table 3)",
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
         "tree chosen by measured accuracies, and heads trained together with the model.",
     ),
-    "grouped-heads": Section(
+    "grouped-heads": (
         "Shared key-value heads (GQA)",
         "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
         "a short training behind it takes back some of that.",
     ),
-    "tokenswift": Section(
+    "tokenswift": (
         "Long texts (TokenSwift)",
         "What becomes of the speed as a text grows? Each step reads the whole cache, so a plain step takes "
         "longer and longer; the more tokens a step keeps, the more seldom the cache is read.",
     ),
-    "figure21": Section(
+    "figure21": (
         "Simulated: candidates (figure 21)",
         "How much could Medusa gain, by arithmetic alone? Reading the weights costs the same for one "
         "candidate and for many; arithmetic does not.",
     ),
-    "figure22": Section(
+    "figure22": (
         "Simulated: batches (figure 22)",
         "Does Medusa pay when many texts are written at once? A batch fills the arithmetic units by itself.",
     ),
-    "figure23": Section(
+    "figure23": (
         "Simulated: lengths (figure 23)",
         "Does Medusa pay behind a long text? Attention takes more of a step, and gains less.",
     ),
@@ -126,7 +115,7 @@ def build(assets: Path) -> None:
         experiment_names(), key=lambda name: (order.index(name) if name in order else len(order), name)
     )
     choice = gr.Radio(
-        [(SECTIONS[name].label if name in SECTIONS else name, name) for name in names],
+        [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
         value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
     )  # fmt: skip
     small_model_note()
@@ -159,7 +148,7 @@ class Shown:
     def plots(self, dark: bool) -> list[gr.Plot]:
         """Updates of the plots; those without a chart are hidden."""
         found = charts(self.record, dark) if self.record else []
-        updates = [gr.Plot(chart.figure, label=chart.title, visible=True) for chart in found]
+        updates = [gr.Plot(figure, label=title, visible=True) for title, figure in found]
         return updates + [gr.Plot(visible=False)] * (MOST_CHARTS - len(updates))
 
 
@@ -173,7 +162,7 @@ def load_section(assets: Path, name: str) -> Shown:
     except MedusaError as error:
         record = None
         problem = f"{html.escape(str(error))}. This command measures it again: {_code(command)}"
-    shows = f"<p><span>{html.escape(SECTIONS[name].shows)}</span>" if name in SECTIONS else "<p>"
+    shows = f"<p><span>{html.escape(SECTIONS[name][1])}</span>" if name in SECTIONS else "<p>"
     if record is None:
         return Shown(wrap(f"{shows}</p><p role='status'><strong>{problem}</strong></p>"), _paper(facts), None)
     folder = assets / store.FOLDER
@@ -222,14 +211,7 @@ def _paper(facts: PaperFacts) -> str:
     """The paper's own figures, and what it says in words where it prints none."""
     caption = [f"{facts.setting}.", *(["Quality:", f"{facts.quality}."] if facts.quality else [])]
     rows = [
-        {
-            "setting": row.label,
-            "speedup": _number(row.speedup, ".2f"),
-            "tokens per step": _number(row.tokens_per_step, ".2f"),
-            "overhead": _number(row.overhead, ".2f"),
-            "α": _number(row.alpha, ".2f"),
-            "quality": _number(row.quality, "g"),
-        }
+        {"setting": row.label} | {name: _number(getattr(row, key), form) for name, key, form in PAPER_COLUMNS}
         for row in facts.rows
     ]
     table = grid(caption, rows) if rows else f"<p class='quiet'>{spans(caption)}</p>"

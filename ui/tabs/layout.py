@@ -10,23 +10,16 @@ from medusa_core.trace.replay.colours import DARK, LIGHT, MONO, SANS, css_variab
 from medusa_core.trace.replay.page import languages_script
 from medusa_core.trace.replay.view import read_web
 from ui.components.events import QUIET, page_under_way
-from ui.components.places import Places
-from ui.components.race_view import race_css
-from ui.components.scripted_view import ScriptedView
-from ui.components.text_line import TextLine
+from ui.components.views import LanguageMenu, TextLine, race_css
 from ui.records.examples import ASSETS, recordings
 from ui.records.figures import PageFigures, source_words
-from ui.records.selection import Selection
+from ui.records.settings import Selection
+from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
-from ui.session import Session
-from ui.tabs import api, decode, experiments, hardware, learn, side_by_side
+from ui.tabs import api, decode, experiments, hardware, learn, model_bar, side_by_side, speed, train, trees
 from ui.tabs import methods as methods_tab
-from ui.tabs.model_bar import bar as model_bar
-from ui.tabs.model_bar.bar import mark_methods
-from ui.tabs.speed import tab as speed
-from ui.tabs.train import tab as train
-from ui.tabs.trees import tab as trees
+from ui.tabs.model_bar import mark_methods
 
 TITLE = "Medusa decoding, step by step"
 HEADER = f"""
@@ -52,9 +45,8 @@ def build_page(session: Session) -> Page:
             gr.HTML(HEADER, apply_default_css=False)
             LanguageMenu(elem_id="language")
             learn.link()
-        selection = gr.State(
-            Selection()
-        )  # one visitor's model, and heads and tree made in one tab, used in others
+        # One visitor's model, and heads and tree made in one tab, used in others.
+        selection = gr.State(Selection())
         loaded = model_bar.build(session, selection)
         figures = figures_bar(session, selection)
         with gr.Tabs(**TABS, elem_id="places") as tabs:
@@ -73,7 +65,7 @@ def build_page(session: Session) -> Page:
                     timed = speed.build(session, selection, figures, [place.select, tab.select])
                 with gr.Tab("Hardware", id="hardware") as tab:
                     hardware.build(session, selection, [tab.select])
-            places = Places(tabs, compare)
+            places = [tabs, compare]
             with gr.Tab("Lab", id="lab") as place, gr.Tabs(**TABS):
                 with gr.Tab("Trees", id="trees") as tab:
                     trees.build(session, selection, figures, places, [place.select, tab.select])
@@ -89,13 +81,7 @@ def build_page(session: Session) -> Page:
     return page.queue(max_size=WAITING_EVENTS, default_concurrency_limit=4, api_open=False)
 
 
-def page_head() -> str:
-    """What stands in the page's head, for `launch(head=...)`: the languages, before any part is drawn."""
-    return language_head()
-
-
 def page_css() -> str:
-    """The page's style sheets, for `launch(css=...)`."""
     colours = css_variables(":root") + css_variables(".dark", dark=True)
     own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "stage.css"))
     return colours + own + race_css()
@@ -125,18 +111,10 @@ def _said(page: PageFigures) -> tuple[Any, Any]:
     return gr.Row(visible=own is not None), source_words(own) if own else gr.skip()
 
 
-def language_head() -> str:
-    """The languages, for the page's head: they are there before any part of the page is drawn."""
+def page_head() -> str:
+    """What stands in the page's head, for `launch(head=...)`: the languages, before any part is drawn."""
     scripts = [read_web("language.js"), read_web("page_language.js"), languages_script(), "dressPage();"]
     return f"<script>(() => {{\n{''.join(scripts)}\n}})();</script>"
-
-
-class LanguageMenu(ScriptedView):
-    """The browser's language, or one of those that there are; the browser remembers it, not the server."""
-
-    def __init__(self, **kwargs: Any):
-        script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
-        super().__init__(None, host="language-host", script=script, **kwargs)
 
 
 def gradio_theme() -> gr.themes.Base:

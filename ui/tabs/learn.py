@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
+from medusa_core.experiments import store
+from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.spec_bench import of_all_kinds, step_times
 from medusa_core.training.config import Medusa1Config
 from ui.components.events import QUIET
-from ui.components.learn_view import ANSWERED, ASKED, LearnView, learn_content
-from ui.records.examples import Recording
-from ui.records.figures import PageFigures
-from ui.records.lessons import lesson_records, lesson_runs, lesson_texts
-from ui.session import Session
+from ui.components.views import ANSWERED, ASKED, LearnView, learn_content
+from ui.records.examples import ASSETS, Recording
+from ui.records.figures import Figures, PageFigures, source_words
+from ui.records.words import as_data
+from ui.runs.session import Session
 from ui.tabs.learn_computed import answered, computed_records
 
 TAB = "learn-tab"
@@ -53,3 +59,93 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
         lambda text, page: answered(text, page.shown), [asked, figures], answer,
         js=ASKED, queue=False, trigger_mode="always_last", **QUIET,
     ).then(None, answer, None, js=ANSWERED)  # fmt: skip
+
+
+FIRST_LANGUAGE = "en"
+TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "commit")
+
+
+def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:
+    """Cards, glossary and words of the tour by language, the first one first."""
+    files = sorted(
+        (assets / "learn").glob("*.json"), key=lambda file: (file.stem != FIRST_LANGUAGE, file.stem)
+    )
+    return {file.stem: _read(file) for file in files}
+
+
+def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
+    """What the tour tells beside its own run, the first: one of each other drafter, and one that draws."""
+
+    def kind(one: Recording) -> tuple[str, bool]:
+        config = one.trace["config"]
+        return config["drafter"]["name"], config["temperature"] > 0
+
+    own, _ = kind(recorded[0])
+    found = {kind(one): one for one in reversed(recorded)}
+    return [
+        one for (drafter, draws), one in found.items() if one is not recorded[0] and (draws or drafter != own)
+    ]
+
+
+def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
+    """Accuracies and times of the embedded model's heads, and what three trainings did (paper, table 2).
+
+    `head_decay` is λ of the training recipes: head k's loss counts λ^k.
+    """
+    model = _read(assets / "model" / "config.json")
+    measured = _read(assets / "model" / "heads" / "accuracies.json")
+    table = store.record("table2", folder=assets / store.FOLDER)
+    trainings = [
+        {
+            "label": row.label,
+            "loss": row.quality.mean,
+            "speedup": row.speedup.median,
+            "nodes": row.tree_nodes,
+            "prompts": row.prompts,
+        }
+        for row in (table.rows if table else ())
+        if row.quality and row.speedup
+    ]
+    return {
+        "base": measured["base"],
+        "hidden": model["hidden_size"],
+        "accuracies": measured["accuracies"],
+        "latency": [{name: row[name] for name in TIMES} for row in measured["latency"]],
+        **lesson_times(page, measured["base"]),
+        "trainings": trainings,
+        "against": reason_against_paper(table, assets / store.FOLDER) if table else "",
+        "head_decay": head_decay,
+    }
+
+
+def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
+    """The times of steps that all tabs show, and where they were measured."""
+    for figures in page.of_base(base):
+        times = step_times(figures.record.rows)
+        if len(times) > 1:
+            latency = [{name: row[name] for name in TIMES} for row in times]
+            return {
+                "latency": latency,
+                "source": as_data(source_words(figures)),
+                "methods": _methods(figures),
+            }
+    return {"methods": []}
+
+
+def _methods(figures: Figures) -> list[dict[str, Any]]:
+    """What each drafter kept and cost over all kinds of text."""
+    return [
+        {
+            "name": row.series,
+            "nodes": row.tree_nodes,
+            "tokens": row.tokens_per_step.mean,
+            "overhead": row.overhead,
+            "speedup": row.speedup.median,
+        }
+        for row in of_all_kinds(figures.record.rows)
+        if row.phase_ms and row.speedup
+    ]
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))

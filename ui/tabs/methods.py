@@ -16,21 +16,19 @@ from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import find_shape
-from ui.components.chart_panel import DARK_THEME
 from ui.components.controls import LABELS, slider
-from ui.components.events import QUIET, page_under_way
+from ui.components.events import DARK_THEME, DRAWS, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
 from ui.records.figures import Figures, measured_figures, source_words
-from ui.records.selection import Selection
-from ui.records.settings import COPIES_LABEL, MOST_TOKENS, of_choice
+from ui.records.settings import COPIES_LABEL, MOST_TOKENS, Selection, of_choice
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.session import Session
-from ui.tabs.hardware.choice import THEME, menus
+from ui.runs.session import Session
+from ui.tabs.hardware.choice import menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, run_bar, shown
 
@@ -108,13 +106,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     now = gr.State(recorded)
 
     def work(
-        flag: StopFlag,
-        text: str,
-        count: float,
-        runs: float,
-        penalty: float,
-        window: float,
-        chosen: Selection,
+        flag: StopFlag, text: str, count: float, runs: float, penalty: float, window: float, chosen: Selection
     ) -> Iterator[tuple[Any, ...]]:
         request = MethodsRequest(text, count, int(runs), chosen, penalty, window)
         for update in session.run(request, flag):
@@ -132,11 +124,8 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     painted = page_under_way().load(None, None, dark, js=DARK_THEME)
     inputs, outputs = [now, times, copies, model, device, dark], [words, plot, table, elsewhere]
     painted.then(draw, inputs, outputs, **QUIET)
-    gr.on(
-        [now.change, times.input, copies.input, model.input, device.input],
-        draw, inputs, outputs,
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    chosen = [times.input, copies.input, model.input, device.input]
+    gr.on([now.change, *chosen], draw, inputs, outputs, **DRAWS)
 
 
 def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: bool) -> tuple[Any, ...]:
@@ -165,9 +154,17 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)
-        speedup = row.speedup.median if row.speedup else None
-        rates = [row.tokens_per_second.low, row.tokens_per_second.median, row.tokens_per_second.high]
-        cells = _row(speed, row.tree_nodes, rates, of_all[0].step_ms, speedup)
+        rate = row.tokens_per_second
+        spread = "" if rate.low == rate.high else f" ({rate.low:.0f} to {rate.high:.0f})"
+        cells = {
+            "method": speed.title,
+            "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
+            "tokens per step": f"{speed.tokens_per_step:.2f}",
+            "ms a step": f"{speed.step_ms:.2f}",
+            "overhead": f"{speed.step_ms / of_all[0].step_ms:.2f}",
+            "tokens/s": f"{rate.median:.0f}{spread}",
+            "speedup": "" if row.speedup is None else f"{row.speedup.median:.2f}",
+        }
         if figures.at:
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
         rows.append(cells)
@@ -197,21 +194,6 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
         most.title, f"{most.tokens_per_step:.2f}", fastest.title, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
     )  # fmt: skip
-
-
-def _row(
-    speed: MethodSpeed, nodes: int | None, rates: Sequence[float], plain_ms: float, speedup: float | None
-) -> dict[str, str]:
-    low, middle, high = rates[0], rates[len(rates) // 2], rates[-1]
-    return {
-        "method": speed.title,
-        "nodes": "" if nodes is None else str(nodes),
-        "tokens per step": f"{speed.tokens_per_step:.2f}",
-        "ms a step": f"{speed.step_ms:.2f}",
-        "overhead": f"{speed.step_ms / plain_ms:.2f}",
-        "tokens/s": f"{middle:.0f}" if low == high else f"{middle:.0f} ({low:.0f} to {high:.0f})",
-        "speedup": "" if speedup is None else f"{speedup:.2f}",
-    }
 
 
 def _markup(rows: Sequence[dict[str, str]]) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from medusa_core.errors import one_line
 from medusa_core.evaluation.speedup import Gain
 from medusa_core.files import read_bytes
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves
-from ui.records.words import Words, amount, joined
+from ui.records.figures import recorded_words
+from ui.records.words import Words
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,7 @@ class Origin:
 
     @property
     def words(self) -> Words:
-        """For people."""
-        computer = joined(", ", [self.processor, amount(self.threads, "thread")])
-        return Words(
-            "Recorded, not measured here: {0} in {1} on {2}, {3}.",
-            self.model,
-            self.dtype,
-            computer,
-            self.date,
-        )
+        return recorded_words(self.model, self.dtype, self.processor, self.threads, self.date)
 
 
 @dataclass(frozen=True)
@@ -76,18 +69,13 @@ def recorded(kind: type[Opening], assets: Path) -> Opening | None:
     if not file.exists():
         return None
     try:
-        found: Opening = _adapter(kind).validate_json(read_bytes(file))
+        return TypeAdapter(kind).validate_json(read_bytes(file))
     except (OSError, ValidationError) as error:
         words = "warning: a recorded opening is left out: %s is none (%s): make it anew"
         logging.getLogger(__name__).warning(words, file, one_line(str(error)))
         return None
-    return found
 
 
 def write_opening(record: RecordedTraining | RecordedHardware, file: Path) -> None:
     """As `recorded` reads it. Raises OSError."""
-    file.write_bytes(_adapter(type(record)).dump_json(record))
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    file.write_bytes(TypeAdapter(type(record)).dump_json(record))

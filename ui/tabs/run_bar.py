@@ -19,13 +19,13 @@ import gradio as gr
 from medusa_core.errors import MedusaError
 from ui.components.controls import ExampleButton, example_buttons, mark
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 from ui.records.updates import StopFlag, Update, with_flag_of_run
-from ui.serving.kept_runs import RunSlot
+from ui.runs.session import Session
+from ui.serving.kept import RunSlot
 from ui.serving.runner import Request
-from ui.session import Session
 
 SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 STARTING = "Starting…"
@@ -180,15 +180,11 @@ def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
 
 def shown(update: Update) -> tuple[Any, Any]:
     """Status and badge of an update."""
-    return _or_skip(update.status), _or_skip(update.badge)
+    return or_skip(update.status), or_skip(update.badge)
 
 
-def message_of(update: Update) -> Any:
-    """The view's message of an update."""
-    return _or_skip(update.message)
-
-
-def _or_skip(value: str | None) -> Any:
+def or_skip(value: str | None) -> Any:
+    """The value for a part of the page, which stays as it is where there is none."""
     return gr.skip() if value is None else value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,18 +12,18 @@ from medusa_core.errors import MedusaError
 from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.controls import Controls, build_controls
 from ui.components.events import QUIET, page_under_way, tell_script, tell_view
-from ui.components.lane_controls import LaneControls
-from ui.components.race_view import RaceView, recorded_message, status_message
-from ui.components.text_line import TextLine
+from ui.components.lane_controls import PREFIX, build_lane_controls, read_lane
+from ui.components.views import RaceView, TextLine
 from ui.records.examples import recorded_race
 from ui.records.figures import PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
+from ui.records.messages import encoded, status_message
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
+from ui.runs.session import Session
 from ui.serving.runner import problem_of
-from ui.session import Session
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, message_of, run_bar, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, follow, or_skip, run_bar, shown
 
 VIEW = "race-view"
 SHOWN_PROMPT = f"() => document.querySelector('#{VIEW} [data-prompt], #{VIEW}[data-prompt]').dataset.prompt"
@@ -42,7 +41,6 @@ def build(
 
     `selection` holds a `Selection`, `figures` the `PageFigures`; the prompt follows that of Watch, `watched`.
     """
-    trees, rules = session.tree_choices(), session.rule_names()
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             bar = run_bar(session, "race", "Compare", watched.value)
@@ -51,13 +49,13 @@ def build(
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings of the first lane", open=False, elem_id="race-settings"):
-                controls = build_controls(trees, rules, selection)
+                controls = build_controls(selection)
             with gr.Accordion("Second lane", open=False, elem_id="race-second"):
-                lane = LaneControls.build(trees, rules, selection)
+                lane = build_lane_controls(selection)
         bar.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
         with gr.Column(elem_classes="stage"):
             race = recorded_race(session.assets)
-            view = RaceView(recorded_message(race) if race else None, elem_id=VIEW)
+            view = RaceView(encoded(race) if race else None, elem_id=VIEW)
             headline = TextLine(
                 headline_words(session.figures.begin()), elem_id="race-headline", elem_classes="status"
             )
@@ -66,7 +64,7 @@ def build(
     def work(flag: StopFlag, text: str, runs: int, *values: Any) -> Iterator[tuple[Any, ...]]:
         first, second = values[: len(controls.inputs())], values[len(controls.inputs()) :]
         try:
-            request = CompareRequest(text, controls.settings(first), int(runs), lane.read(second))
+            request = CompareRequest(text, controls.settings(first), int(runs), read_lane(lane, second))
         except MedusaError as error:  # a field of the second lane holds no number
             refused = problem_of(error)
             yield (*shown(refused), _message(refused))
@@ -76,15 +74,19 @@ def build(
 
     figures.change(headline_words, figures, headline, **QUIET)
     view.take(None, None, bar.prompt, js=SHOWN_PROMPT)
-    settings = {"prompt": bar.prompt, **controls.named, **lane.by_name()}
+    settings = {
+        "prompt": bar.prompt,
+        **controls.named,
+        **{f"{PREFIX}{name}": part for name, part in lane.items()},
+    }
     loaded = page_under_way().load  # the controls' first values count as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
     # A box in a place that is not open yet says nothing of its new value.
     followed, names = follow(watched, bar.prompt), list(settings)
     followed.then(None, list(settings.values()), None, js=tell_script(VIEW, "settings", names))
-    inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.inputs()]
+    inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.values()]
     connect_run(session, bar, work, inputs, [view], selection)
-    return controls, lane.method
+    return controls, lane["method"]
 
 
 def headline_words(page: PageFigures) -> str:
@@ -107,5 +109,5 @@ def headline_words(page: PageFigures) -> str:
 def _message(update: Update) -> Any:
     """What the replay is told; why there is no new result stands above the comparison before."""
     if update.problem:
-        return status_message(uuid.uuid4().int % 2**31, update.status or "", busy=False)
-    return message_of(update)
+        return status_message(update.status or "", busy=False)
+    return or_skip(update.message)

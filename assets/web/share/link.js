@@ -1,5 +1,5 @@
 // A link to a recorded run, or to prompt and settings of a run, at the step on screen. Pure; the server reads it
-// (ui/records/link.py), and gives `defaults`: what a setting is that the link does not name.
+// (ui/records/outside.py), and gives `defaults`: what a setting is that the link does not name.
 
 const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/decode.py)
 const UNNAMED = ["heads", "budget", "tree", "mode"]; // of this page alone, or told in another way

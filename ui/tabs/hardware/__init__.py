@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.figure_table import small_model_note
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware import gain, live, memory, roofline
 from ui.tabs.hardware.choice import build_choice
 
@@ -24,11 +24,9 @@ def build(session: Session, selection: gr.State, opened: list[Any]) -> None:
     small_model_note()
     choice = build_choice(selection)
     parts = (
-        ("Roofline", "roofline", roofline.build),
-        ("Gain", "gain", gain.build),
-        ("Memory wall", "memory", memory.build),
-        ("Measured here", "measured", live.build),
-    )
+        ("Roofline", "roofline", roofline.build), ("Gain", "gain", gain.build),
+        ("Memory wall", "memory", memory.build), ("Measured here", "measured", live.build),
+    )  # fmt: skip
     with gr.Tabs(overflow_behavior="wrap", elem_id="hardware-parts"):
         for place, (title, name, build_part) in enumerate(parts):
             with gr.Tab(title, id=f"hardware-{name}") as part:

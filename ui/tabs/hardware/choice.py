@@ -11,10 +11,10 @@ import gradio as gr
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes, shape_of_config
-from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.records.selection import Selection
-from ui.session import Session
+from ui.components.events import DRAWS
+from ui.components.views import TextLine
+from ui.records.settings import Selection
+from ui.runs.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.hardware.this_machine import Machine
@@ -23,8 +23,6 @@ LOADED = "loaded"
 DTYPE, NUMBER_BYTES = "bfloat16", 2
 MOST_BATCH, MOST_CANDIDATES, MOST_CONTEXT = 128, 256, 32_768
 CONTEXT = 1024  # default of the slider
-# The last input of every drawing event is whether the browser shows the dark theme.
-THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class Chosen:
 
 
 def build_choice(selection: gr.State) -> Choice:
-    """Menus for model and device."""
     with gr.Row(elem_classes="lab-size"):
         model, device = menus(
             "hardware", [("the loaded model", LOADED)], [("this machine, once measured", THIS)]
@@ -99,18 +96,15 @@ def connect_drawing(
         except MedusaError as error:
             return str(error), *(gr.skip() for _ in outputs)
 
-    gr.on(
-        [*triggers, choice.model.input, choice.device.input, choice.machine.change],
-        answer, choice.inputs(own), [words, *outputs],
-        js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-    )  # fmt: skip
+    changed = [choice.model.input, choice.device.input, choice.machine.change]
+    gr.on([*triggers, *changed], answer, choice.inputs(own), [words, *outputs], **DRAWS)
 
 
 def shape_named(session: Session, selection: Selection, name: str) -> ModelShape:
     """The shape that a menu's entry stands for. Raises MedusaError."""
     if name != LOADED:
         return find_shape(name)
-    engine = session.model_at_hand(selection)
+    engine = session.models.at_hand(selection)
     if engine is None:
         raise MedusaError("no model is loaded yet: run it once in Watch, or choose a shape of the list")
     return shape_of_config(engine.target.config, engine.info.base)
@@ -126,7 +120,6 @@ def device_named(name: str, machine: Machine | None, shape: ModelShape) -> Devic
 
 
 def work_sliders(name: str, *, batch: int = 1, candidates: int | None = None) -> list[gr.Slider]:
-    """Sliders for batch, candidates where they count, and context."""
     sliders = [
         gr.Slider(1, MOST_BATCH, value=batch, step=1, label="Batch", info="texts at once",
                   elem_id=f"{name}-batch", min_width=180)

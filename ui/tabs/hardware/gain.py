@@ -19,10 +19,10 @@ from medusa_core.hardware.simulation import (
     logarithmic,
 )
 from medusa_core.trees.search import expected_lengths, search_tree
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.simulation import Line, lines_chart, map_chart
 from ui.records.words import Words
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_sliders
 from ui.tabs.trees.head_stats import stats_of
 
@@ -72,7 +72,10 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     controls: list[Any] = [*sliders, cost, source]
 
     def draw_here(chosen: Chosen, batch: int, context: int, cost: str, source: str) -> tuple[Any, ...]:
-        return draw(chosen, batch, context, cost, _acceleration(session, chosen, source))
+        kept = logarithmic
+        if source == HEADS:
+            kept = by_accuracies(stats_of(session, chosen.selection).accuracies)
+        return draw(chosen, batch, context, cost, kept)
 
     connect_drawing(
         session, choice, draw_here, [*triggers, *(control.input for control in controls)], controls, words,
@@ -81,7 +84,6 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
 
 
 def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acceleration) -> tuple[Any, ...]:
-    """A sentence and the four charts."""
     shape, device, dark = chosen.shape, chosen.device, chosen.dark
 
     def found(batch: int, context: int) -> list[Gain]:
@@ -122,11 +124,6 @@ def best_words(overlapped: Gain, added: Gain) -> Words:
 
 def _line(name: str, curve: list[Gain]) -> Line:
     return Line(name, CANDIDATES, [each.speedup for each in curve])
-
-
-def _acceleration(session: Session, chosen: Chosen, source: str) -> Acceleration:
-    """Tokens per step by candidates, of the paper's curve or of the visitor's heads."""
-    return logarithmic if source == PAPER else by_accuracies(stats_of(session, chosen.selection).accuracies)
 
 
 def by_accuracies(accuracies: Sequence[Sequence[float]]) -> Acceleration:

@@ -8,9 +8,9 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.figures.measured_hardware import (
+from ui.components.events import DRAWS
+from ui.components.views import TextLine
+from ui.figures.hardware import (
     Growth,
     Kinds,
     Passes,
@@ -21,18 +21,12 @@ from ui.figures.measured_hardware import (
     products_chart,
 )
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
-from ui.records.updates import StopFlag, Update
+from ui.records.settings import Selection
+from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
-from ui.session import Session
-from ui.tabs.hardware.choice import THEME, Choice
-from ui.tabs.hardware.measuring import (
-    Found,
-    measure_cache,
-    measure_passes,
-    measure_products,
-    measure_sharing,
-)
+from ui.runs.session import Session
+from ui.tabs.hardware.choice import Choice
+from ui.tabs.hardware.measuring import Found, measure_cache, measure_passes, measure_products, measure_sharing
 from ui.tabs.openings import RecordedHardware, recorded
 from ui.tabs.run_bar import connect_run, run_buttons, shown
 
@@ -88,7 +82,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     def work(flag: StopFlag, name: str, count: int, own: Selection) -> Iterator[tuple[Any, ...]]:
         for found in measure(session, name, count, own, flag):
             records = (found.machine, found.passes, found.growth, found.kinds, found.products)
-            yield *shown(found.update), *(gr.skip() if each is None else each for each in records)
+            yield *shown(found), *(gr.skip() if each is None else each for each in records)
 
     # The new records' changes draw them; the charts are no outputs of the stream.
     connect_run(
@@ -97,19 +91,11 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     drawn: tuple[tuple[gr.State, Any, list[gr.Plot]], ...] = (
         (states[0], passes_chart, [passes]),
         (states[1], growth_chart, [growth]),
-        (states[2], draw_kinds, [held, kinds]),
+        (states[2], lambda *of: (kinds_chart(*of, bytes_held=True), kinds_chart(*of)), [held, kinds]),
         (states[3], products_chart, [products]),
     )
     for state, draw, plots in drawn:
-        gr.on(
-            [*triggers, state.change], draw, [state, choice.dark], plots,
-            js=THEME, queue=False, trigger_mode="always_last", **QUIET,
-        )  # fmt: skip
-
-
-def draw_kinds(kinds: Kinds, dark: bool) -> tuple[Any, Any]:
-    """The two charts of the tiny models."""
-    return kinds_chart(kinds, dark, bytes_held=True), kinds_chart(kinds, dark)
+        gr.on([*triggers, state.change], draw, [state, choice.dark], plots, **DRAWS)
 
 
 def measure(
@@ -124,4 +110,4 @@ def measure(
         others = {PASSES: measure_passes, SHARING: measure_sharing, PRODUCTS: measure_products}
         work = partial(others[name], flag=flag)
     for item in session.on_engine(work, selection, flag):
-        yield Found(item) if isinstance(item, Update) else item
+        yield item if isinstance(item, Found) else Found(**vars(item))

@@ -8,15 +8,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.errors import counted
+from medusa_core.hardware import this_machine
+from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work, step_seconds
-from medusa_core.hardware.shapes import shape_of_config
-from ui.figures.measured_hardware import Growth, Kinds, Passes, Products
+from medusa_core.hardware.shapes import ModelShape, shape_of_config
+from medusa_core.hardware.this_machine import Machine, measure_machine
+from medusa_core.model.threads import each_within
+from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.hardware.this_machine import Machine
+    from medusa_core.evaluation.forward_times import GrowthPoint
 
 CONTEXT = 256  # tokens behind which passes are timed, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
@@ -25,10 +29,9 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
-class Found:
-    """A note for the page, and what there is to draw so far; None leaves a chart as it is."""
+class Found(Update):
+    """What there is to draw so far; None leaves a chart as it is."""
 
-    update: Update
     machine: Machine | None = None
     passes: Passes | None = None
     growth: Growth | None = None
@@ -38,16 +41,10 @@ class Found:
 
 def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then passes of the loaded model beside what the roofline predicts."""
-    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.evaluation.forward_times import SIZES, measure_forwards  # noqa: PLC0415
-    from medusa_core.hardware.this_machine import measure_machine  # noqa: PLC0415
+    from medusa_core.evaluation.forward_times import SIZES, measure_forwards  # noqa: PLC0415 - transformers
 
-    yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
-    with engine.target.on_its_threads():
-        machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
-    shape = shape_of_config(engine.target.config, engine.info.base)
-    number_bytes = _BYTES.get(engine.info.dtype, 2)
-    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
+    yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
+    shape, number_bytes, machine, device = _measured_limits(engine)
     context = min(CONTEXT, engine.target.context - max(SIZES))
     ratios = []
     for done, times in enumerate(measure_forwards(engine, context), start=1):
@@ -60,41 +57,33 @@ def measure_passes(engine: Engine, flag: StopFlag) -> Generator[Found, None, Non
         )
         ratios = [least / each.ms for least, each in zip(predicted, times, strict=True)]
         status = Words("Timing passes: round {0}", done)
-        yield Found(Update(status=status), machine=machine, passes=passes)
+        yield Found(status=status, machine=machine, passes=passes)
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     yield Found(
-        Update(
-            status=Words(
-                "{0}, {1}: {2} GB/s and {3} TFLOP/s. The roofline predicts {4} of a plain pass and {5} of "
-                "the largest; the rest is the framework and what it does not reach.",
-                machine.title,
-                counted(machine.threads, "thread"),
-                f"{device.bandwidth / 1e9:.1f}",
-                f"{device.peak / 1e12:.2f}",
-                f"{ratios[0]:.0%}",
-                f"{ratios[-1]:.0%}",
-            )
+        status=Words(
+            "{0}, {1}: {2} GB/s and {3} TFLOP/s. The roofline predicts {4} of a plain pass and {5} of "
+            "the largest; the rest is the framework and what it does not reach.",
+            machine.title,
+            counted(machine.threads, "thread"),
+            f"{device.bandwidth / 1e9:.1f}",
+            f"{device.peak / 1e12:.2f}",
+            f"{ratios[0]:.0%}",
+            f"{ratios[-1]:.0%}",
         )
     )
 
 
 def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
     """The limits of this machine, then the products of the loaded model's steps under them."""
-    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
-    from medusa_core.hardware import this_machine  # noqa: PLC0415 - torch
-    from medusa_core.model.threads import each_within  # noqa: PLC0415 - torch
-
-    yield Found(Update(status=Words("Measuring bandwidth and peak of this machine…")))
-    shape = shape_of_config(engine.target.config, engine.info.base)
-    number_bytes, where = _BYTES.get(engine.info.dtype, 2), engine.target.output_device
+    yield Found(status=Words("Measuring bandwidth and peak of this machine…"))
+    shape, number_bytes, machine, device = _measured_limits(engine)
     works = this_machine.swept_works(number_bytes)
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
-    with engine.target.on_its_threads():
-        machine = this_machine.measure_machine(machine_record(engine)["processor"], where)
-    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
-    measuring = this_machine.measure_products(shape, engine.target.dtype, where, works)
+    measuring = this_machine.measure_products(
+        shape, engine.target.dtype, engine.target.output_device, works
+    )
     for done, speeds in enumerate(each_within(engine.target.on_its_threads, measuring), start=1):
         rows = tuple(
             (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
@@ -103,9 +92,9 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
         )  # fmt: skip
         status = Words("Timing products: step {0} of {1}", done, len(works))
         products = Products(device.bandwidth, device.peak, rows)
-        yield Found(Update(status=status), machine=machine, products=products)
+        yield Found(status=status, machine=machine, products=products)
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     shares = {
         name: max(
@@ -115,12 +104,10 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
         for name in ("up", "qk")
     }
     yield Found(
-        Update(
             status=Words(
                 "{0}: the best linear layer reaches {1} of the roof, the best attention {2}.",
                 machine.title, f"{shares['up']:.0%}", f"{shares['qk']:.0%}",
             )
-        )
     )  # fmt: skip
 
 
@@ -136,7 +123,7 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
         if flag.stopped:
             break
         if perf_counter() - shown_at > SECONDS_BETWEEN:
-            yield Found(Update(status=Words("Token {0} of {1}", len(points), tokens)), growth=_growth(points))
+            yield Found(status=Words("Token {0} of {1}", len(points), tokens), growth=_growth(points))
             shown_at = perf_counter()
     same = sum(point.same for point in points)
     last = points[-1]
@@ -152,7 +139,7 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
             len(points),
         ),
     )
-    yield Found(Update(status=words), growth=_growth(points))
+    yield Found(status=words, growth=_growth(points))
 
 
 def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
@@ -160,32 +147,40 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
     from medusa_core.evaluation.attention_kinds import measure_kinds  # noqa: PLC0415 - transformers
 
     rows: tuple[tuple[str, int, int, float], ...] = ()
-    yield Found(Update(status=Words("Making three tiny models…")))
+    yield Found(status=Words("Making three tiny models…"))
     for found in measure_kinds():
         rows = tuple((each.kind, each.length, each.cache_bytes, each.ms) for each in found)
-        yield Found(Update(status=Words("Timing behind {0} tokens", rows[-1][1])), kinds=Kinds(rows))
+        yield Found(status=Words("Timing behind {0} tokens", rows[-1][1]), kinds=Kinds(rows))
         if flag.stopped:
-            yield Found(Update(status=STOPPED))
+            yield Found(status=STOPPED)
             return
     at_end = {row[0]: row for row in rows[-3:]}
     yield Found(
-        Update(
-            status=Words(
-                "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; "
-                "with MQA {3} MB and {4} ms.",
-                rows[-1][1],
-                f"{at_end['MHA'][2] / 1e6:.1f}",
-                f"{at_end['MHA'][3]:.2f}",
-                f"{at_end['MQA'][2] / 1e6:.1f}",
-                f"{at_end['MQA'][3]:.2f}",
-            )
+        status=Words(
+            "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
+            rows[-1][1],
+            f"{at_end['MHA'][2] / 1e6:.1f}",
+            f"{at_end['MHA'][3]:.2f}",
+            f"{at_end['MQA'][2] / 1e6:.1f}",
+            f"{at_end['MQA'][3]:.2f}",
         )
     )
 
 
-def _growth(points) -> Growth:
-    return Growth(
-        tuple(point.length for point in points),
-        tuple(point.cached_ms for point in points),
-        tuple(point.recomputed_ms for point in points),
+def _measured_limits(engine: Engine) -> tuple[ModelShape, int, Machine, Device]:
+    """Shape of the model, bytes of its numbers, and the limits of this machine, measured, for that dtype."""
+    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
+
+    with engine.target.on_its_threads():
+        machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
+    shape, number_bytes = (
+        shape_of_config(engine.target.config, engine.info.base),
+        _BYTES.get(engine.info.dtype, 2),
     )
+    return (
+        shape, number_bytes, machine, machine.device(engine.info.dtype, number_bytes * shape.read_parameters),
+    )  # fmt: skip
+
+
+def _growth(points: list[GrowthPoint]) -> Growth:
+    return Growth(*zip(*((each.length, each.cached_ms, each.recomputed_ms) for each in points), strict=True))

@@ -18,18 +18,12 @@ from medusa_core.hardware.operators import (
 )
 from medusa_core.hardware.shapes import MHA, ModelShape, divisors
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.words import Words, sentences
-from ui.session import Session
-from ui.tabs.hardware.choice import (
-    MOST_BATCH,
-    Choice,
-    Chosen,
-    connect_drawing,
-    shape_named,
-)
+from ui.runs.session import Session
+from ui.tabs.hardware.choice import MOST_BATCH, Choice, Chosen, connect_drawing, shape_named
 
 LENGTHS = (16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -19,10 +19,10 @@ from medusa_core.hardware.operators import (
     step_seconds,
     timed,
 )
-from ui.components.text_line import TextLine
+from ui.components.views import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice, Chosen, connect_drawing, work_sliders
 
 NOTE = """<p class="note">How to read it: a mark is a matrix product of a step, filled for one with weights,
@@ -123,17 +123,12 @@ def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -
 
 
 def table_of(chosen: Chosen, work: Work) -> str:
-    """The operator table as markup."""
     rows = []
     for each in timed(operators(chosen.shape, work), chosen.device):
         product = each.product
         cells = (
-            product.calls,
-            flops_words(product.flops),
-            bytes_words(product.moved),
-            f"{product.intensity:.2f}",
-            seconds_words(each.seconds),
-            "memory" if each.memory_bound else "arithmetic",
-        )
+            product.calls, flops_words(product.flops), bytes_words(product.moved), f"{product.intensity:.2f}",
+            seconds_words(each.seconds), "memory" if each.memory_bound else "arithmetic",
+        )  # fmt: skip
         rows.append((product.name, cells))
     return _markup(COLUMNS, rows)

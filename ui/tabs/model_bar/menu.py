@@ -13,9 +13,9 @@ from typing import Any
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
+from ui.runs.session import Session
 from ui.serving.models import name_of
 from ui.serving.policy import AllowedModel
-from ui.session import Session
 
 MOST_RECENT = 6
 DTYPES = ("float32", "bfloat16")  # dtypes of the embedded model, to compare without naming a folder
@@ -29,7 +29,7 @@ Entry = tuple[str, str]  # label and value
 
 def entries(session: Session, recent: Sequence[LoadConfig]) -> list[Entry]:
     """The menu: the app's own model, the owner's list, what this browser used, and any other."""
-    own, policy = session.load_config, session.policy
+    own, policy = session.models.own_config, session.policy
     found = [(name_of(own), OWN)]
     found += [(_offer_label(offer), f"{OFFER} {number}") for number, offer in enumerate(policy.offers)]
     if policy.free_choice:
@@ -61,7 +61,7 @@ def remember(recent: Sequence[LoadConfig], used: LoadConfig) -> list[dict[str, s
 def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
     """What the form names. Raises MedusaError for what is no name of a model or no setting."""
     if menu == OWN:
-        return session.load_config
+        return session.models.own_config
     if menu == OTHER:
         wish = _wish(dict(zip(NAMED, fields, strict=True)))
         if not wish.model.strip() and wish.heads.strip() in ("", NO_HEADS):
@@ -69,7 +69,7 @@ def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
         return wish
     for number, offer in enumerate(session.policy.offers):
         if menu == f"{OFFER} {number}":
-            return replace(session.load_config, model=offer.model, heads=offer.heads)
+            return replace(session.models.own_config, model=offer.model, heads=offer.heads)
     try:
         return _wish(json.loads(menu))
     except (ValueError, TypeError, RecursionError) as error:

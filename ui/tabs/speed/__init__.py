@@ -1,1 +1,135 @@
-"""The Speed tab: what a step takes on this machine, the least it could take, and what limits it."""
+"""The Speed tab: a press measures what a step takes on this machine, and says what limits it."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.config import GenerationConfig
+from ui.components.events import DRAWS, QUIET, SAVE
+from ui.components.figure_table import grid, html_part, wrap
+from ui.components.views import TextLine
+from ui.figures.step_speed import step_bars, sweep_curves
+from ui.records.examples import example_prompts
+from ui.records.settings import COPIES_HELP, COPIES_LABEL, Selection, menu_entries, whole_method
+from ui.records.updates import StopFlag
+from ui.runs.session import Session
+from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, shown
+from ui.tabs.speed.results import CAPTION, Results, command_line
+
+INTRO = """
+<p class="note">A step cannot be faster than its bytes take at this machine’s bandwidth, nor than its
+operations take at its peak. Measure finds both, times the steps of plain decoding and of a method in turn,
+and draws the least time as a line on the bars, the limit: what lies right of it could be saved.</p>
+"""
+CURVES_NOTE = """<p class="note">What to see: nodes and texts at once are cheap as long as a step waits for
+memory, and cost in proportion once it computes; a longer text adds attention, for each node anew.</p>"""
+PARTS = [
+    ("one step, phase by phase", STEP), ("curve: nodes of the tree", NODES),
+    ("curve: length of the text", CONTEXT), ("curve: texts at once", BATCH), ("curve: dtype", DTYPE),
+]  # fmt: skip
+EFFORTS = {"quick": QUICK, "exact": EXACT}
+FILE = "speed.json"
+NOTHING_TO_SAVE = "Nothing of this is measured yet: press Measure first."
+
+
+def build(session: Session, selection: gr.State, figures: gr.State, opened: list[Any]) -> gr.Dropdown:
+    """Lay the tab out and connect it; returns its menu of methods.
+
+    `selection` holds a `Selection`, `figures` the `PageFigures`.
+    """
+    stored = Results(session.figures.begin().shown)
+    with gr.Row(elem_classes="desk"):
+        with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
+            offered = [entry for entry in PARTS if entry[1] != DTYPE or session.policy.free_choice]
+            part = gr.Radio(offered, value=STEP, label="What to measure", elem_id="speed-part")
+            menu = gr.Dropdown(
+                menu_entries(), value=GenerationConfig.method,
+                label="Method", info="measured in turn with plain decoding", filterable=False,
+                elem_id="speed-method",
+            )  # fmt: skip
+            copies = gr.Checkbox(label=COPIES_LABEL, info=COPIES_HELP, elem_id="speed-copies")
+            effort = gr.Radio(
+                [("quick, some 15 seconds", "quick"), ("more exact, a minute or more", "exact")],
+                value="quick", label="How exactly", elem_id="speed-effort",
+            )  # fmt: skip
+            bar = run_buttons("speed", "Measure")
+            save = gr.Button("Download as JSON", elem_id="speed-save")
+            command = html_part("", "speed-command")
+        with gr.Column(elem_classes="stage"):
+            gr.HTML(INTRO, apply_default_css=False)
+            words = TextLine(stored.sentence(), elem_id="speed-words", elem_classes="status")
+            warning = TextLine(elem_id="speed-warning", elem_classes="status")
+            where = TextLine(stored.where(), elem_id="speed-where", elem_classes="badge")
+            bars = gr.Plot(label="Milliseconds of a step by phase, and its limit", elem_id="speed-bars")
+            table = html_part(_table(stored), "speed-table")
+            curves = gr.Plot(label="Milliseconds of a step along a sweep", elem_id="speed-curves")
+            where_swept = TextLine(elem_id="speed-where-swept", elem_classes="badge")
+            gr.HTML(CURVES_NOTE, apply_default_css=False)
+    results, dark = gr.State(stored), gr.Checkbox(visible=False)
+    file = [gr.Textbox(visible=False), gr.Textbox(visible=False)]  # its name and its text
+    public = session.policy.public
+    kinds = example_prompts(session.assets)
+    texts = tuple(prompt["text"] for kind in kinds for prompt in kind["prompts"])
+
+    def work(
+        flag: StopFlag, part: str, name: str, copied: bool, effort: str, known: Results, chosen: Selection
+    ) -> Iterator[tuple[Any, ...]]:
+        request = SpeedRequest(part, whole_method(name, copied), texts, EFFORTS.get(effort, QUICK), chosen)
+        for update in session.run(request, flag):
+            new: tuple[Any, ...] = (gr.skip(), gr.skip())
+            if isinstance(update, SpeedUpdate):
+                known = known.with_record(update, chosen)
+                new = (known, _command(session, update, chosen, public=public))
+            yield (*shown(update), *new)
+
+    inputs = [part, menu, copies, effort, results, selection]
+    run = connect_run(session, bar, work, inputs, [results, command], selection)
+    run.then(
+        lambda found, page: session.figures.adopt(page, found.figures), [results, figures], figures, **QUIET
+    )
+    figures.change(
+        lambda page, known: replace(known, figures=page.shown), [figures, results], results, **QUIET
+    )
+    # A new record's change draws it; the charts are no outputs of the stream.
+    drawn = [words, warning, where, bars, table, curves, where_swept]
+    gr.on([*opened, results.change, part.input], draw, [results, part, dark], drawn, **DRAWS)
+    packed = save.click(_packed, [results, part], [*file, bar.status], queue=False, **QUIET)
+    packed.then(None, file, None, js=SAVE, **QUIET)
+    return menu
+
+
+def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
+    """All that stands beside the controls. Of the curves those that are chosen, else those last measured."""
+    swept = list(results.sweeps)
+    sweep = part if part != STEP else swept[-1] if swept else NODES
+    return (
+        results.sentence(), results.warning(), results.where(), step_bars(results.step_times(), dark),
+        _table(results), sweep_curves(sweep, results.points(sweep), dark), results.where_swept(sweep),
+    )  # fmt: skip
+
+
+def _table(results: Results) -> str:
+    rows = results.table()
+    return wrap(grid(CAPTION, rows)) if rows else ""
+
+
+def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public: bool) -> str:
+    record = update.record
+    load = session.models.config_of(chosen)
+    line = command_line(update.flags, load, record["machine"], record["model"]["device"], public=public)
+    return wrap(f"<p class='quiet'>On the command line:<br><code>{html.escape(line)}</code></p>")
+
+
+def _packed(results: Results, part: str) -> tuple[Any, ...]:
+    """The name and the record as `bench --json` writes it, and what to say where there is none."""
+    record = results.record(part)
+    if record is None:
+        return "", "", NOTHING_TO_SAVE
+    return FILE, json.dumps(record, ensure_ascii=False), gr.skip()

@@ -20,15 +20,17 @@ from zipfile import ZIP_STORED, ZipFile
 
 import gradio as gr
 
+from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
 from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
 from ui.components.events import QUIET
-from ui.components.text_line import TextLine
-from ui.records.selection import Selection
+from ui.components.views import TextLine
+from ui.records.settings import Selection
 from ui.records.updates import Update
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.run_bar import shown
 
 if TYPE_CHECKING:
@@ -126,8 +128,6 @@ class Adapter:
     @classmethod
     def beside(cls, folder: Path) -> Adapter:
         """That of finished heads; of no size where there is none."""
-        from medusa_core.checkpoints.locate import has_adapter  # noqa: PLC0415 - pulls in torch
-
         if not has_adapter(folder):
             return cls()
         files = [folder / name for name in (ADAPTER_CONFIG, ADAPTER_NAME)]
@@ -176,8 +176,7 @@ def card(base: str, what: str, gained: Gained) -> str:
 
 def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
     """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
-    from medusa_core.drafters.medusa.files import save_heads  # noqa: PLC0415 - pulls in torch
-    from medusa_core.training.fit.measuring import write_accuracies, write_tree  # noqa: PLC0415
+    from medusa_core.training.fit.measuring import write_accuracies, write_tree  # noqa: PLC0415 - transformers
 
     draft = medusa_draft(engine)
     size = _BYTES_EACH * sum(p.numel() for p in draft.heads.parameters()) + package.adapter.size

@@ -34,6 +34,7 @@ MOST_STEPS = 20_000
 MOST_HEADS = 8
 MOST_CHARACTERS = 200_000  # of pasted text
 MOST_BYTES = 5_000_000  # of an uploaded file
+HELP = {field.name: field.metadata["help"] for field in fields(Medusa2Config)}  # of a setting, by its name
 FILE_KINDS = (".txt", ".jsonl")
 WINDOW = 256  # tokens of a training window: a page's text is short
 BATCH_WINDOWS = 8
@@ -102,16 +103,6 @@ def make_job(plan: Plan, model: str, name: str, folder: Path, assets: Path, cont
         (stage, stage_config(plan, settings, model, name, data, context)) for stage, settings in plan.stages()
     ]
     return Job(folder, 60 * plan.minutes, stages, text, plan.steps)
-
-
-def default(name: str, recipe: str = "medusa1") -> Any:
-    """A recipe's default of a setting."""
-    return next(field.default for field in fields(RECIPES[recipe]) if field.name == name)
-
-
-def help_of(name: str, recipe: str = "medusa2") -> str:
-    """A setting's help text."""
-    return next(field.metadata["help"] for field in fields(RECIPES[recipe]) if field.name == name)
 
 
 def weight_for(recipe: str, teacher: str) -> float:

@@ -7,14 +7,17 @@ temporary folder that is gone when the run ends; the finished heads live on as a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Effort, Limit
@@ -22,11 +25,11 @@ from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.timed import LOADING, TIMING, TRAINED, WRITING, JobProgress, run_job
 from ui.figures.training import Curves, LossPoint, ScorePoint
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined, sentences
+from ui.runs.session import Session
 from ui.serving.turns import TimeShare
-from ui.session import Session
 from ui.tabs.train.download import Adapter, HeadPackage, base_name, card
 from ui.tabs.train.plan import NAMES, SOURCES, Plan, make_job
 from ui.tabs.trees.timing import measuring_words
@@ -56,10 +59,9 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class TrainUpdate:
-    """One change of the page: words, new curves now and then, and at the end the heads."""
+class TrainUpdate(Update):
+    """New curves now and then, and at the end the heads."""
 
-    update: Update
     curves: Curves | None = None
     trained: Trained | None = None
 
@@ -68,9 +70,8 @@ def train_heads(
     session: Session, plan: Plan, flag: StopFlag, selection: Selection | None = None
 ) -> Iterator[TrainUpdate]:
     """Run the plan on the visitor's model. Errors end it with a lesson whose update says what is wrong."""
-    model = (
-        Selection(model=selection.model) if selection else Selection()
-    )  # fresh heads, whatever heads are in use
+    # Fresh heads, whatever heads are in use.
+    model = Selection(model=selection.model if selection else None)
     share = TimeShare()
 
     def work(engine: Engine) -> Generator[TrainUpdate | None, None, None]:
@@ -83,69 +84,93 @@ def train_heads(
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
     for item in session.on_engine(work, model, flag, share):
-        yield TrainUpdate(item) if isinstance(item, Update) else item
+        yield item if isinstance(item, TrainUpdate) else TrainUpdate(**vars(item))
 
 
+class History:
+    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
+
+    def __init__(self) -> None:
+        self._losses: list[LossPoint] = []
+        self._scores: list[ScorePoint] = []
+        self._stages: list[tuple[int, str]] = []
+        self._offset = 0
+
+    def begin(self, stage: str) -> None:
+        """Another stage starts; an empty name leaves no mark."""
+        self._offset = self._losses[-1].step if self._losses else 0
+        if stage:
+            self._stages.append((self._offset, stage))
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        step += self._offset
+        losses = _by_head(metrics, "loss")
+        if losses:
+            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
+        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
+        if kinds:
+            rows = (
+                [_by_head(metrics, f"heldout/{kind}/{name}") for kind in kinds] for name in ("top1", "top5")
+            )
+            top1, top5 = (tuple(map(fmean, zip(*each, strict=True))) for each in rows)
+            self._scores.append(ScorePoint(step, top1, top5))
+
+    def curves(self) -> Curves:
+        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
+
+
+@dataclass
 class _Run:
     """One training run, on the engine's thread."""
 
-    def __init__(
-        self,
-        session: Session,
-        engine: Engine,
-        model: Selection,
-        plan: Plan,
-        flag: StopFlag,
-        share: TimeShare,
-    ) -> None:
-        self._session = session
-        self._engine = engine
-        self._plan = plan
-        self._flag = flag
-        self._share = share
-        self._model = model
-        self._load = session.load_config_of(model)
-        self._history = History()
-        self._stage = ""
+    session: Session
+    engine: Engine
+    model: Selection
+    plan: Plan
+    flag: StopFlag
+    share: TimeShare
+    history: History = field(default_factory=History)
+    stage: str = ""
 
     def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
         """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
-        started, loading = self._share.clock(), 0.0
+        started, loading = self.share.clock(), 0.0
         result: tuple[Medusa1Config, Path] | None = None
-        base = _base_of(self._load)
-        name = base_name(self._engine, base, public=self._session.policy.public)
-        job = make_job(self._plan, base, name, folder, self._session.assets, self._engine.target.context)
+        load = self.session.models.config_of(self.model)
+        base = str(find_sources(load.model, load.heads).base)  # folder of the model below the heads
+        name = base_name(self.engine, base, public=self.session.policy.public)
+        job = make_job(self.plan, base, name, folder, self.session.assets, self.engine.target.context)
         noted = drawn = 0.0
-        with closing(run_job(job, lambda: self._flag.stopped, self._share.clock)) as records:
+        with closing(run_job(job, lambda: self.flag.stopped, self.share.clock)) as records:
             for record in records:
                 result, loading = record.result or result, max(loading, record.loading)
                 self._collect(record, several=len(job.stages) > 1)
                 now = perf_counter()
                 if record.progress is None or record.ended or record.part == WRITING:
-                    yield TrainUpdate(self._said(_words(record)))
+                    yield self._said(_words(record))
                 elif record.part != TRAINED and now - noted > NOTE_SECONDS:
                     draws = now - drawn > DRAW_SECONDS
                     noted, drawn = now, now if draws else drawn
-                    yield TrainUpdate(self._said(_words(record)), self._history.curves() if draws else None)
+                    yield self._said(_words(record), self.history.curves() if draws else None)
                 else:
                     yield None  # others may have their turn after each step
-        yield TrainUpdate(Update(), self._history.curves())
+        yield TrainUpdate(curves=self.history.curves())
         if result is None:
-            yield TrainUpdate(Update(status=Words("Stopped before the first step: nothing was learned.")))
+            yield TrainUpdate(status=Words("Stopped before the first step: nothing was learned."))
             return
         config, trained = result
-        took = self._share.clock() - started - loading
+        took = self.share.clock() - started - loading
         yield from self._measured(config, trained, name, _time(took), _time(loading))
 
     def _collect(self, record: JobProgress, *, several: bool) -> None:
         if record.part == LOADING:
             return
         if record.part == TIMING:
-            if record.stage != self._stage:
-                self._stage = record.stage
-                self._history.begin(record.stage if several else "")
+            if record.stage != self.stage:
+                self.stage = record.stage
+                self.history.begin(record.stage if several else "")
         elif record.part not in (WRITING, TRAINED):
-            self._history.add(record.done.step, record.done.metrics)
+            self.history.add(record.done.step, record.done.metrics)
 
     def _measured(
         self, config: Medusa1Config, folder: Path, base: str, duration: str, loading: str
@@ -157,51 +182,46 @@ class _Run:
         from medusa_core.training.fit.measuring import load_result  # noqa: PLC0415
 
         # Another Stop ends the measuring; the heads stay usable.
-        self._flag.stopped = False
-        yield TrainUpdate(Update(status=Words("Loading the new heads…")))
-        engine = self._renamed(load_result(config, folder, self._load, self._engine))
-        prompts = [engine.encode(text) for text in example_texts(self._session.assets)]
-        limit = Limit(lambda: self._flag.stopped, clock=self._share.clock)
+        self.flag.stopped = False
+        yield TrainUpdate(status=Words("Loading the new heads…"))
+        engine = self._renamed(
+            load_result(config, folder, self.session.models.config_of(self.model), self.engine)
+        )
+        prompts = [engine.encode(text) for text in example_texts(self.session.assets)]
+        limit = Limit(lambda: self.flag.stopped, clock=self.share.clock)
         for found in measure_gain(engine, prompts, EFFORT, RACE_TOKENS, limit):
             if isinstance(found, Gained):
                 gained = found
             elif isinstance(found, HeadMeasurement):
-                yield TrainUpdate(self._said(measuring_words(found, "prompt")))
+                yield self._said(measuring_words(found, "prompt"))
             elif found.last:
                 words = Words("Racing plain decoding: prompt {0} of {1}", found.prompt, len(prompts))
-                yield TrainUpdate(self._said(words))
+                yield self._said(words)
             else:
                 yield None
-        label = f"{NAMES[self._plan.recipe]}, {duration}"
-        what = f"Trained in the app: {label}, on {SOURCES[self._plan.source]}."
+        label = f"{NAMES[self.plan.recipe]}, {duration}"
+        what = f"Trained in the app: {label}, on {SOURCES[self.plan.source]}."
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
-        number = self._session.add_engine(label, gained.engine)
-        trained = Trained(number, label, gained.gain, package, self._model.model)
+        number = self.session.add_engine(label, gained.engine)
+        trained = Trained(number, label, gained.gain, package, self.model.model)
         words = Words("Trained in {0} after {1} of loading.", duration, loading)
-        if self._plan.writes:
+        if self.plan.writes:
             words = Words("Trained in {0}, writing included, after {1} of loading.", duration, loading)
-        shared = self._share.words
+        shared = self.share.words
         ready = Words("The heads are ready to be used.")
         words = sentences(words, ready, Words("It {0}.", shared) if shared else "")
-        yield TrainUpdate(Update(status=words), trained=trained)
+        yield TrainUpdate(status=words, trained=trained)
 
-    def _said(self, words: str) -> Update:
+    def _said(self, words: str, curves: Curves | None = None) -> TrainUpdate:
         """The status line: where the run is, and how much of its time it got."""
-        shared = self._share.words
-        return Update(status=joined(" · ", [words, shared]) if shared else words)
+        shared = self.share.words
+        return TrainUpdate(status=joined(" · ", [words, shared]) if shared else words, curves=curves)
 
     def _renamed(self, engine: Engine) -> Engine:
         """Under the name that people know, not that of the folder it was found in."""
-        base = self._engine.info.base
+        base = self.engine.info.base
         name = " + ".join([base, *engine.info.drafts])
         return replace(engine, info=replace(engine.info, base=base, name=name, heads="trained in the app"))
-
-
-def _base_of(load: LoadConfig) -> str:
-    """The folder of the model below the heads that the app has loaded."""
-    from medusa_core.checkpoints.sources import find_sources  # noqa: PLC0415
-
-    return str(find_sources(load.model, load.heads).base)
 
 
 def _words(record: JobProgress) -> str:
@@ -233,49 +253,6 @@ def _time(seconds: float) -> str:
     return Words("{0} min {1} s", minutes, f"{rest:02d}") if minutes else Words("{0} s", rest)
 
 
-class History:
-    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
-
-    def __init__(self) -> None:
-        self._losses: list[LossPoint] = []
-        self._scores: list[ScorePoint] = []
-        self._stages: list[tuple[int, str]] = []
-        self._offset = 0
-
-    def begin(self, stage: str) -> None:
-        """Another stage starts; an empty name leaves no mark."""
-        self._offset = self._losses[-1].step if self._losses else 0
-        if stage:
-            self._stages.append((self._offset, stage))
-
-    def add(self, step: int, metrics: Metrics) -> None:
-        """What a step measured."""
-        step += self._offset
-        losses = _row(metrics, "loss")
-        if losses:
-            self._losses.append(LossPoint(step, losses, metrics.get("loss/base")))
-        kinds = list(dict.fromkeys(name.split("/")[1] for name in metrics if name.startswith("heldout/")))
-        if kinds:
-            top1, top5 = (
-                _means([_row(metrics, f"heldout/{kind}/{name}") for kind in kinds])
-                for name in ("top1", "top5")
-            )
-            self._scores.append(ScorePoint(step, top1, top5))
-
-    def curves(self) -> Curves:
-        """What there is so far."""
-        return Curves(tuple(self._losses), tuple(self._scores), tuple(self._stages))
-
-
-def _row(metrics: Metrics, name: str) -> tuple[float, ...]:
+def _by_head(metrics: Metrics, name: str) -> tuple[float, ...]:
     """The values `name/1`, `name/2` … of the heads."""
-    found = [
-        value
-        for key, value in metrics.items()
-        if key.startswith(f"{name}/") and key[len(name) + 1 :].isdigit()
-    ]
-    return tuple(found)
-
-
-def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
-    return tuple(sum(values) / len(values) for values in zip(*rows, strict=True))
+    return tuple(value for key, value in metrics.items() if re.fullmatch(rf"{name}/\d+", key))

@@ -1,1 +1,243 @@
-"""The Trees tab: its page, its measurements."""
+"""The Trees tab: how good the guesses are, the best tree for a size, and the best size for a machine."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from medusa_core.errors import MedusaError
+from ui.components.events import QUIET, SAVE, THEME, turned_to
+from ui.components.views import EDITED_TREE, TextLine
+from ui.figures import tree_charts
+from ui.records.figures import PageFigures
+from ui.records.messages import encoded
+from ui.records.settings import BY_BUDGET, Selection
+from ui.records.updates import StopFlag
+from ui.runs.session import Session
+from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
+from ui.tabs.trees import head_stats, shown_tree
+from ui.tabs.trees.head_stats import HeadStats
+from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
+from ui.tabs.trees.timing import measure
+
+EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
+
+
+def build(
+    session: Session, selection: gr.State, figures: gr.State, places: list[gr.Tabs], opened: list[Any]
+) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
+
+    Using a tree turns the page.
+    """
+    first = head_stats.shipped_stats(session, Selection())
+    with gr.Row(elem_classes="desk"):
+        with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
+            use = [
+                gr.Button("Use in Watch", variant="primary", elem_id="trees-use-decode"),
+                gr.Button("Use in Compare", elem_id="trees-use-race"),
+            ]
+            with gr.Group():
+                again = gr.Checkbox(
+                    False, label="Count the accuracies again too", elem_id="trees-again",
+                    info="on a few short texts; the shipped ones rest on many more",
+                )  # fmt: skip
+            bar = run_buttons("trees", "Measure on this machine")
+            files = build_files()
+        with gr.Column(elem_classes="stage"):
+            gr.HTML(INTRO, apply_default_css=False)
+            panel = build_stage(first)
+    _connect_drawing(panel, opened)
+    _connect_editing(session, panel, bar.status, selection)
+    _connect_measuring(session, panel, bar, again, selection)
+    _connect_files(panel, files, bar.status)
+    _connect_use(panel, use, selection, places)
+    selection.change(
+        lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
+    )
+    figures.change(partial(_retime, session), [figures, selection, panel.stats], panel.stats, **QUIET)
+
+
+def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    start: Any = gr.skip()  # the menu of trees to start from has no entry for a tree from a file
+    if stats.shown is None or stats.kind == head_stats.LOADED:
+        start = BY_BUDGET if stats.shown is None else None
+    return (
+        *draw_size(stats, nodes, dark), tree_charts.accuracy_heatmap(stats.accuracies, dark),
+        source_line(stats), gr.Button(interactive=head_stats.best_size(stats) is not None), start,
+    )  # fmt: skip
+
+
+def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """The tree, what is said of it, and the charts that mark its size."""
+    return encoded(shown_tree.editor_content(stats, nodes)), *draw_beside(stats, nodes, dark)
+
+
+def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """What is said of the tree, and the charts that mark its size."""
+    size = len(head_stats.tree_of(stats, nodes)) + 1
+    timed, curves, best = head_stats.timed(stats), head_stats.speeds(stats), head_stats.best_size(stats)
+    return (
+        head_stats.sentence(stats, nodes),
+        tree_charts.tokens_by_size(head_stats.growth(stats), size, timed, dark),
+        tree_charts.time_by_size(timed, curves, size, dark),
+        tree_charts.speed_by_size(timed, curves, best, size, dark),
+    )
+
+
+def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
+    quick = {"js": THEME, "queue": False, **QUIET}
+    # The charts are drawn when the tab is opened, in the theme the browser shows then.
+    gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
+    panel.nodes.input(
+        _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], trigger_mode="always_last",
+        **quick,
+    )  # fmt: skip
+    taken = panel.best.click(
+        _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
+    )
+    taken.then(draw_size, panel.inputs(), panel.sized(), **quick)
+
+
+def _regrow(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """A move of the slider puts another tree away."""
+    stats = stats.grown()
+    return stats, BY_BUDGET, *draw_size(stats, nodes, dark)
+
+
+def _take_best(stats: HeadStats) -> tuple[HeadStats, int, str]:
+    best = head_stats.best_size(stats)
+    return stats.grown(), best.nodes if best else START_NODES, BY_BUDGET
+
+
+def _connect_editing(session: Session, panel: TreesPanel, status: TextLine, selection: gr.State) -> None:
+    quick = {"queue": False, **QUIET}
+    # The editor has drawn its tree already: sent back, it could be one of some clicks ago.
+    panel.tree.edit(
+        _edited, [panel.edited, *panel.inputs()], [panel.stats, *panel.beside()], js=EDITED_AND_THEME,
+        trigger_mode="always_last", **quick,
+    )  # fmt: skip
+
+    def begin(name: str, own: Selection, stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+        try:
+            stats = shown_tree.started(session, own, stats, name)
+        except MedusaError as error:
+            _warn(error)
+            return gr.skip(), f"Not taken: {error}", *(gr.skip() for _ in panel.sized())
+        return stats, "", *draw_size(stats, nodes, dark)
+
+    panel.start.input(
+        begin, [panel.start, selection, *panel.inputs()], [panel.stats, status, *panel.sized()], js=THEME,
+        **quick,
+    )  # fmt: skip
+
+
+def _edited(text: str, stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
+    """What follows an edit in the browser."""
+    try:
+        stats = shown_tree.edited(stats, text)
+    except MedusaError as error:
+        _warn(error)
+        return tuple(gr.skip() for _ in range(5))
+    return stats, *draw_beside(stats, nodes, dark)
+
+
+def _connect_measuring(
+    session: Session, panel: TreesPanel, bar: RunBar, again: gr.Checkbox, selection: gr.State
+) -> None:
+    def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
+        for measured in measure(session, stats, own, count, flag):
+            yield *shown(measured), measured.stats or gr.skip()
+
+    # The new record's change draws it; the charts are no outputs of the stream.
+    run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
+    # The visitor may have turned to another model meanwhile.
+    run.then(lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET)
+
+
+def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -> None:
+    made = [files["name"], files["text"]]
+
+    def tree_file(text: str, stats: HeadStats, nodes: int) -> tuple[str, str]:
+        try:
+            return "tree.json", head_stats.tree_text(stats, shown_tree.taken(stats, nodes, text))
+        except MedusaError as error:
+            _warn(error)
+            return "", ""
+
+    saving = files["tree"].click(
+        tree_file, [panel.edited, panel.stats, panel.nodes], made, js=EDITED_TREE, queue=False, **QUIET
+    )
+    saving.then(None, made, None, js=SAVE)
+    numbers = files["numbers"].click(
+        lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made,
+        queue=False, **QUIET,
+    )  # fmt: skip
+    numbers.then(None, made, None, js=SAVE)
+    # Queued, as everything that writes a state whose change draws: gradio fires no change for the others.
+    files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)
+
+
+def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
+    """The visitor's file; what is wrong with it is said and nothing changes."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > head_stats.MOST_BYTES:
+            raise MedusaError(
+                f"the file is larger than {head_stats.MOST_BYTES // 1000} kB: load a smaller one"
+            )
+        new = head_stats.read_stats(
+            file.read_bytes().decode("utf-8", errors="replace"), stats, "from your file"
+        )
+    except MedusaError as error:
+        _warn(error)
+        return gr.skip(), f"Not loaded: {error}"
+    return new, "Loaded. A move of the slider grows a tree again." if new.shown else "Loaded."
+
+
+def _connect_use(
+    panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: list[gr.Tabs]
+) -> None:
+    def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
+        try:
+            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(target)
+        except MedusaError as error:
+            _warn(error)
+            return gr.skip(), gr.skip(), gr.skip()
+
+    for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
+        button.click(
+            partial(use, target), [panel.edited, panel.stats, panel.nodes, selection],
+            [selection, *places], js=EDITED_TREE, **QUIET,
+        )  # fmt: skip
+
+
+def _follow(session: Session, selection: Selection, stats: HeadStats) -> Any:
+    """Other heads have other accuracies; a new tree for the same heads changes nothing here."""
+    if stats.belongs_to(selection):
+        return gr.skip()
+    try:
+        return head_stats.stats_of(session, selection)
+    except MedusaError:
+        return gr.skip()
+
+
+def _retime(session: Session, page: PageFigures, selection: Selection, stats: HeadStats) -> Any:
+    """The step times that all tabs show now; the tree and the accuracies on screen stay."""
+    try:
+        new = head_stats.stats_of(session, selection, page)
+    except MedusaError:
+        return gr.skip()
+    if not stats.belongs_to(selection):
+        return new
+    return replace(stats, latency=new.latency, machine=new.machine, figures=new.figures)
+
+
+def _warn(error: MedusaError) -> None:
+    gr.Warning(html.escape(str(error)), title="")

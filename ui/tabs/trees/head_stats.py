@@ -11,9 +11,13 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.config import LoadConfig
+from medusa_core.checkpoints.locate import beside_heads, embedded_model
+from medusa_core.checkpoints.names import ACCURACIES_NAME
+from medusa_core.checkpoints.sources import heads_folder
+from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError, counted
@@ -30,8 +34,8 @@ from medusa_core.trees.search import (
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth, Speed, Timed
 from ui.records.figures import Figures, PageFigures, key_of
-from ui.records.selection import Selection
-from ui.session import Session
+from ui.records.settings import Selection
+from ui.runs.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -72,7 +76,6 @@ class HeadStats:
         return (self.engine, self.model) == (selection.engine, selection.model)
 
     def grown(self) -> HeadStats:
-        """The same with the grown tree."""
         return self.showing(None, GROWN)
 
     def showing(self, choices: Sequence[Choice] | None, kind: str) -> HeadStats:
@@ -99,12 +102,12 @@ def stats_of(session: Session, selection: Selection, page: PageFigures | None = 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
     assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
-    if (engine := session.model_at_hand(selection)) is not None:
+    if (engine := session.models.at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
         if MEDUSA not in engine.drafts:
             return assumed
     try:
-        file = session.accuracies_file(selection)
+        file = accuracies_file(session.models.config_of(selection))
         if file is None:
             return assumed
         stats = read_stats(file.read_text(encoding="utf-8"), assumed, "shipped with the heads")
@@ -114,6 +117,15 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     except (MedusaError, OSError, UnicodeDecodeError) as error:
         log.warning("the accuracies beside the heads cannot be used: %s", error)
         return assumed
+
+
+def accuracies_file(load: LoadConfig) -> Path | None:
+    """The accuracies that lie beside the heads of a model, when both are on this disk."""
+    if load.heads == NO_HEADS:
+        return None
+    folder = Path(load.model) if load.model else embedded_model()
+    heads = Path(load.heads) if load.heads else heads_folder(folder)
+    return beside_heads(heads, ACCURACIES_NAME) if heads else None
 
 
 def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
@@ -162,13 +174,9 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
     record = data if isinstance(data, dict) else {}
     return replace(
-        stats.grown(),
-        accuracies=frozen(row[:TOP_K] for row in rows),
-        source=_source(record, source),
-        latency=tuple(parse_latency(record)),
-        machine=machine_line(record.get("machine")),
-        figures=None,
-    )
+        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=_source(record, source),
+        latency=tuple(parse_latency(record)), machine=machine_line(record.get("machine")), figures=None,
+    )  # fmt: skip
 
 
 def tree_for(stats: HeadStats, choices: object) -> Topology:

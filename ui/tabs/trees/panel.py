@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.text_line import TextLine
-from ui.components.tree_editor import TreeEditor, editor_value
+from ui.components.views import TextLine, TreeEditor
 from ui.records.figures import source_words
+from ui.records.messages import encoded
 from ui.records.settings import BY_BUDGET
 from ui.records.words import Words, sentences
 from ui.tabs.trees import head_stats, shown_tree
@@ -80,7 +80,7 @@ def build_stage(stats: HeadStats) -> TreesPanel:
             "Best size for this machine", interactive=False, elem_id="trees-best", min_width=200, scale=1
         )
     words = TextLine(head_stats.sentence(stats, START_NODES), elem_id="trees-words", elem_classes="status")
-    value = editor_value(shown_tree.editor_content(stats, START_NODES))
+    value = encoded(shown_tree.editor_content(stats, START_NODES))
     tree = TreeEditor(value, elem_id="trees-drawing")
     gr.HTML(CAUTION, apply_default_css=False)
     with gr.Row():

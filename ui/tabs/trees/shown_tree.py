@@ -12,9 +12,8 @@ from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import USUAL_NODES, best_tree
 from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import Choice, cartesian, published_trees
-from ui.records.selection import Selection
-from ui.records.settings import BY_BUDGET
-from ui.session import Session
+from ui.records.settings import BY_BUDGET, Selection
+from ui.runs.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
@@ -68,11 +67,9 @@ def taken(stats: HeadStats, nodes: int, text: str | None) -> list[Choice]:
 def starts() -> list[tuple[str, str]]:
     """(label, name) of each tree that the editor can start with."""
     first = [
-        ("grown by node budget", BY_BUDGET),
-        ("auto: fastest on this machine", AUTO),
-        ("empty: the root alone", EMPTY),
-        ("2 × 3: two guesses, and three behind each", PAIRS),
-    ]
+        ("grown by node budget", BY_BUDGET), ("auto: fastest on this machine", AUTO),
+        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three behind each", PAIRS),
+    ]  # fmt: skip
     return first + [(f"published: {name}", name) for name in published_trees()]
 
 
@@ -85,16 +82,15 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
     if name == AUTO:
         return _auto(session, selection, stats)
     if name == PAIRS:
-        return stats.showing(
-            tree_for(stats, list(cartesian((2, 3)).choices)).choices, "Tree of 2 × 3 guesses"
-        )
+        tree = tree_for(stats, list(cartesian((2, 3)).choices))
+        return stats.showing(tree.choices, "Tree of 2 × 3 guesses")
     tree = tree_for(stats, published_trees()[name])
     return stats.showing(tree.choices, f"Published tree {name}")
 
 
 def _auto(session: Session, selection: Selection, stats: HeadStats) -> HeadStats:
     """What a run takes as "auto" or, where that is not known yet, the fastest by this tab's step times."""
-    engine = session.own_engine(selection) if selection.engine else session.model_at_hand(selection)
+    engine = session.own_engine(selection) if selection.engine else session.models.at_hand(selection)
     fastest = medusa_draft(engine).fastest if engine is not None and MEDUSA in engine.drafts else None
     if fastest is not None:
         return stats.showing(tree_for(stats, fastest.choices).choices, AUTO_TREE)

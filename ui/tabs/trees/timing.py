@@ -16,9 +16,9 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort, Limit
 from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
-from ui.records.selection import Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
-from ui.session import Session
+from ui.runs.session import Session
 from ui.tabs.trees.head_stats import ASSUMED, HeadStats, best_size, frozen, machine_line
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ EFFORT = Effort(counted_tokens=96, rounds=5, round_tokens=48)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Update):
     """A note for the page on the way, and the new record at the end."""
 
-    update: Update
     stats: HeadStats | None = None
 
 
@@ -44,7 +43,7 @@ def measure(
     # Not a function within this one: it may have to be told to another process.
     work = partial(_measure, stats=stats, texts=texts, count_again=count_again, flag=flag)
     for item in session.on_engine(work, selection, flag):
-        yield Measured(item) if isinstance(item, Update) else item
+        yield item if isinstance(item, Measured) else Measured(**vars(item))
 
 
 def _measure(
@@ -65,13 +64,13 @@ def _measure(
     limit = Limit(lambda: flag.stopped)
     found: HeadMeasurement | None = None
     for found in measure_heads(engine, prompts, EFFORT, limit, known):
-        yield Measured(Update(status=measuring_words(found, "text")))
+        yield Measured(status=measuring_words(found, "text"))
     if count and found is not None and (found.part == TIMING or found.done == found.total):
         over = counted(found.accuracies.positions, "position")
         source = f"counted here, over {over} of texts that continue the examples"
         stats = replace(stats.grown(), accuracies=frozen(found.accuracies.shares), source=source)
     if found is None or not found.rounds:
-        yield Measured(Update(status="Stopped before every size had its turn: the step times stay."), stats)
+        yield Measured(status="Stopped before every size had its turn: the step times stay.", stats=stats)
         return
     points, complete = found.latency, found.rounds
     stats = replace(stats, latency=tuple(points), machine=machine_line(measured_on(engine)), figures=None)
@@ -82,7 +81,7 @@ def _measure(
         words += f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:.0f} tokens/s expected."
     if warning := unsteady(points):
         words += f" But {warning}."
-    yield Measured(Update(status=words), stats)
+    yield Measured(status=words, stats=stats)
 
 
 def measuring_words(found: HeadMeasurement, text: str) -> str:

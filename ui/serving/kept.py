@@ -1,23 +1,30 @@
-"""The runs of the open pages: the newest one of each, and all of them within so many bytes.
+"""What the server keeps for its pages: their newest runs, and on one's own machine what was measured there.
 
-A run is kept from its first step on, its steps compressed by windows, so that its page needs to hold the
-details of a few windows only and asks for the others. The page that was not used for longest loses its run
-first, and a page that has gone takes its own along.
+All runs are kept within so many bytes. A run is kept from its first step on, its steps compressed by windows,
+so that its page needs to hold the details of a few windows only and asks for the others. The page that was
+not used for longest loses its run first, and a page that has gone takes its own along.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
+from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.loading import remembered
+from ui.records.figures import Figures, Key, PageFigures, key_of, stored_page
+from ui.records.settings import Selection
 from ui.records.words import Words
 
 if TYPE_CHECKING:
     from medusa_core.trace.run_record import RunRecord
+
 
 MOST_BYTES = 2**28
 GONE = "The charts are not drawn: the server gave the memory of this run to others. Run it again for them."
@@ -37,15 +44,13 @@ class KeptRuns:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._runs: OrderedDict[ref[RunSlot], RunRecord] = OrderedDict()  # the last used at the end
-        self._slots: WeakValueDictionary[str, RunSlot] = (
-            WeakValueDictionary()
-        )  # by the key of their newest run
+        # By the key of their newest run.
+        self._slots: WeakValueDictionary[str, RunSlot] = WeakValueDictionary()
         self._gone: deque[ref[RunSlot]] = deque()  # only noted by the collector, which may come at any point
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
-        """What the runs take."""
         with self._lock:
             self._forget_closed_pages()
             return self._size()
@@ -134,3 +139,55 @@ class KeptRuns:
 
     def _forget(self, slot: ref[RunSlot]) -> None:
         self._runs.pop(slot, None)
+
+
+class KeptFigures:
+    """Keeps what was measured on one's own machine over a reload of the page and a restart of the app.
+
+    It is the one owner of the files; a page holds its `PageFigures`. On a public page nothing is kept: a
+    measurement is the visitor's who made it.
+    """
+
+    def __init__(self, assets: Path, load_of: Callable[[Selection], LoadConfig], keeps: bool):
+        """``load_of`` says what a visitor's model is loaded from."""
+        self._load_of, self._keeps = load_of, keeps
+        self._stored = stored_page(assets)
+
+    def begin(self) -> PageFigures:
+        """What a page shows before its browser has said anything."""
+        return self._stored
+
+    def choose(self, page: PageFigures, selection: Selection) -> PageFigures:
+        """The figures of the visitor's model, also those of an earlier start."""
+        key = key_of(selection)
+        chosen = page if page.key == key else replace(page, key=key)
+        file = self._file_key(key)
+        if file is None or chosen.own is not None:
+            return chosen
+        found = Figures.from_data(remembered.recall(file), key)
+        return chosen if found is None else chosen.having(found)
+
+    def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
+        """With a new measurement, which is kept where the page is its owner's alone."""
+        if found is None or not found.at or found is page.measured.get(found.key):
+            return page  # nothing was measured
+        file = self._file_key(found.key)
+        if file is not None:
+            remembered.keep(file, found.as_data())
+        return page.having(found)
+
+    def forget(self, page: PageFigures) -> PageFigures:
+        """Without the measurement of the chosen model, here and in later starts."""
+        file = self._file_key(page.key)
+        if file is not None:
+            remembered.forget(file)
+        return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
+
+    def _file_key(self, key: Key) -> dict[str, Any] | None:
+        """What a kept measurement holds for; None where nothing is kept, as with heads made on the page."""
+        engine, model = key
+        if engine or not self._keeps or not remembered.may_measure():
+            return None
+        load = asdict(self._load_of(Selection(model=model)))
+        kept = {"figures": ENGINE_VERSION, "load": {name: str(value) for name, value in load.items()}}
+        return remembered.machine_key() | kept

@@ -13,20 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.acceptance import rule_names
-from medusa_core.config import NO_HEADS, LoadConfig
+from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names
-from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
-from medusa_core.trees.tree import published_trees
 from ui.records.examples import ASSETS
-from ui.records.selection import DEFAULT, YOURS, Selection
-from ui.records.settings import BY_BUDGET
-from ui.records.updates import StopFlag, Update
+from ui.records.settings import DEFAULT, YOURS, Selection
+from ui.records.updates import StopFlag
 from ui.runs.chat import chat_notice
 from ui.serving.engines import Engines
-from ui.serving.kept_figures import KeptFigures
-from ui.serving.kept_runs import KeptRuns
+from ui.serving.kept import KeptFigures, KeptRuns
 from ui.serving.models import Models
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
@@ -57,71 +52,27 @@ class Session:
         self.policy = policy or Policy()
         self.channel = PageChannel()
         self.kept_runs = KeptRuns()
-        self.figures = KeptFigures(assets, self.load_config_of, not self.policy.public and gpu is None)
-        self._load = load
-        self._models = Models(load, self.policy, elsewhere=gpu is not None)
-        self._engines = Engines(self._models)
+        self.models = Models(load, self.policy, elsewhere=gpu is not None)
+        self.figures = KeptFigures(assets, self.models.config_of, not self.policy.public and gpu is None)
+        self._engines = Engines(self.models)
         self._runner = Runner(self._engines, self.policy.run_seconds, gpu, self.policy.most_tokens)
         self._measuring: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a run has the engine now."""
-        return self._runner.busy
+        return self._runner.turns.taken
 
     @property
     def trains(self) -> bool:
         """Whether a training has the engine, or waits for its next turn: it gives way to runs."""
-        return self._runner.trains
-
-    @property
-    def load_config(self) -> LoadConfig:
-        """What the app's own model is loaded from."""
-        return self._load
-
-    def load_config_of(self, selection: Selection) -> LoadConfig:
-        """What the visitor's model is loaded from."""
-        return self._models.config_of(selection)
-
-    # ---- what the page offers --------------------------------------------------------------------------
-
-    def badge(self, selection: Selection | None = None) -> str:
-        """The visitor's model in one line: name, heads, size, device and dtype, or what will be loaded."""
-        return self._models.badge(selection or Selection())
-
-    def rule_names(self) -> tuple[str, ...]:
-        """The acceptance rules there are."""
-        return rule_names()
-
-    def tree_choices(self) -> list[tuple[str, str]]:
-        """(label, name) of each tree; the first is the default."""
-        published = [(f"published: {name}", name) for name in published_trees()]
-        own = [("auto: fastest on this machine", AUTO), ("the heads’ own", DEFAULT)]
-        return [*own, ("by node budget", BY_BUDGET), *published]
-
-    def accuracies_file(self, selection: Selection) -> Path | None:
-        """The accuracies that lie beside the heads of the visitor's model, when both are on this disk."""
-        from medusa_core.checkpoints.locate import beside_heads, embedded_model  # noqa: PLC0415
-        from medusa_core.checkpoints.names import ACCURACIES_NAME  # noqa: PLC0415
-        from medusa_core.checkpoints.sources import heads_folder  # noqa: PLC0415
-
-        load = self.load_config_of(selection)
-        if load.heads == NO_HEADS:
-            return None
-        folder = Path(load.model) if load.model else embedded_model()
-        heads = Path(load.heads) if load.heads else heads_folder(folder)
-        return beside_heads(heads, ACCURACIES_NAME) if heads else None
-
-    def model_at_hand(self, selection: Selection) -> Engine | None:
-        """The visitor's model, unless it would have to be loaded."""
-        return self._models.at_hand(selection)
+        return self._runner.turns.shared
 
     def methods_without_weights(self, selection: Selection) -> frozenset[str]:
         """Methods that neither the visitor's model nor heads of their own bring weights for.
 
         Empty while the model would have to be loaded: nobody knows.
         """
-        engine = self._models.at_hand(selection)
+        engine = self.models.at_hand(selection)
         if engine is None:
             return frozenset()
         known = set(engine.methods())
@@ -132,29 +83,12 @@ class Session:
 
     def drafts_at_hand(self, selection: Selection) -> Mapping[str, Draft]:
         """The drafters' weights of the visitor's model, by method; none while it would have to be loaded."""
-        engine = self._models.at_hand(selection)
+        engine = self.models.at_hand(selection)
         return engine.drafts if engine is not None else {}
 
     def own_engine(self, selection: Selection) -> Engine:
         """The engine that a visitor made. Raises MedusaError when it is gone."""
         return self._runner.call(self._engines.trained.get, selection.engine).engine
-
-    # ---- choosing a model ------------------------------------------------------------------------------
-
-    def choose_model(
-        self, wish: LoadConfig, selection: Selection, flag: StopFlag
-    ) -> Generator[Update, None, None]:
-        """Load what a visitor wishes for, beside the runs of others; a last `ModelUpdate` has their choice.
-
-        An error is said, and like the flag it leaves their selection in place.
-        """
-        yield from self._models.choose(wish, selection, flag)
-
-    def estimate_model(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
-        """Say how much memory a visitor's wish would take, and load nothing large."""
-        yield from self._models.estimate(wish, flag)
-
-    # ---- running ---------------------------------------------------------------------------------------
 
     def load(self) -> str:
         """Load the engine, if that has not happened yet, and say what it is; an error is said as well."""
@@ -164,7 +98,7 @@ class Session:
         """Load the engine, if that has not happened yet. Raises MedusaError."""
         if self._runner.borrows:
             return  # loaded at the start, or by each run that finds it missing
-        self._runner.call(self._models.own)
+        self._runner.call(self.models.own)
         if self._measuring is None:
             self._measuring = threading.Thread(
                 target=self._measure_step_times, name="step times", daemon=True
@@ -175,19 +109,19 @@ class Session:
         """What the tree "auto" needs, between two runs; a browser that draws the page makes it fail."""
         for pause in MEASURING_PAUSES:
             time.sleep(pause)
-            if self._runner.call_between(self._models.measure):
+            if self._runner.call_between(self.models.measure):
                 return
 
     def load_at_start(self) -> str:
         """Load on the caller's thread: only the one that claimed the GPUs can load for them."""
-        return self._badge_after(self._models.own)
+        return self._badge_after(self.models.own)
 
     def _badge_after(self, load: Callable[[], object]) -> str:
         try:
             load()
         except MedusaError as error:
             return f"not loaded: {error}"
-        return self.badge()
+        return self.models.badge(Selection())
 
     def run(self, request: Request, flag: StopFlag, acks: Acks | None = None) -> Generator[Any, None, None]:
         """The updates of a run, made when its turn has come. An error is an update as well; the app goes on.
@@ -211,7 +145,7 @@ class Session:
 
         def look() -> str:
             there = selection.model is not None or self._runner.borrows
-            engine = self._models.at_hand(selection) if there else self._models.own()
+            engine = self.models.at_hand(selection) if there else self.models.own()
             return chat_notice(engine) if engine else ""
 
         try:
@@ -219,21 +153,12 @@ class Session:
         except MedusaError as error:
             return str(error)
 
-    def add_engine(self, label: str, source: LoadConfig | Engine) -> str:
+    def add_engine(self, label: str, engine: Engine) -> str:
         """Keep one more engine beside the shared one and return its id, for `Selection.with_engine`.
 
-        `source` is what to load, its folders made by the app and never named by a visitor, or an engine that
-        is there already, such as a `dataclasses.replace` of another one, which shares the weights. Waits for
-        a run that is going on, unless called from within one. Raises MedusaError when loading fails.
+        Waits for a run that is going on, unless called from within one.
         """
-        return self._runner.call_between(self._add_engine, label, source)
-
-    def _add_engine(self, label: str, source: LoadConfig | Engine) -> str:
-        if isinstance(source, LoadConfig):
-            from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
-
-            source = load_engine(source)
-        return self._engines.trained.add(label, source)
+        return self._runner.call_between(self._engines.trained.add, label, engine)
 
 
 @dataclass(frozen=True)
@@ -241,13 +166,8 @@ class EngineWork(Request):
     """``work(engine)`` on the visitor's engine; a function that can be pickled where a GPU is borrowed."""
 
     work: Callable[[Engine], Generator[Any, None, None]]
-    visitor: Selection
+    selection: Selection
     share: TimeShare | None = None
-
-    @property
-    def selection(self) -> Selection:
-        """What the visitor has chosen."""
-        return self.visitor
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """What the work yields."""

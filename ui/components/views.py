@@ -1,0 +1,199 @@
+"""The components that a script of ours draws from JSON strings, one at a time (`ui.records.messages`).
+
+The page keeps what it was sent, so that neither scrubbing nor hovering nor moving ε / δ comes back to the
+server. Templates are constant and hold no model text, since gradio evaluates templates as code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gradio as gr
+
+from medusa_core.trace.replay.colours import css_variables
+from medusa_core.trace.replay.view import (
+    drafter_colours,
+    methods_script,
+    read_web,
+    view_style_script,
+    web_script,
+)
+from ui.records.examples import Recording
+from ui.records.messages import encoded, with_layouts
+from ui.records.outside import outside_defaults
+from ui.records.words import as_data
+
+
+class ScriptedView(gr.HTML):
+    """Its value is one string, a message to the script; ``script_events`` are those the script triggers."""
+
+    script_events: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, value: str | None, *, host: str, script: str, **kwargs: Any):
+        """``host`` is the class of the element that the script fills."""
+        super().__init__(
+            value=value,
+            html_template=f'<div class="{host}"></div>',  # constant: gradio evaluates a template as code
+            css_template="",
+            js_on_load=script,
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        # gradio looks for any attribute it misses as a quoted word of the script, and makes an event of it.
+        # The scripts are long, and it asks a hundred times a component.
+        if name in type(self).script_events:
+            return super().__getattr__(name)
+        raise AttributeError(f"{type(self).__name__} has no attribute and no event {name!r}")
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+class LanguageMenu(ScriptedView):
+    """The browser's language, or one of those that there are; the browser remembers it, not the server."""
+
+    def __init__(self, **kwargs: Any):
+        script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
+        super().__init__(None, host="language-host", script=script, **kwargs)
+
+
+TEXT_LINE = """
+const line = document.createElement("p");
+line.className = "text-line-words";
+line.setAttribute("role", "status");
+function show() {
+  const host = element.querySelector(".text-line") || element;
+  if (line.parentNode !== host) host.append(line);
+  line.textContent = props.value ? LANGUAGE.tell(JSON.parse(props.value)) : "";
+}
+watch("value", show);
+LANGUAGE.listen(() => element.isConnected && show());
+show();
+"""
+
+
+class TextLine(ScriptedView):
+    """A status line or badge, announced to screen readers; its plain string is never read as markup."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        super().__init__(value, host="text-line", script=read_web("language.js") + TEXT_LINE, **kwargs)
+
+    def postprocess(self, value: str | None) -> str | None:
+        # "<" escaped: gradio warns about a "<script>" in a value even where nothing is parsed as HTML
+        return json.dumps(as_data(value)).replace("<", "\\u003c") if value else None
+
+
+OPENING = ("plan", "picture", "opening")
+
+
+class DecodeView(ScriptedView):
+    """The linked view; `value` is one of its messages, or None for the empty state."""
+
+    script_events = frozenset({"undo", "play", "upload", "apply"})
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        # The page's rules travel inside the script: a css_template would be compiled again at every step.
+        defaults = f"const LINK_DEFAULTS = {json.dumps(outside_defaults())};\n"
+        parts = [*(f"opening/{name}.js" for name in OPENING), "gradio.js"]
+        script = web_script() + defaults + "".join(map(read_web, parts))
+        super().__init__(value or "", host="mdv-host", script=script, **kwargs)
+
+
+RACE_SCRIPTS = (
+    "language.js", "dom.js", "settings.js",
+    *(f"race/{name}.js" for name in ("records", "lane", "summary", "gallery", "player")),
+)  # fmt: skip
+
+
+class RaceView(ScriptedView):
+    """Lanes of recorded runs on one shared clock, with figures and a verdict."""
+
+    script_events = frozenset({"take"})
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        script = "\n".join([methods_script(), *(read_web(n) for n in RACE_SCRIPTS)])
+        super().__init__(value or "", host="race-host", script=script, **kwargs)
+
+
+def race_css() -> str:
+    """The replay's style sheet, for `launch(css=...)`."""
+    return read_web("race/race.css") + drafter_colours(".race-view ", "--race-accepted")
+
+
+class Transcript(ScriptedView):
+    """What was said in a chat, as text; `value` is one of its messages, or None for the empty state."""
+
+    def __init__(self, value: str | None = None, **kwargs: Any):
+        script = "\n".join(read_web(name) for name in ("language.js", "dom.js", "transcript.js"))
+        super().__init__(value or "", host="talk-host", script=script, **kwargs)
+
+
+EDITOR_SHARED = ("language.js", "dom.js", "text.js", "links.js", "rows.js")  # with the linked view
+EDITOR_OWN = ("values.js", "edits.js", "plan.js", "picture.js", "panel.js", "editor.js")
+# Of an event whose first input is a hidden text: it gets the tree of the editor on the page, as rank tuples.
+EDITED_TREE = """(_, ...others) => {
+  const host = document.querySelector(".tree-edit-host");
+  return [host && host.treeEditor ? JSON.stringify(host.treeEditor.nodes()) : "", ...others];
+}"""
+
+
+class TreeEditor(ScriptedView):
+    """A candidate tree that is edited, from a JSON object with id, choices, rows, best, step_ms and most."""
+
+    script_events = frozenset({"edit"})
+
+    def __init__(self, value: str, **kwargs: Any):
+        script = editor_script() + read_web("tree_editor/gradio.js")
+        super().__init__(value, host="tree-edit-host", script=script, **kwargs)
+
+
+def editor_script() -> str:
+    """All of the editor without gradio: it defines `mountTreeEditor(host, edited)`."""
+    style = json.dumps(read_web("tree_editor/editor.css"))
+    files = [*EDITOR_SHARED, *(f"tree_editor/{name}" for name in EDITOR_OWN)]
+    parts = ['"use strict";', methods_script(), view_style_script(), f"const TREE_EDITOR_STYLE = {style};"]
+    return "\n".join([*parts, *(read_web(name) for name in files), ""])
+
+
+LEARN_SCRIPTS = (
+    "facts", "drafted", "exact", "needs", "telling", "formulas", "words", "hardware", "yours", "pictures",
+    "memory", "glossary", "card", "own_run", "keyboard", "stage", "panel",
+)  # fmt: skip
+# Of an event whose first input is a hidden text: it gets what the reader asked. ANSWERED tells the answer.
+ASKED = """(_, ...others) => [document.querySelector(".learn-host").learn.asked(), ...others]"""
+ANSWERED = """(text) => document.querySelector(".learn-host").learn.expect(text)"""
+
+
+class LearnView(ScriptedView):
+    """The tour of the Learn tab, with what `learn_content` returns; `ask`: the reader asked (`ASKED`)."""
+
+    script_events = frozenset({"ask"})
+
+    def __init__(self, value: str, **kwargs: Any):
+        script = learn_script() + read_web("learn/gradio.js")
+        super().__init__(value, host="learn-host", script=script, **kwargs)
+
+
+def learn_content(
+    texts: dict[str, Any], records: dict[str, Any], trace: dict[str, Any], runs: Sequence[Recording] = ()
+) -> str:
+    """The component's value: texts by language, shipped records, and the recorded run.
+
+    ``runs`` tell what the recorded one cannot; a card that none of them can tell is left out.
+    """
+    others = [{"name": run.name, **with_layouts(run.trace)} for run in runs]
+    return encoded({"texts": texts, "records": records, "recording": with_layouts(trace), "runs": others})
+
+
+def learn_script() -> str:
+    """All of the tour without gradio: it defines `mountLearn(host, content)`."""
+    colours = css_variables(".learn") + css_variables(".dark .learn", dark=True)
+    style = json.dumps(colours + read_web("learn/learn.css"))
+    parts = [read_web(f"learn/{name}.js") for name in LEARN_SCRIPTS]
+    # A function of its own keeps the tour's names apart from those of the view, which it uses.
+    inside = "\n".join([f"const LEARN_STYLE = {style};", *parts, "return mountLearn;"])
+    return f"{web_script()}\nconst mountLearn = (() => {{\n{inside}\n}})();\n"

@@ -1,0 +1,201 @@
+"""What the parts of the page that scripts draw are sent: each message is a JSON string.
+
+To the linked view, by "kind" ("seq" only makes equal messages differ):
+  trace  a whole run, shown from step "at" {"run", "trace", "layouts", "note", "settings", "at"}
+  begin  a live run starts, its trace has no steps yet     {"run", "trace"}
+  steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …, "layouts"}
+  end    the run is over; its steps have all been sent     {"run", "output", "beside"}
+  broken the live run came to no end: why                  {"words"}
+  rest   nothing new: the run is complete
+  refused  a file that was opened is no trace: why         {"words"}
+Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
+"numbered" holds one of which the server wants to hear that it was drawn (`ui/serving/update_stream.py`).
+Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
+tables. `layouts` gives the row of each node for the trees among that: {"-1,0,0,1": [1.0, 0.5, …]}.
+
+To the transcript of a chat:
+  show  the whole conversation; with "live" a reply follows  {"run", "live", "turns": [{"role", "pieces", …}]}
+  grow  what a step adds to the reply of "run"               {"run", "step", "pieces": [{"text", "drafted"}]}
+
+To the replay of a race: "race", a finished comparison, and "status", what is being measured now.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from medusa_core.text.streamed_text import TextSpan
+from medusa_core.trace.packed import packed
+from medusa_core.trace.replay.view import mark_of
+from ui.records.conversation import Turn
+from ui.records.words import Words, as_data
+
+TURNING = "turning"  # the step whose verdict turns with the smallest move of ε or δ, which the browser finds
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+
+
+def encoded(content: Any) -> str:
+    """As JSON, with "<" escaped: model text never looks like a tag, wherever it travels."""
+    return _JSON.encode(content).replace("<", "\\u003c")
+
+
+# ---- the linked view -------------------------------------------------------------------------------------
+
+
+def message_trace(
+    seq: int,
+    run: str,
+    trace: dict,
+    note: str = "",
+    settings: dict[str, Any] | None = None,
+    beside: dict[str, Any] | None = None,
+    at: int | str = 0,
+) -> str:
+    """Show a whole trace from the step ``at``, or `TURNING`. `note` is a badge such as "recorded example".
+
+    `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
+    `beside` is as in `message_end`.
+    """
+    shown = {"note": as_data(note), "settings": settings, "beside": beside, "at": at}
+    return _message(seq, "trace", run, **with_layouts(trace), **shown)
+
+
+def message_begin(seq: int, run: str, trace: dict) -> str:
+    """A live run starts: the trace's head, with whatever it holds of steps and output left out."""
+    head = {key: value for key, value in trace.items() if key != "output"}
+    return _message(seq, "begin", run, trace={**head, "steps": []})
+
+
+def message_steps(seq: int, run: str, first: int, news: dict) -> str:
+    """More steps, the first of them number ``first``; `news` are those of a TraceBuilder."""
+    return _message(seq, "steps", run, first=first, **news, layouts=layouts_of(news["shapes"]))
+
+
+def message_end(seq: int, run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
+    """The run is over: what came of it. A long run's steps are not sent again, which would take seconds.
+
+    ``beside`` is what is known of model and machine and is no part of the run (`assets/web/worth.js`).
+    """
+    return _message(seq, "end", run, output=trace["output"], beside=beside)
+
+
+def message_rest() -> str:
+    return encoded({"kind": "rest"})
+
+
+def message_refused(words: str) -> str:
+    """A file that the visitor opened is not shown; the menu it was opened from says why."""
+    # In ASCII, since a broken file's text may be half a character. A new name makes it a new message.
+    message = {"kind": "refused", "words": as_data(words), "run": uuid.uuid4().hex}
+    return json.dumps(message).replace("<", "\\u003c")
+
+
+def message_broken(words: str) -> str:
+    """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
+    return _message(0, "broken", uuid.uuid4().hex, words=as_data(words))
+
+
+def with_layouts(trace: dict[str, Any]) -> dict[str, Any]:
+    """A whole trace in the compact form, and the layouts of its trees."""
+    whole = packed(trace)
+    return {"trace": whole, "layouts": layouts_of(whole["shapes"])}
+
+
+def layouts_of(shapes: Iterable[dict]) -> dict[str, list[float]]:
+    """Rows for each shape of tree, by its parents, joined by commas."""
+    return {",".join(map(str, shape["parents"])): tree_rows(shape["parents"]) for shape in shapes}
+
+
+def tree_rows(parents: Sequence[int]) -> list[float]:
+    """Row of each node: leaves stand below one another, a parent in the middle of its children.
+
+    `parents[i] < i`, and only the root (node 0) has parent -1.
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents[1:], start=1):
+        children[parent].append(node)
+    rows, next_row, waiting = [0.0] * len(parents), 0, [0]
+    while waiting:  # depth first, the first child on top
+        node = waiting.pop()
+        if not children[node]:
+            rows[node], next_row = float(next_row), next_row + 1
+        waiting += reversed(children[node])
+    for node in range(len(parents) - 1, -1, -1):  # children come before their parent
+        if below := children[node]:
+            rows[node] = (rows[below[0]] + rows[below[-1]]) / 2
+    return rows
+
+
+def _message(seq: int, kind: str, run: str, **content: Any) -> str:
+    return encoded({"seq": seq, "kind": kind, "run": run, **content})
+
+
+# ---- the transcript --------------------------------------------------------------------------------------
+
+
+def message_show(run: str, turns: Sequence[Turn], *, live: bool = False) -> str:
+    """The whole conversation. ``run`` is any new name; the pieces of the reply come under it."""
+    shown = [asdict(turn) | {"figures": as_data(turn.figures)} for turn in turns]
+    return encoded({"kind": "show", "run": run, "live": live, "turns": shown})
+
+
+def message_grow(run: str, step: int, pieces: Sequence[TextSpan]) -> str:
+    """What a step adds to the reply; ``step`` only makes equal messages differ."""
+    return encoded({"kind": "grow", "run": run, "step": step, "pieces": [asdict(piece) for piece in pieces]})
+
+
+# ---- the replay of a race --------------------------------------------------------------------------------
+
+
+def lane(name: str, trace: dict[str, Any], runs: list[float] | None = None) -> dict[str, Any]:
+    """One lane: the run to replay and the tokens/s of all runs it was chosen from."""
+    drafter = trace["config"]["drafter"]["name"]
+    return {"name": name, "drafter": drafter, "trace": _slim(trace), "runs": runs or []}
+
+
+def race_message(
+    lanes: list[dict[str, Any]], verdict: dict[str, Any] | None, *, baseline: int | None = None
+) -> str:
+    """The message that shows a finished comparison; the verdict is on the first two lanes.
+
+    ``baseline`` is the number of the lane that speedup and overhead refer to, by default the last one.
+    """
+    said = verdict and {name: as_data(value) for name, value in verdict.items()}
+    last = len(lanes) - 1 if baseline is None else baseline
+    return encoded({"seq": _number(), "kind": "race", "lanes": lanes, "verdict": said, "baseline": last})
+
+
+def status_message(text: str, busy: bool = True) -> str:
+    return encoded({"seq": _number(), "kind": "status", "text": as_data(text), "busy": busy})
+
+
+def _number() -> int:
+    """A number no other message of the page has: equal messages would not be noticed as new."""
+    return uuid.uuid4().int % 2**31
+
+
+def _slim(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace without what the replay never draws: the rejected nodes and the numbers of the verdicts."""
+    steps = []
+    for step in trace["steps"]:
+        nodes = [
+            {"id": node["id"], "text": node["text"], **_proposer(node["origin"])}
+            for node in step["nodes"]
+            if node["id"] in set(step["path"])
+        ]
+        kept = {key: step[key] for key in ("index", "path", "emitted")}
+        steps.append({**kept, "ms": {"total": round(step["ms"]["total"], 3)}, "nodes": nodes})
+    return {"prompt": {"text": trace["prompt"]["text"]}, "steps": steps}
+
+
+def _proposer(origin: dict[str, Any]) -> dict[str, Any]:
+    """The mark on an accepted guess, empty for the root, and who made it in words."""
+    if not origin["by"]:
+        return {"mark": "", "by": ""}
+    if origin["head"] is None:
+        return {"mark": mark_of(origin["by"]), "by": as_data(Words("the drafter {0}", origin["by"]))}
+    return {"mark": str(origin["head"]), "by": as_data(Words("head {0}", origin["head"]))}
