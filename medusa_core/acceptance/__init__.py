@@ -46,7 +46,8 @@ class RuleInfo:
 class AcceptanceRule(Protocol):
     """What the decode loop asks of a rule. N nodes · V vocabulary
 
-    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone.
+    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone. A
+    step may then be made in C, and the rule is not called.
     """
 
     by_argmax: bool
