@@ -76,6 +76,12 @@ def rule_info(name: str) -> RuleInfo:
     return importlib.import_module(f"{__name__}.{name}").RULE
 
 
+def rules_in_words() -> list[str]:
+    """What the setting's own help says of rules, and "NAME: help" of each rule that it does not name."""
+    said: str = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
+    return [said, *(f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in said)]
+
+
 def rule_settings(config: GenerationConfig) -> Any:
     """The settings of the rule that ``config`` names. Raises MedusaError when one is out of range."""
     return pick_settings(rule_info(config.acceptance).settings, config.options)
