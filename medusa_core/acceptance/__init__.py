@@ -1,6 +1,6 @@
 """Acceptance rules, one a file, found by the file's name.
 
-A rule's module defines ``RULE``, a ``RuleInfo`` with its title, its settings and the class to build. Modules
+A rule's module defines ``RULE``, a ``RuleInfo`` with its help, its settings and the class to build. Modules
 import torch for annotations alone, so that reading settings costs nothing.
 Imports: trees.
 """
@@ -36,8 +36,7 @@ class NoSettings:
 class RuleInfo:
     """What a rule's module says of itself; ``build(temperature, settings, generator)`` makes a run's rule."""
 
-    title: str  # in menus
-    help: str  # one sentence
+    help: str  # one sentence, behind its name
     build: Callable[[float, Any, torch.Generator], AcceptanceRule]
     settings: type = NoSettings
     weighs_draws: bool = False  # whether above temperature 0 a drafter that can should draw its guesses

@@ -44,7 +44,7 @@ def test_the_menu_of_rules_says_what_each_does(config):
 
 
 def test_a_rule_that_the_setting_does_not_name_is_told_of_by_its_own_help(monkeypatch):
-    new = RuleInfo("newest", "keep what is new", MatchRule)
+    new = RuleInfo("keep what is new", MatchRule)
     monkeypatch.setattr(acceptance, "rule_names", lambda: ("match", "newest"))
     monkeypatch.setattr(acceptance, "rule_info", lambda name: new)
     assert acceptance.rules_in_words()[1:] == ["newest: keep what is new"]
