@@ -1,6 +1,6 @@
 """Acceptance rules, one a file, found by the file's name.
 
-A rule's module defines ``RULE``, a ``RuleInfo`` with its title, its settings and the class to build. Modules
+A rule's module defines ``RULE``, a ``RuleInfo`` with its help, its settings and the class to build. Modules
 import torch for annotations alone, so that reading settings costs nothing.
 Imports: trees.
 """
@@ -36,8 +36,7 @@ class NoSettings:
 class RuleInfo:
     """What a rule's module says of itself; ``build(temperature, settings, generator)`` makes a run's rule."""
 
-    title: str  # in menus
-    help: str  # one sentence
+    help: str  # one sentence, behind its name
     build: Callable[[float, Any, torch.Generator], AcceptanceRule]
     settings: type = NoSettings
     weighs_draws: bool = False  # whether above temperature 0 a drafter that can should draw its guesses
@@ -46,7 +45,8 @@ class RuleInfo:
 class AcceptanceRule(Protocol):
     """What the decode loop asks of a rule. N nodes · V vocabulary
 
-    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone.
+    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone. A
+    step may then be made in C, and the rule is not called.
     """
 
     by_argmax: bool
@@ -73,6 +73,12 @@ def rule_info(name: str) -> RuleInfo:
     if name not in rule_names():
         raise MedusaError(f"no acceptance rule {name!r:.30}: {name_fix(name, rule_names())}")
     return importlib.import_module(f"{__name__}.{name}").RULE
+
+
+def rules_in_words() -> list[str]:
+    """What the setting's own help says of rules, and "NAME: help" of each rule that it does not name."""
+    said: str = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
+    return [said, *(f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in said)]
 
 
 def rule_settings(config: GenerationConfig) -> Any:

@@ -64,7 +64,6 @@ def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[i
 
 
 RULE = RuleInfo(
-    title="match",
     help="keep the tokens that the model itself chooses; the output has exactly its distribution",
     build=MatchRule,
 )

@@ -115,7 +115,6 @@ def paths_of(parents: list[int]) -> list[list[int]]:
 
 
 RULE = RuleInfo(
-    title="nucleus",
     help="draw anew on every path and keep the longest match, as the public code with its top-p; biased",
     build=NucleusRule,
     settings=Settings,

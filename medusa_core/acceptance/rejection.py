@@ -120,7 +120,6 @@ def _normalised(mass: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
 
 
 RULE = RuleInfo(
-    title="rejection",
     help="keep a guess with probability p/q, else draw from the rest of p; exactly the model's distribution",
     build=RejectionRule,
     weighs_draws=True,

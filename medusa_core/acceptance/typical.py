@@ -93,7 +93,6 @@ def threshold(entropy: float, epsilon: float, delta: float) -> float:
 
 
 RULE = RuleInfo(
-    title="typical",
     help="keep what the model finds plausible enough: longer paths, not exactly its distribution",
     build=TypicalRule,
     settings=Settings,

@@ -32,7 +32,12 @@ class NodeStatistics:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one step: path (root first), the next root, and what each node was judged by."""
+    """The outcome of one step: path (root first), the next root, and what each of N nodes was judged by.
+
+    All lists but ``path`` and ``accepted`` have N entries, the root's first, which always passes. ``reasons``
+    stand in trace and page in place of "accepted" and ``failure``; the page draws a node whose own begins
+    with "not tried" as untried.
+    """
 
     path: list[int]
     bonus: int

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medusa_core.acceptance import rule_info, rule_names
+from medusa_core.acceptance import rule_info, rule_names, rules_in_words
 from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig
 from medusa_core.drafters import drafter_names, merged_in_words, method
 from medusa_core.drafters._options import (
@@ -53,10 +53,8 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
     run can be told of.
     """
     left = {*leave_out, "options"}
-    rules = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
-    others = [f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in rules]
     words = {
-        "acceptance": "; ".join([rules, *others]),
+        "acceptance": "; ".join(rules_in_words()),
         "method": f"who drafts: {AUTO_METHOD} (whose weights are there, else {WITHOUT_WEIGHTS}), "
         f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()}",
     }

@@ -30,19 +30,27 @@ class Drafter(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it has read. Asked only of a drafter that reads every row."""
+        """Tokens of the text it has read. Asked only of a drafter whose ``features`` are of ``all_rows``."""
         ...
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now."""
+        """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now.
+
+        A conversation keeps its drafter: for the next run ``truncate`` is told first how much of the text
+        stays, and ``tokens`` then begin with what was read already.
+        """
         ...
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """A tree with ``root`` at its top and no node deeper than ``depth``; any shape, each step."""
+        """A tree with ``root`` at its top and no node deeper than ``depth``; any shape, each step.
+
+        ``root`` is not yet among the tokens that were observed. Near the end of the context ``depth`` gets
+        smaller; at 0 the tree is the root alone.
+        """
         ...
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """``tokens`` [A] were committed; ``features`` [A, F·d] are their hidden states.
+        """``tokens`` [A] were committed, the root first; ``features`` [A, F·d] are their hidden states.
 
         Without ``features.all_rows`` they are those [1, F·d] of the last token alone.
         """

@@ -16,7 +16,8 @@ class Colour:
 
     light: str  # on the light ground
     dark: str  # on the dark one
-    pale: str  # the ends of the light ground's scale, from none to all
+    # The two ends of the scale in which charts on the light ground show shares, from none to all.
+    pale: str
     deep: str
 
 
@@ -49,7 +50,7 @@ class Method:
     """
 
     title: str  # in menus
-    mark: str  # a letter on its nodes
+    mark: str  # a letter on its nodes that no other has, nor p or q, which are probabilities there
     help: str  # one sentence
     build: str
     settings: type = NoSettings

@@ -45,7 +45,12 @@ class TokenTree:
         draft_p: Sequence[float] | None = None,
         device: torch.device | str = "cpu",
     ) -> TokenTree:
-        """A tree whose tokens are known on the host. ``draft_p`` [N]: 1 for the root."""
+        """A tree whose tokens are known on the host.
+
+        ``draft_p`` [N], above 0 and 1 for the root, are what the page shows as q: how likely the drafter
+        finds each token after those above it, or, where it copies from the text, which share of what it
+        found there goes on with the whole path. Left out they are 1.
+        """
         shares = torch.tensor(draft_p if draft_p is not None else [1.0] * len(tokens), device=device)
         return cls(
             tokens=torch.tensor(tokens, device=device),

@@ -75,6 +75,28 @@ def test_rules_are_found_by_file_name():
         rule_for(acceptance="best")
 
 
+@pytest.mark.parametrize("name", rule_names())
+@given(
+    parents=tiny.parent_lists(14), seed=st.integers(0, 10**6), temperature=st.sampled_from([0.0, 0.7, 1.0])
+)
+def test_every_rule_s_verdict_is_a_path_of_nodes_that_pass(name, parents, seed, temperature):
+    """As the loop, the trace and the page read it; what a rule accepts is for its own tests."""
+    tree, logits = random_case(parents, seed)
+    rule = rule_for(seed=seed, acceptance=name, temperature=temperature)
+    assert rule.by_argmax == (temperature == 0)
+    verdict = rule(tree, logits)
+    assert verdict.path == tiny.path_to(parents, verdict.path[-1])
+    assert len(verdict.passes) == tree.size
+    assert all(verdict.passes[node] for node in verdict.path)
+    assert 0 <= verdict.bonus < VOCABULARY
+    assert verdict.accepted in (None, tree.tokens[verdict.path].tolist())
+    assert all(len(own) == tree.size for own in (verdict.threshold, verdict.reasons, verdict.choices) if own)
+    assert verdict.failure
+    if temperature == 0:
+        assert verdict.path == best_path(tree, slow_greedy(tree, logits), [0.0] * tree.size)
+        assert verdict.bonus == int(logits[verdict.path[-1]].argmax())
+
+
 @settings(max_examples=80)
 @given(parents=tiny.parent_lists(14), seed=st.integers(0, 10**6))
 def test_greedy_matching_against_the_slow_version(parents, seed):

@@ -139,6 +139,14 @@ def test_settings_of_one_name_agree_between_drafters():
             assert known.setdefault(item.name, said) == said
 
 
+def test_each_drafter_has_a_letter_of_its_own_that_names_no_number():
+    """The page writes it beside numbers called p and q, which are probabilities."""
+    marks = [method(name).mark for name in drafter_names() if name != "none"]
+    assert all(len(mark) == 1 for mark in marks)
+    assert len(set(marks)) == len(marks)
+    assert not {"p", "q"} & set(marks)
+
+
 def test_a_setting_that_is_not_given_has_the_method_s_own_default(engine):
     """Merged drafters have one value for both, so that a trace says what was run."""
     assert option_defaults("eagle3")["draft_nodes"] == 59

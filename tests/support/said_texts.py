@@ -43,8 +43,8 @@ def of_additions(translated: Collection[str]) -> set[str]:
     """
     new = {name for name in drafter_names() if own_texts(method(name)).isdisjoint(translated)}
     things = [of_method(method(name)) for name in method_names() if not new.isdisjoint(drafters_of(name))]
-    rules = {name: {rule_info(name).title, rule_info(name).help} for name in rule_names()}
-    things += [texts | {name} for name, texts in rules.items() if texts.isdisjoint(translated)]
+    rules = [{name, f"{name}: {rule_info(name).help}"} for name in rule_names()]
+    things += [texts for texts in rules if texts.isdisjoint(translated)]
     for item in (item for kind in (GenerationConfig, *option_kinds()) for item in fields(kind)):
         has_control = isinstance(item.default, int | float)
         texts = {item.metadata["help"], label_of(item.name)} if has_control else set()

@@ -109,7 +109,8 @@ def test_every_text_of_a_component_is_translated(tag):
     texts = texts_of(tag)
     shown = shown_by_components()
     assert len(shown) > 100
-    assert [text for text in sorted(shown - of_additions(texts)) if not is_said(text, texts)] == []
+    known = texts | dict.fromkeys(of_additions(texts), "")
+    assert [text for text in sorted(shown) if not is_said(text, known)] == []
 
 
 def is_said(text: str, texts: dict[str, str]) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from medusa_core import acceptance
+from medusa_core.acceptance import RuleInfo, rule_names
+from medusa_core.acceptance.match import MatchRule
 from medusa_core.config import LoadConfig
 from ui.records.figures import SMALL_MODEL
 from ui.runs.session import Session
@@ -28,6 +31,23 @@ def test_no_script_names_an_argument_of_its_component(config):
         if component["type"] == "html" and callable(value)
     ]  # fmt: skip
     assert wrong == []
+
+
+def test_the_menu_of_rules_says_what_each_does(config):
+    """The setting's help tells of those that it names, a rule's own of any other."""
+    shown = [one["props"] for one in config["components"] if one["type"] == "radio"]
+    menus = [one for one in shown if one["label"] == "Acceptance rule"]
+    assert menus
+    for menu in menus:
+        assert [name for _, name in menu["choices"]] == list(rule_names())
+        assert all(f"{name}: " in menu["info"] for name in rule_names())
+
+
+def test_a_rule_that_the_setting_does_not_name_is_told_of_by_its_own_help(monkeypatch):
+    new = RuleInfo("keep what is new", MatchRule)
+    monkeypatch.setattr(acceptance, "rule_names", lambda: ("match", "newest"))
+    monkeypatch.setattr(acceptance, "rule_info", lambda name: new)
+    assert acceptance.rules_in_words()[1:] == ["newest: keep what is new"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from medusa_core.acceptance import rule_info, rule_names
+from medusa_core.acceptance import rule_info, rule_names, rules_in_words
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
@@ -103,7 +103,7 @@ def build_controls(
     with gr.Column(elem_classes="settings-column"):
         named["acceptance"] = gr.Radio(
             list(rule_names()), value=begin["acceptance"], elem_classes=mark("acceptance"),
-            label=LABELS["acceptance"], info=FIELDS["acceptance"].metadata["help"],
+            label=LABELS["acceptance"], info=" · ".join(rules_in_words()),  # each is translated by itself
         )  # fmt: skip
         # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
         named["heads"] = heads = gr.Dropdown(

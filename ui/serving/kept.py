@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary, ref
 
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading import remembered
+from medusa_core.loading import tuning
 from ui.records.figures import Figures, Key, PageFigures, key_of, stored_page
 from ui.records.settings import Selection
 from ui.records.words import Words
@@ -164,7 +164,7 @@ class KeptFigures:
         file = self._file_key(key)
         if file is None or chosen.own is not None:
             return chosen
-        found = Figures.from_data(remembered.recall(file), key)
+        found = Figures.from_data(tuning.recall(file), key)
         return chosen if found is None else chosen.having(found)
 
     def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
@@ -173,21 +173,21 @@ class KeptFigures:
             return page  # nothing was measured
         file = self._file_key(found.key)
         if file is not None:
-            remembered.keep(file, found.as_data())
+            tuning.keep(file, found.as_data())
         return page.having(found)
 
     def forget(self, page: PageFigures) -> PageFigures:
         """Without the measurement of the chosen model, here and in later starts."""
         file = self._file_key(page.key)
         if file is not None:
-            remembered.forget(file)
+            tuning.forget(file)
         return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
 
     def _file_key(self, key: Key) -> dict[str, Any] | None:
         """What a kept measurement holds for; None where nothing is kept, as with heads made on the page."""
         engine, model = key
-        if engine or not self._keeps or not remembered.may_measure():
+        if engine or not self._keeps or not tuning.may_measure():
             return None
         load = asdict(self._load_of(Selection(model=model)))
         kept = {"figures": ENGINE_VERSION, "load": {name: str(value) for name, value in load.items()}}
-        return remembered.machine_key() | kept
+        return tuning.machine_key() | kept

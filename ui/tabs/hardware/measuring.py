@@ -81,9 +81,7 @@ def measure_products(engine: Engine, flag: StopFlag) -> Generator[Found, None, N
     shape, number_bytes, machine, device = _measured_limits(engine)
     works = this_machine.swept_works(number_bytes)
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
-    measuring = this_machine.measure_products(
-        shape, engine.target.dtype, engine.target.output_device, works
-    )
+    measuring = this_machine.measure_products(shape, engine.target.dtype, engine.target.output_device, works)
     for done, speeds in enumerate(each_within(engine.target.on_its_threads, measuring), start=1):
         rows = tuple(
             (one.product.name, one.work.batch, one.work.tokens, one.work.context, one.product.intensity,
