@@ -173,7 +173,8 @@ def reading_base(folder: Path) -> Iterator[None]:
 def require_all_tensors(folder: Path, report: dict[str, Any]) -> None:
     """Raise MedusaError when a load with ``STRICT`` reports tensors that are missing or of another shape."""
     if missing := sorted(report["missing_keys"]):
-        raise MedusaError(f"the weights in {folder} lack {', '.join(missing[:4])}: {AGAIN}")
+        lacks = f"the weights in {folder} lack {', '.join(missing[:4])}"
+        raise MedusaError(f"{lacks}: fetch or save the model again")
     if wrong := sorted(report["mismatched_keys"]):
         name, has, wanted = wrong[0]
         sizes = f"{name} is {list(has)} in the weights, {list(wanted)} by {CONFIG_NAME}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,12 @@ class Wanted:
             files = get_cached_repo_tree(self.repository, revision=self.revision)
         except CachedRepoTreeNotFoundError:
             return None
+        allowed, unwanted = list(self.patterns), list(self.unwanted)
         chosen = filter_repo_objects(
-            files,
-            allow_patterns=list(self.patterns),
-            ignore_patterns=list(self.unwanted),
-            key=lambda file: file.path,
+            files, allow_patterns=allowed, ignore_patterns=unwanted, key=lambda file: file.path
         )
-        return sum(file.size for file in chosen if not self._is_cached(file.path))
-
-    def _is_cached(self, path: str) -> bool:
-        return isinstance(try_to_load_from_cache(self.repository, path, revision=self.revision), str)
+        cached = partial(try_to_load_from_cache, self.repository, revision=self.revision)
+        return sum(file.size for file in chosen if not isinstance(cached(file.path), str))
 
 
 class _Transfer:

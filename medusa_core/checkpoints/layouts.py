@@ -109,9 +109,8 @@ def from_vllm(state: State, source: str) -> HeadTensors:
     if shared is not None and last:
         raise MedusaError(f"{source} has both {SHARED_LAST} and lm_heads, it must be one of them: {_AGAIN}")
     if shared is not None and (shared.ndim != 2 or not shared.is_floating_point()):
-        raise MedusaError(
-            f"{source}: {SHARED_LAST} has shape {list(shared.shape)}, it must be a matrix [V, d]: {_AGAIN}"
-        )
+        is_now = f"{source}: {SHARED_LAST} has shape {list(shared.shape)}"
+        raise MedusaError(f"{is_now}, it must be a matrix [V, d]: {_AGAIN}")
     found = _Found(source, blocks, last, "blocks.{}.layers.{}.{}".format, lambda i, _: f"lm_heads.{i}.weight")
     return _assemble(found, shared, token_map)
 
@@ -128,7 +127,8 @@ def to_public(tensors: HeadTensors) -> State:
         )
     state = _named(tensors, "{}.{}.linear.{}")
     if tensors.lm_weight is not None:
-        for i, last in enumerate(_each_last(tensors.lm_weight, tensors.count)):
+        for i in range(tensors.count):
+            last = tensors.lm_weight[i] if tensors.lm_weight.ndim == 3 else tensors.lm_weight
             state[f"{i}.{tensors.layers}.weight"] = last.clone()
     return state
 
@@ -157,10 +157,6 @@ def _named(tensors: HeadTensors, name: str) -> State:
     return state
 
 
-def _each_last(last: torch.Tensor, count: int) -> torch.Tensor:
-    return last if last.ndim == 3 else last.expand(count, -1, -1)
-
-
 def _stranger(source: str, name: object) -> MedusaError:
     return MedusaError(f"{source} holds a tensor {name!r} that belongs to no Medusa head: {_AGAIN}")
 
@@ -181,19 +177,15 @@ def _assemble(
     missing = [found.block_name(*key) for key in wanted if key not in blocks]
     if numbered:
         missing += [found.last_name(i, layers) for i in range(count) if (i, layers) not in numbered]
+    has = f"{source} has {count} heads of {layers} layers"
     if missing:
-        raise MedusaError(
-            f"{source} has {count} heads of {layers} layers but lacks {', '.join(missing[:4])}: {_AGAIN}"
-        )
+        raise MedusaError(f"{has} but lacks {', '.join(missing[:4])}: {_AGAIN}")
     if extra := [found.last_name(i, j) for i, j in numbered if i >= count or j != layers]:
-        raise MedusaError(
-            f"{source} has {count} heads of {layers} layers, to which {extra[0]!r} does not belong: {_AGAIN}"
-        )
+        raise MedusaError(f"{has}, to which {extra[0]!r} does not belong: {_AGAIN}")
     stacked = _stack(source, [numbered[i, layers] for i in range(count)], count) if numbered else None
     if stacked is not None and stacked.ndim != 4:
-        raise MedusaError(
-            f"the last layers in {source} have shape {list(stacked.shape[2:])}, not [V, d]: {_AGAIN}"
-        )
+        shape = list(stacked.shape[2:])
+        raise MedusaError(f"the last layers in {source} have shape {shape}, not [V, d]: {_AGAIN}")
     tensors = HeadTensors(
         block_weight=_stack(source, [blocks[key] for key in wanted if key[2] == "weight"], count),
         block_bias=_stack(source, [blocks[key] for key in wanted if key[2] == "bias"], count),
@@ -210,10 +202,8 @@ def _stack(source: str, tensors: list[torch.Tensor], count: int) -> torch.Tensor
         raise MedusaError(f"the heads in {source} differ in shape, {sorted(shapes)}: {_AGAIN}")
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) != 1 or not tensors[0].is_floating_point():
-        listed = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-        raise MedusaError(
-            f"the heads in {source} are {listed}: they must be of one floating-point kind, {_AGAIN}"
-        )
+        said = f"the heads in {source} are {', '.join(sorted(map(str, kinds)))}".replace("torch.", "")
+        raise MedusaError(f"{said}: they must be of one floating-point kind, {_AGAIN}")
     return torch.stack(tensors).unflatten(0, (count, -1))
 
 

@@ -5,7 +5,6 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,23 +26,17 @@ def read_lm_head(folder: Path) -> torch.Tensor:
     tied = model.config.get_text_config(decoder=True).tie_word_embeddings
     for module in (head, embedding) if tied else (head,):
         name = next(name for name, other in model.named_modules() if other is module) + ".weight"
-        found = read_tensors(folder, WEIGHTS_NAME, partial(_same, name), "LM head")
-        for tensor in found.values():
+
+        def same(key: str, name: str = name) -> bool:
+            # A base saved without its LM head calls everything by a shorter name.
+            return key == name or name.endswith(f".{key}") or key.endswith(f".{name}")
+
+        for tensor in read_tensors(folder, WEIGHTS_NAME, same, "LM head").values():
             if tensor.shape == head.weight.shape and tensor.is_floating_point():
                 return tensor
-    return _by_loading(folder)
-
-
-def _by_loading(folder: Path) -> torch.Tensor:
-    """The slow way, for checkpoints whose names transformers translates."""
+    # The slow way, for checkpoints whose names transformers translates.
     weight = load_base(folder, dtype="auto").get_output_embeddings().weight.detach()
     if not weight.is_floating_point():
-        raise MedusaError(
-            f"the weights in {folder} hold no LM head that can be read: give a base that is not quantized"
-        )
+        lacks = f"the weights in {folder} hold no LM head that can be read"
+        raise MedusaError(f"{lacks}: give a base that is not quantized")
     return weight
-
-
-def _same(name: str, key: str) -> bool:
-    # A base saved without its LM head calls everything by a shorter name.
-    return key == name or name.endswith(f".{key}") or key.endswith(f".{name}")

@@ -45,15 +45,11 @@ _TWICE = ["consolidated*"]  # Mistral's own copy of the weights
 _OFFLINE = "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name a folder"
 
 
-def _untold(words: str, done: float | None) -> None:
-    """Nobody listens."""
-
-
 @dataclass(frozen=True)
 class Fetch:
     """How the hub's files are fetched: who hears of it, and whether weights and the model's code come too."""
 
-    progress: Progress = _untold
+    progress: Progress = lambda words, done: None
     weights: bool = True
     code: bool = False
 

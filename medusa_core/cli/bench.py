@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> None:
 def _methods(text: str) -> list[str]:
     """The names in ``--methods``. Raises MedusaError."""
     methods = [name.strip() for name in text.split(",")]
-    unknown = [name for name in methods if name not in (ALL, *method_names(), *ALL_PEERS)]
+    names = (ALL, *ALL_PEERS, *method_names())
+    unknown = [name for name in methods if name not in names]
     if unknown or len(set(methods)) != len(methods):
-        names = (ALL, *ALL_PEERS, *method_names())
         if close := next(filter(None, (close_name(name, names) for name in unknown)), ""):
             raise MedusaError(f"--methods is {text!r:.60}: did you mean {close}?")
         known = f"{', '.join(ALL_PEERS)}, {methods_in_words()}"
@@ -200,9 +200,8 @@ def _notes(record: dict) -> list[str]:
     temperature = settings["temperature"]
     lines = ["Medians of rounds and their ratios (lowest–highest); tokens/s count the reading of the prompt."]
     lines += limit_words(record["methods"])
-    peers = [name for name in record["methods"] if name in ALL_PEERS]
-    lines += [f"{name}: {ALL_PEERS[name].help}." for name in peers]
-    if peers:
+    if peers := [name for name in record["methods"] if name in ALL_PEERS]:
+        lines += [f"{name}: {ALL_PEERS[name].help}." for name in peers]
         lines.append("They run on the same weights, with the same prompts, budget and reasons to end.")
     if temperature > 0:
         lines.append(f"Each method draws for itself at temperature {temperature:g}: outputs may differ.")

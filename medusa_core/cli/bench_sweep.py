@@ -20,7 +20,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import OtherWork, busy_words
 from medusa_core.evaluation.prompts import chosen_prompts
-from medusa_core.evaluation.random_model import find_shape, random_engine, random_prompts
+from medusa_core.evaluation.random_model import random_engine, random_prompts
 from medusa_core.evaluation.sweep import (
     BATCH,
     DTYPE,
@@ -36,6 +36,7 @@ from medusa_core.evaluation.sweep import (
     sweep_record,
     swept_dtypes,
 )
+from medusa_core.hardware.shapes import known_shapes
 from medusa_core.loading.devices import place
 from medusa_core.trees.search import read_accuracies
 
@@ -103,7 +104,9 @@ def _engine(
 ) -> Engine:
     if args.shape is not None:
         placement = place(load.device, load.dtype)
-        return random_engine(find_shape(args.shape), placement, accuracies, capture=load.capture)
+        return random_engine(
+            known_shapes()[f"llama-{args.shape}"], placement, accuracies, capture=load.capture
+        )
     config = read_run_settings(args)
     return load_for_runs(load, [config.changed(method=name) for name in methods])
 
@@ -137,7 +140,7 @@ def _measured(
 def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[int]]:
     """Those asked for; as often as a batch needs them to be full."""
     if args.shape is not None:
-        found = random_prompts(find_shape(args.shape), _SHAPE_PROMPTS)
+        found = random_prompts(known_shapes()[f"llama-{args.shape}"], _SHAPE_PROMPTS)
     else:
         found = chosen_prompts(args, engine)
     return filling(found, batch)

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -65,16 +65,10 @@ def load_line(out: TextIO) -> Iterator[OnProgress]:
         yield show
 
 
-class RunSetup(NamedTuple):
-    """An engine, the settings with the drafter that was chosen, and notes for below the headline."""
-
-    engine: Engine
-    config: GenerationConfig
-    notes: list[str]
-
-
-def load_for_run(args: argparse.Namespace, config: GenerationConfig) -> RunSetup:
-    """Load what the flags name for a run. Raises MedusaError."""
+def load_for_run(
+    args: argparse.Namespace, config: GenerationConfig
+) -> tuple[Engine, GenerationConfig, list[str]]:
+    """Engine, settings with the drafter that was chosen, notes for below the headline. Raises MedusaError."""
     load = read_settings(LoadConfig, args)
     engine = load_for_runs(load, [config])
     chosen = engine.with_method(config)
@@ -82,7 +76,7 @@ def load_for_run(args: argparse.Namespace, config: GenerationConfig) -> RunSetup
     if config.method == AUTO_METHOD and not method(chosen.method).has_weights and load.heads != NO_HEADS:
         model = f" --model {shlex.quote(load.model)}" if load.model else ""
         notes.insert(0, f"note: there are no heads, so {chosen.method} drafts: `fit{model}` trains some")
-    return RunSetup(engine, chosen, notes)
+    return engine, chosen, notes
 
 
 def headline(engine: Engine, config: GenerationConfig) -> str:

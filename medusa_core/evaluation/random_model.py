@@ -17,7 +17,7 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.operators import kv_bytes_per_token
-from medusa_core.hardware.shapes import ModelShape, known_shapes
+from medusa_core.hardware.shapes import ModelShape
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import Placement, free_memory, native_library
 from medusa_core.loading.memory import MemoryEstimate, held_as, margin
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 HEADS = 5  # as in the paper's models
 CONTEXT = 2048
-_SHAPES = {"7b": "llama-7b", "13b": "llama-13b", "33b": "llama-33b"}
 _SPREAD = 0.02  # standard deviation of the weights, as transformers initialises a Llama
-
-
-def find_shape(name: str) -> ModelShape:
-    """The shape of that name. Raises MedusaError."""
-    if name not in _SHAPES:
-        raise MedusaError(f"no shape is called {name!r}: use one of {', '.join(_SHAPES)}")
-    return known_shapes()[_SHAPES[name]]
 
 
 def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:

@@ -89,10 +89,6 @@ class ModelShape:
         """How query heads share key-value heads: MHA, GQA or MQA."""
         return attention_kind(self.heads, self.kv_heads)
 
-    def with_kv_heads(self, count: int) -> ModelShape:
-        """A copy with another number of key-value heads. Raises MedusaError."""
-        return replace(self, kv_heads=count)
-
 
 _FIELDS = {
     "hidden": "the hidden size",

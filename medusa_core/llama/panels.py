@@ -112,18 +112,13 @@ def _packed(weight: torch.Tensor) -> torch.Tensor:
     if (outputs, inputs) != (wide(outputs), wide(inputs)):
         weight = F.pad(weight, (0, wide(inputs) - inputs, 0, wide(outputs) - outputs))
     panels = weight.reshape(-1, LANES, weight.shape[1] // step, step).transpose(1, 2)
-    return _aligned(panels)
+    copy = torch.empty(panels.shape, dtype=panels.dtype)  # torch's memory begins with a multiple of 64 bytes
+    assert copy.data_ptr() % 64 == 0
+    return copy.copy_(panels)
 
 
 def _unpacked(panels: torch.Tensor) -> torch.Tensor:
     return panels.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _aligned(given: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy; torch's memory on a CPU begins with a multiple of 64 bytes."""
-    copy = torch.empty(given.shape, dtype=given.dtype)
-    assert copy.data_ptr() % 64 == 0
-    return copy.copy_(given)
 
 
 def padded(values: torch.Tensor) -> torch.Tensor:

@@ -53,7 +53,10 @@ class Placement:
 
 def place(device: str, dtype: str) -> Placement:
     """Decide on one device. Raises MedusaError when a device is asked for but missing."""
-    chosen = _device(device)
+    there = device_kinds()
+    if (name := there[0] if device == "auto" else device) not in there:
+        raise MedusaError(f"no {device} device here: use --device {', '.join(there)}")
+    chosen = torch.device(name)
     kind, reason = (getattr(torch, dtype), "as asked") if dtype != "auto" else _auto_dtype(chosen)
     # Layer by layer onto the GPU, so that the CPU need not hold the whole model first.
     return Placement(chosen, kind, reason, {"": chosen} if chosen.type == "cuda" else None)
@@ -67,7 +70,9 @@ def spread(placement: Placement, needed: int, beside_layers: int, packed: bool) 
     """
     if placement.device.type != "cuda" or needed <= free_memory(placement.device):
         return placement
-    room: Room = {gpu: max(0, free_memory(_gpu(gpu)) - beside_layers) for gpu in range(_gpus())}
+    room: Room = {
+        gpu: max(0, free_memory(_gpu(gpu)) - beside_layers) for gpu in range(torch.cuda.device_count())
+    }
     if not packed:
         room["cpu"] = free_memory(_CPU)
     return replace(placement, device_map="auto", room=room)
@@ -77,7 +82,8 @@ def spare_memory(device: torch.device, packed: bool) -> int:
     """Bytes beside those on ``device`` that layers may be spread to."""
     if device.type != "cuda":
         return 0
-    others = sum(free_memory(_gpu(gpu)) for gpu in range(_gpus()) if _gpu(gpu) != _numbered(device))
+    own = torch.cuda.current_device() if device.index is None else device.index
+    others = sum(free_memory(_gpu(gpu)) for gpu in range(torch.cuda.device_count()) if gpu != own)
     return others + (0 if packed else free_memory(_CPU))
 
 
@@ -112,38 +118,17 @@ def _free_in_container() -> Iterator[int]:
             continue
 
 
-def _gpus() -> int:
-    return torch.cuda.device_count()
-
-
 def _gpu(number: int) -> torch.device:
     return torch.device("cuda", number)
 
 
-def _numbered(device: torch.device) -> torch.device:
-    return device if device.index is not None else _gpu(torch.cuda.current_device())
-
-
-def _device(name: str) -> torch.device:
-    there = device_kinds()
-    if name == "auto":
-        name = there[0]
-    if name not in there:
-        raise MedusaError(f"no {name} device here: use --device {', '.join(there)}")
-    return torch.device(name)
-
-
 def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16, "the GPU multiplies bfloat16 natively"
     if device.type == "cuda":
-        if torch.cuda.is_bf16_supported():
-            return torch.bfloat16, "the GPU multiplies bfloat16 natively"
         return torch.float16, "the GPU has no bfloat16 units"
     if device.type == "mps":
         return torch.float16, "float16 is what Apple GPUs are fast at"
-    return _cpu_dtype()
-
-
-def _cpu_dtype() -> tuple[torch.dtype, str]:
     if cpu_has_bf16():
         return torch.bfloat16, "the CPU multiplies bfloat16 natively"
     if isinstance(native_library(), Library):

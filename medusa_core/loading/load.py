@@ -12,21 +12,22 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_tokenizer, read_base_config
 from medusa_core.checkpoints.download import Progress
-from medusa_core.checkpoints.files import read_config
-from medusa_core.checkpoints.generation_defaults import dropped_settings
+from medusa_core.checkpoints.files import read_config, read_json
 from medusa_core.checkpoints.locate import Fetch, has_adapter
+from medusa_core.checkpoints.names import GENERATION_NAME
 from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import Draft, load_draft, method, owner_of
 from medusa_core.engine import Engine, EngineInfo
-from medusa_core.errors import MedusaError, is_out_of_memory
+from medusa_core.errors import MedusaError, is_out_of_memory, shortened
 from medusa_core.hardware.processor import limit_torch
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.families import FAMILIES
@@ -265,3 +266,33 @@ def _describe(
         own_drafts=tuple(draft.label for draft in own.values()),
         notes=(*dropped_settings(sources.base), *(note for draft in all_drafts for note in draft.notes)),
     )
+
+
+# transformers' settings that change greedy text too, each with the value at which it does nothing.
+_IDLE: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (1, 1.0), "encoder_repetition_penalty": (1, 1.0), "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,), "bad_words_ids": (), "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],), "sequence_bias": ({}, []), "min_length": (0,), "min_new_tokens": (0,),
+    "exponential_decay_length_penalty": (), "guidance_scale": (1, 1.0),
+}  # fmt: skip
+_WHOLE_TEXT = 65536  # the largest window of our penalty, whose largest value is the next number
+_MOST = 2
+
+
+def dropped_settings(folder: Path) -> list[str]:
+    """Notes, one a setting of the model in ``folder`` that a run does not obey."""
+    file = folder / GENERATION_NAME
+    try:
+        said = read_json(file) if file.is_file() else {}
+    except MedusaError:
+        return []  # reading the model says what is wrong with it
+    asks = f"{GENERATION_NAME} asks for"
+    notes = {
+        name: f"{asks} {name} {shortened(str(said[name]), 40)}, which counts for nothing here"
+        for name, idle in _IDLE.items()
+        if said.get(name) is not None and said[name] not in idle
+    }
+    penalty = said.get(name := "repetition_penalty")
+    if name in notes and isinstance(penalty, int | float) and 1 < penalty <= _MOST:
+        notes[name] += f": --penalty {penalty} --penalty-window {_WHOLE_TEXT} is the same"
+    return list(notes.values())

@@ -28,6 +28,8 @@ class BareLlama(nn.Module):
     They lie on the meta device, shapes without numbers, until ``load`` brings them.
     """
 
+    name_or_path = ""  # as transformers calls the folder that a model was read from
+
     def __init__(self, config: Any) -> None:
         """``config`` has the settings of a LlamaConfig."""
         super().__init__()
@@ -149,7 +151,7 @@ class BareModel(LoadedModel):
         self._hold(bare)
         self.config = bare.config
         self._build = build
-        self._folder = folder
+        bare.name_or_path = str(folder or "")
         self._built: PreTrainedModel | None = None
 
     @property
@@ -160,10 +162,6 @@ class BareModel(LoadedModel):
                 with torch.inference_mode(False):
                     self._built = self._build(self.weights).eval()
             return self._built
-
-    @property
-    def folder(self) -> Path | None:
-        return self._folder
 
     @property
     def end_tokens(self) -> int | list[int] | None:

@@ -192,18 +192,18 @@ class CapturedForward(TransformersForward):
         return read.of()
 
     def _visible(self, rows: Rows, length: torch.Tensor, bucket: int) -> dict[str, torch.Tensor]:
-        """Which rows see which slots, by kind of layer: bool [N, B]."""
+        """Which rows see which slots, by kind of layer: bool [1, 1, N, B]."""
         count = len(rows.tokens)
         slot = torch.arange(bucket, device=length.device)
         behind = slot - length  # a row of this forward where it is 0 to N − 1
         node = behind.clamp(0, count - 1)
         in_tree = (behind >= 0) & (behind < count)
         full = (behind < 0) | (in_tree & rows.allowed.index_select(1, node))
-        visible = dict.fromkeys(self._masks.kinds, full)
+        visible = dict.fromkeys(self._masks.kinds, full[None, None])
         if SLIDING in visible and self._masks.window is not None:
             position = torch.where(in_tree, length + rows.depths[node], slot)
             own = length + rows.depths
-            visible[SLIDING] = full & (position > own[:, None] - self._masks.window)
+            visible[SLIDING] = (full & (position > own[:, None] - self._masks.window))[None, None]
         return visible
 
     def _give_back(self, memory: _Memory) -> None:

@@ -44,17 +44,13 @@ class LongerContext:
 
 def context_of(config: Any) -> Context:
     """Positions the model takes, up to where its rotation changes: committed keys keep theirs."""
-    context = Context(getattr(config, "max_position_embeddings", None) or _USUAL)
-    for settings in rotary_settings(config):
-        if settings.get("rope_type") != "longrope":
-            continue
-        short = settings["original_max_position_embeddings"]
-        if short < context.length:
-            kind = config.model_type
-            context = Context(
-                short, f"beyond {short} positions {kind} rotates differently, and committed keys keep theirs"
-            )
-    return context
+    length = getattr(config, "max_position_embeddings", None) or _USUAL
+    longrope = (one for one in rotary_settings(config) if one.get("rope_type") == "longrope")
+    short = min((one["original_max_position_embeddings"] for one in longrope), default=length)
+    if short >= length:
+        return Context(length)
+    differently = f"beyond {short} positions {config.model_type} rotates differently"
+    return Context(short, f"{differently}, and committed keys keep theirs")
 
 
 def inside_window(context: Context, masks: LayerMasks, kind: str) -> Context:
@@ -76,9 +72,8 @@ def longer_context(config: Any, length: int, how: str) -> LongerContext:
         raise MedusaError(f"--context {length} cannot be had: {reason}; leave it out or take another model")
     trained: int = config.max_position_embeddings
     if length <= trained:
-        raise MedusaError(
-            f"--context is {length}, the model takes {trained} as it is: leave the flag out or ask for more"
-        )
+        has = f"--context is {length}, the model takes {trained} as it is"
+        raise MedusaError(f"{has}: leave the flag out or ask for more")
     return LongerContext(length, trained, how)
 
 
@@ -90,11 +85,9 @@ def why_not_longer(config: Any, how: str = YARN) -> str:
         rope = {"rope_type": "default"}
     scaling, others = rope.get("rope_type", "default"), sorted(rope.keys() - _UNSCALED)
     by_layer = any(isinstance(value, dict) for value in rope.values())
+    trained = getattr(config, "max_position_embeddings", None)
     checks = (
-        (
-            not getattr(config, "max_position_embeddings", None),
-            f"{kind} does not say with how many positions it was trained",
-        ),
+        (not trained, f"{kind} does not say with how many positions it was trained"),
         (not rope, f"{kind} has positions that are learned or counted, not rotary ones"),
         (by_layer, f"{kind} rotates its kinds of layers differently"),
         (scaling != "default", f"its positions are scaled already ({scaling})"),
@@ -119,9 +112,8 @@ def stretch(config: Any, longer: LongerContext) -> None:
 
 def require_stretched(model: Any, longer: LongerContext) -> None:
     """Raise MedusaError for a model whose code does not read the rotary settings of its config."""
-    if longer.how == YARN and not any(
-        getattr(module, "rope_type", None) == YARN for module in model.modules()
-    ):
+    stretched = any(getattr(module, "rope_type", None) == YARN for module in model.modules())
+    if longer.how == YARN and not stretched:
         raise MedusaError(
             f"--context {longer.length} cannot be had: the code of {model.config.model_type} does not read "
             "rotary settings; leave it out or use --extend window"

@@ -15,7 +15,7 @@ import torch
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
+from medusa_core.model.quantization import Packing, lm_head_weight, packing_of, runs_on
 from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LoadedModel:
         """Begin with modules that have all of their weights."""
         self._modules = modules
         self._originals: Originals | None = None  # rebuilds weights that were released
-        self._parameters = sum(parameter.numel() for parameter in modules.parameters())
+        self.parameters = sum(parameter.numel() for parameter in modules.parameters())
         self.packing = packing_of(modules.config)
         self._lock = RLock()  # runs in several threads may ask at once
 
@@ -96,11 +96,11 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         """Where token ids go."""
-        return _runs_on(self._modules.get_input_embeddings())
+        return runs_on(self._modules.get_input_embeddings())
 
     @property
     def output_device(self) -> torch.device:
-        return _runs_on(self._modules.get_output_embeddings())
+        return runs_on(self._modules.get_output_embeddings())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -112,11 +112,6 @@ class LoadedModel:
         """V, the rows of the LM head."""
         head = self._modules.get_output_embeddings()
         return getattr(head, "out_features", None) or head.weight.shape[0]  # packed weights hide their shape
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the weights are held in."""
-        return self._parameters
 
     @property
     def nbytes(self) -> int:
@@ -170,12 +165,6 @@ def _require_decoder(model: PreTrainedModel) -> None:
 def _arguments(model: PreTrainedModel) -> set[str]:
     """Names that the model's forward takes; accelerate's hooks wrap the instance's, so ask the class."""
     return set(inspect.signature(type(model).forward).parameters)
-
-
-def _runs_on(module: Any) -> torch.device:
-    """The device a module computes on, also when accelerate keeps its weights elsewhere."""
-    device: torch.device = module.weight.device
-    return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
 
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"

@@ -55,11 +55,12 @@ class LayerMasks:
         ``allowed`` bool [N, N] says which rows of this forward see which, ``depths`` [N] where they stand
         behind the ``length`` committed ones.
         """
-        return self.for_model(self.visible(allowed, depths, length), dtype)
+        seen = self.visible(allowed, depths, length)
+        return self.for_model({kind: one[None, None] for kind, one in seen.items()}, dtype)
 
     def for_model(self, visible: dict[str, torch.Tensor], dtype: torch.dtype) -> Mask:
-        """Bool [N, W] by kind of layer as transformers' models take it, [1, 1, N, W]."""
-        masks = {kind: mask_for(self.kernel, seen[None, None], dtype) for kind, seen in visible.items()}
+        """Bool [B, 1, N, W] by kind of layer as transformers' models take it."""
+        masks = {kind: mask_for(self.kernel, seen, dtype) for kind, seen in visible.items()}
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
@@ -73,11 +74,8 @@ class LayerMasks:
         rows = max(len(depths) for _, depths, _ in texts)
         width = max(len(depths) + length for _, depths, length in texts)
         seen = [self.visible(*text) for text in texts]
-        masks = {
-            kind: mask_for(self.kernel, padded_masks([one[kind] for one in seen], rows, width), dtype)
-            for kind in self.kinds
-        }
-        return masks if len(masks) > 1 else next(iter(masks.values()))
+        padded = {kind: padded_masks([one[kind] for one in seen], rows, width) for kind in self.kinds}
+        return self.for_model(padded, dtype)
 
     @property
     def only_window(self) -> int | None:

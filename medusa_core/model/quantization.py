@@ -94,7 +94,7 @@ def lm_head_weight(model: PreTrainedModel) -> torch.Tensor:
     if _is_plain(weight):
         return weight.detach()
     held = next((tensor for tensor in head.state_dict().values() if not tensor.is_meta), None)
-    device = _where_it_runs(head) if held is None else held.device
+    device = runs_on(head) if held is None else held.device
     # However the numbers are held, what comes out for each unit vector is a column of them.
     width = cast("int", model.get_input_embeddings().embedding_dim)
     units = torch.eye(width, dtype=model.dtype, device=device)
@@ -103,9 +103,10 @@ def lm_head_weight(model: PreTrainedModel) -> torch.Tensor:
     return columns.T.contiguous()
 
 
-def _where_it_runs(module: Any) -> torch.device:
-    """The device that accelerate computes on, while it keeps the module's weights elsewhere."""
-    return torch.device(module._hf_hook.execution_device)
+def runs_on(module: Any) -> torch.device:
+    """The device that a module computes on, also when accelerate keeps its weights elsewhere."""
+    device: torch.device = module.weight.device
+    return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
 
 
 def _is_plain(weight: object) -> TypeGuard[torch.Tensor]:

@@ -62,7 +62,8 @@ class TransformersForward:
             mask = self._masks.build(*places[0], self._held.dtype)
         else:
             mask = self._masks.build_together(places, self._held.dtype)
-            cache = JointCache([part.cache for part in parts], counts)
+            by_layer = zip(*(part.cache.tree_layers for part in parts), strict=True)
+            cache = Cache(layers=[JointLayer(owners, counts) for owners in by_layer])
         read = self._run(
             parts[0].rows,
             input_ids=padded([part.rows.tokens for part in parts]),
@@ -130,14 +131,6 @@ class JointLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         """W: it lives for one forward."""
         return self.width
-
-
-class JointCache(Cache):
-    """The caches of several texts as one, for a forward that adds ``counts`` rows to them."""
-
-    def __init__(self, caches: Sequence[TreeCache], counts: Sequence[int]) -> None:
-        by_layer = zip(*(cache.tree_layers for cache in caches), strict=True)
-        super().__init__(layers=[JointLayer(owners, counts) for owners in by_layer])
 
 
 def padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:

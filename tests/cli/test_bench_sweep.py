@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from medusa_core.cli import bench_sweep
 from medusa_core.cli.main import main
 from medusa_core.evaluation import random_model
 from medusa_core.hardware.shapes import ModelShape
@@ -63,7 +64,7 @@ def test_values_of_a_sweep(bench):
 
 
 def test_a_shape_says_nothing_of_tokens(bench, monkeypatch, tmp_path):
-    monkeypatch.setattr(random_model, "known_shapes", lambda: {"llama-7b": SHAPE})
+    monkeypatch.setattr(bench_sweep, "known_shapes", lambda: {"llama-7b": SHAPE})
     code, out, _ = bench("--shape", "7b", "--dtype", "float32", "--device", "cpu", model=False)
     assert code == 0
     found = record(out)

@@ -17,7 +17,7 @@ from medusa_core.evaluation.limits import Limit
 from medusa_core.evaluation.random_model import random_engine, random_prompts
 from medusa_core.evaluation.sweep import Sweep, cases_of, check_values, fitting, measure_cases, simulated
 from medusa_core.evaluation.turns import Measurement, MethodLog, complete_part, measure_run
-from medusa_core.hardware.shapes import ModelShape
+from medusa_core.hardware.shapes import ModelShape, known_shapes
 from medusa_core.llama.library import Library
 from medusa_core.loading.devices import Placement, native_library
 from medusa_core.trees.search import assumed_accuracies, expected_lengths
@@ -106,7 +106,7 @@ def test_a_shape_that_does_not_fit_says_how_much_it_takes(monkeypatch):
     monkeypatch.setattr(random_model, "free_memory", lambda device: 2 * 2**30)
     half = Placement(torch.device("cpu"), torch.bfloat16, "as asked")
     with pytest.raises(MedusaError, match=r"llama-7b needs about 18\.0 GB of memory, 2\.0 GB are free"):
-        random_engine(random_model.find_shape("7b"), half)
+        random_engine(known_shapes()["llama-7b"], half)
 
 
 # --- A measurement under way: what is known of it by then, when it is stopped, and what others did meanwhile.

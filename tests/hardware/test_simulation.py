@@ -62,10 +62,10 @@ def test_a_step_takes_at_least_what_its_bytes_and_its_arithmetic_take():
 
 
 def test_shared_keys_move_less_and_compute_the_same():
-    ratios = [memory_over_arithmetic(LLAMA.with_kv_heads(count), 16, 4096) for count in (32, 8, 1)]
+    ratios = [memory_over_arithmetic(replace(LLAMA, kv_heads=count), 16, 4096) for count in (32, 8, 1)]
     assert ratios == sorted(ratios, reverse=True)
     work = Work(4, 1, 1024)
-    flops = {count: operators(LLAMA.with_kv_heads(count), work)[3].flops for count in (32, 1)}
+    flops = {count: operators(replace(LLAMA, kv_heads=count), work)[3].flops for count in (32, 1)}
     assert flops[32] == flops[1]
 
 
@@ -74,7 +74,7 @@ def test_memory_over_arithmetic_goes_as_the_sources_derive():
     ratio = memory_over_arithmetic
     assert ratio(LLAMA, 64, 8192) > 2 * ratio(LLAMA, 64, 1024)
     assert ratio(LLAMA, 1, 64) > 4 * ratio(LLAMA, 64, 64)
-    shared = LLAMA.with_kv_heads(1)
+    shared = replace(LLAMA, kv_heads=1)
     assert ratio(shared, 64, 8192) < 0.1 * ratio(LLAMA, 64, 8192)
 
 
@@ -94,7 +94,7 @@ def test_what_fits_beside_the_weights():
         (lambda: Work(context=0), "context is 0"),
         (lambda: Work(tokens=10**9), "tokens is 1000000000: give a whole number from 1 to 65,536"),
         (lambda: find_device("abacus"), "use this or one of a100"),
-        (lambda: LLAMA.with_kv_heads(5), "do not divide 32"),
+        (lambda: replace(LLAMA, kv_heads=5), "do not divide 32"),
         (lambda: memory_over_arithmetic(LLAMA, 1, 0), "at least 1"),
     ],
 )  # fmt: skip

@@ -128,10 +128,9 @@ class _Chat:
             f"{summary.tokens_per_step:.2f} a step",
             f"{summary.decode_tokens_per_second:.0f} tokens/s",
             f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
+            end.get(summary.finish_reason, ""),
         ]
-        if reason := end.get(summary.finish_reason):
-            parts.append(reason)
-        return ", ".join(parts)
+        return ", ".join(filter(None, parts))
 
     def _stats(self) -> str:
         conversation = self.conversation
@@ -143,11 +142,9 @@ class _Chat:
                 f"{self.tokens / self.steps:.2f} a step, "
                 f"{self.tokens / self.seconds:.0f} tokens/s"
             )
-        kept = (
-            f"{counted(len(conversation.messages), 'message')}, "
-            f"{counted(conversation.cached_tokens, 'token')} in the cache"
-        )
-        return f"{sums}; {kept}, the context holds {context}"
+        kept = counted(len(conversation.messages), "message")
+        cached = counted(conversation.cached_tokens, "token")
+        return f"{sums}; {kept}, {cached} in the cache, the context holds {context}"
 
 
 def _lines() -> Iterator[str]:
@@ -155,19 +152,14 @@ def _lines() -> Iterator[str]:
     typed = sys.stdin.isatty()
     while True:
         try:
-            yield input("> ") if typed else _piped()
+            line = input("> ") + "\n" if typed else sys.stdin.readline()
         except EOFError:
             return
-
-
-def _piped() -> str:
-    try:
-        line = sys.stdin.readline()
-    except UnicodeDecodeError as error:
-        raise MedusaError(f"the input is no UTF-8 text ({error.reason}): convert it") from error
-    if not line:
-        raise EOFError
-    return line.rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise MedusaError(f"the input is no UTF-8 text ({error.reason}): convert it") from error
+        if not line:
+            return
+        yield line.rstrip("\r\n")
 
 
 def _say(text: str) -> None:

@@ -81,12 +81,11 @@ def run(args: argparse.Namespace) -> None:
         from medusa_core.checkpoints.convert import ConversionRequest, convert
         from medusa_core.checkpoints.gguf_file import GGUF
 
-    if args.weights and args.to != GGUF:
-        raise MedusaError(f"--weights is for {GGUF}, --to is {args.to}: leave it out")
-    if args.pt and args.to != "v1":
-        raise MedusaError(f"--pt is for v1, --to is {args.to}: leave it out")
-    if args.tree and args.to != "trtllm":
-        raise MedusaError(f"--tree is for trtllm, --to is {args.to}: leave it out")
+    for flag, given, only in (
+        ("weights", args.weights, GGUF), ("pt", args.pt, "v1"), ("tree", args.tree, "trtllm"),
+    ):  # fmt: skip
+        if given and args.to != only:
+            raise MedusaError(f"--{flag} is for {only}, --to is {args.to}: leave it out")
     target = Path(args.target).expanduser()
     if args.to == GGUF:
         _write_gguf(args, target)

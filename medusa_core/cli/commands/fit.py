@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.cli.commands.train import figures_of, stage_bar
+from medusa_core.cli.commands.train import StageBars
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
 from medusa_core.cli.signals import stop_by
 from medusa_core.library_messages import importing
@@ -22,8 +22,6 @@ from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from medusa_core.training.fit.run import Prepared
     from medusa_core.training.loop import Progress
 
@@ -65,17 +63,13 @@ def run(args: argparse.Namespace) -> None:
     _print_report(report, Path(config.out))
 
 
-class Bars:
-    """A progress bar a stage, on standard error. Ctrl-C and SIGTERM stop between two records."""
+class Bars(StageBars):
+    """Those of all stages, while Ctrl-C and SIGTERM stop between two records."""
 
-    def __init__(self) -> None:
-        self._bar: tqdm | None = None
-        self._stage = ""
-        self._stop: KeyboardInterrupt | None = None
-        self._before: dict[int, Any] = {}  # of Python's kinds of signal handlers
+    _stop: KeyboardInterrupt | None = None
 
     def __enter__(self) -> Bars:
-        self._before = {
+        self._before: dict[int, Any] = {
             number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
         }
         return self
@@ -83,19 +77,11 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        self._close()
+        self.close()
 
     def update(self, record: Progress) -> None:
         """Show a record. Raises KeyboardInterrupt when a signal came since the last one."""
-        if record.stage != self._stage:
-            self._close()
-            self._stage = record.stage
-            self._bar = stage_bar(record)
-        bar = self._bar
-        if bar is not None and record.folder is None:  # the last record of a recipe counts nothing new
-            bar.update(record.step - bar.n)
-        if bar is not None and (words := figures_of(record)):
-            bar.set_postfix(words, refresh=False)
+        super().update(record)
         if self._stop is not None:
             raise self._stop
 
@@ -103,11 +89,6 @@ class Bars:
         self._stop = stop_by(number)
         signal.signal(number, self._before[number])
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        self._bar, self._stage = None, ""
 
 
 def _print_estimate(config: FitConfig, prepared: Prepared) -> None:

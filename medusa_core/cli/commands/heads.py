@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import sys
-from pathlib import Path
 
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
@@ -53,22 +52,7 @@ _MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
 
 
 def run_init(args: argparse.Namespace) -> None:
-    """Write fresh heads. Raises MedusaError for numbers or a base that cannot be used."""
-    check_output_folder(os.path.expanduser(args.out), "--out")
-    size = write_fresh_heads(
-        args.model, Path(args.out).expanduser(), args.num_heads, args.layers, args.share_lm_head, args.force
-    )
-    heads, layers = counted(args.num_heads, "untrained head"), counted(args.layers, "layer")
-    print(f"{args.out}: {heads} of {layers}, {size / 1e6:.1f} MB")
-    model = f"--model {shlex.quote(args.model)} " if args.model else ""
-    print(
-        f"train them: python -m medusa_core train medusa1 {model}--start {shlex.quote(args.out)} "
-        f"--heads {args.num_heads} --head-layers {args.layers}"
-    )
-
-
-def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: bool, force: bool) -> int:
-    """Write heads that guess what the base says, in the dtype of its LM head; return their size in bytes.
+    """Write heads that guess what the base says, in the dtype of its LM head.
 
     Raises MedusaError for numbers out of range, a base that cannot be read or a disk that is too small.
     """
@@ -80,24 +64,32 @@ def write_fresh_heads(model: str, out: Path, count: int, layers: int, share: boo
         from medusa_core.checkpoints.locate import embedded_model, locate_model
         from medusa_core.drafters.medusa.heads import fresh_tensors
 
+    out = check_output_folder(os.path.expanduser(args.out), "--out")
+    count, layers, share = args.num_heads, args.layers, args.share_lm_head
     for name, value in (("num_heads", count), ("layers", layers)):
         if not 1 <= value <= _MOST[name]:
             raise MedusaError(f"--{name.replace('_', '-')} is {value}: give 1 to {_MOST[name]}")
-    folder = locate_model(model) if model else embedded_model()
-    check_target(out, folder, force)
+    folder = locate_model(args.model) if args.model else embedded_model()
+    check_target(out, folder, args.force)
     lm_head = read_lm_head(folder)
     vocabulary, width = lm_head.shape
     size = count * (layers * (width + 1) + (0 if share else vocabulary)) * width * lm_head.element_size()
     weight, bias, last = fresh_tensors(lm_head, count, layers)
-    tensors = HeadTensors(weight, bias, None if share else last)
     with staged(out) as staging:
         if size > (free := shutil.disk_usage(staging).free):
             raise MedusaError(
                 f"the heads take {size / 1e9:.1f} GB, the disk of {out} has {free / 1e9:.1f} GB left: "
                 "use --share-lm-head or another disk"
             )
-        write_heads(tensors, staging, model or EMBEDDED)
-    return size
+        tensors = HeadTensors(weight, bias, None if share else last)
+        write_heads(tensors, staging, args.model or EMBEDDED)
+    made = f"{counted(count, 'untrained head')} of {counted(layers, 'layer')}"
+    print(f"{args.out}: {made}, {size / 1e6:.1f} MB")
+    model = f"--model {shlex.quote(args.model)} " if args.model else ""
+    print(
+        f"train them: python -m medusa_core train medusa1 {model}--start {shlex.quote(args.out)} "
+        f"--heads {count} --head-layers {layers}"
+    )
 
 
 def run_check(args: argparse.Namespace) -> None:

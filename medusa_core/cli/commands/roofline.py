@@ -29,7 +29,7 @@ from medusa_core.hardware.operators import (
     PREFILL,
     Timed,
     Work,
-    kv_bytes_per_token,
+    kv_cache_bytes,
     longest_text,
     operators,
     step_seconds,
@@ -109,7 +109,7 @@ def record(shape: ModelShape, work: Work, device: Device) -> dict[str, Any]:
         "operators": _rows(shape, work, device),
         "phases": {name: _rows(shape, each, device) for name, each in phases(work).items()},
         "step_seconds": {name: step_seconds(shape, each, device) for name, each in phases(work).items()},
-        "kv_bytes_per_token": kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, NUMBER_BYTES),
+        "kv_bytes_per_token": kv_cache_bytes(shape, 1, 1, NUMBER_BYTES),
     }
 
 
@@ -131,14 +131,10 @@ def _rows(shape: ModelShape, work: Work, device: Device) -> list[dict[str, Any]]
             "intensity": each.product.intensity,
             "seconds": each.seconds,
             "calls": each.product.calls,
-            "limit": _limit(each),
+            "limit": "memory" if each.memory_bound else "arithmetic",
         }
         for each in timed(operators(shape, work), device)
     ]
-
-
-def _limit(each: Timed) -> str:
-    return "memory" if each.memory_bound else "arithmetic"
 
 
 def _device(name: str, shape: ModelShape) -> Device:
@@ -180,7 +176,7 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
             f"{name}, {each.tokens} at once: {seconds_words(seconds)} a step, "
             f"{seconds_words(seconds / (each.tokens * each.batch))} a token read"
         )
-    cache = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, NUMBER_BYTES)
+    cache = kv_cache_bytes(shape, 1, 1, NUMBER_BYTES)
     room = longest_text(shape, device, work.batch, NUMBER_BYTES, NUMBER_BYTES)
     fits = f"texts of up to {room:,} tokens fit beside the weights" if room > 0 else "the weights do not fit"
     if device.cache:

@@ -74,45 +74,55 @@ def ended_by_signal() -> Iterator[Callable[[], bool]]:
 def show_progress(
     records: Generator[Progress, None, None], asked_to_end: Callable[[], bool] = lambda: False
 ) -> Progress:
-    """A bar a stage, with throughput, loss and the time left; returns the last record.
+    """A bar a stage; returns the last record.
 
     Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
     """
-    bar: tqdm | None = None
+    bars = StageBars()
     last: Progress | None = None
     try:
         for record in records:
-            if bar is None or last is None or record.stage != last.stage:
-                if bar is not None:
-                    bar.close()
-                bar = stage_bar(record)
-            bar.update(record.step - bar.n)
-            bar.set_postfix(figures_of(record), refresh=record.step == record.steps)
+            bars.update(record)
             last = record
             if record.folder is None and asked_to_end():
                 records.close()
                 break
     finally:
-        if bar is not None:
-            bar.close()  # ends its line, so that an error stands on the next
+        bars.close()  # ends its line, so that an error stands on the next
     return cast("Progress", last)  # a run has a last record, finished or not
 
 
-def figures_of(record: Progress) -> dict[str, str]:
-    """What stands behind a bar: throughput and loss, where the record has them."""
-    words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
-    return words | ({"loss": f"{record.metrics['loss']:.3f}"} if "loss" in record.metrics else {})
+class StageBars:
+    """A bar for each stage on standard error, with throughput, loss and the time left."""
 
+    _bar: tqdm | None = None
+    _stage = ""
 
-def stage_bar(record: Progress) -> tqdm:
-    from tqdm import tqdm
+    def update(self, record: Progress) -> None:
+        """Show a record."""
+        from tqdm import tqdm
 
-    return tqdm(
-        total=record.steps,
-        initial=max(0, record.step - 1),  # a resumed run does not count what was done before
-        desc=record.stage,
-        mininterval=1,
-        file=sys.stderr,
-        dynamic_ncols=True,
-        disable=os.environ.get("LOCAL_RANK", "0") != "0",
-    )
+        if self._bar is None or record.stage != self._stage:
+            self.close()
+            self._stage = record.stage
+            self._bar = tqdm(
+                total=record.steps,
+                initial=max(0, record.step - 1),  # a resumed run does not count what was done before
+                desc=record.stage,
+                mininterval=1,
+                file=sys.stderr,
+                dynamic_ncols=True,
+                disable=os.environ.get("LOCAL_RANK", "0") != "0",
+            )
+        self._bar.update(max(0, record.step - self._bar.n))
+        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+        if "loss" in record.metrics:
+            words["loss"] = f"{record.metrics['loss']:.3f}"
+        if words:
+            self._bar.set_postfix(words, refresh=record.step == record.steps)
+
+    def close(self) -> None:
+        """End the bar's line."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None

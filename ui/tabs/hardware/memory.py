@@ -113,7 +113,7 @@ def draw(
         else Words("The memory of {0} is not known.", chosen.device.title),
         *cached_words(chosen.device, of_token * batch),
     )
-    kinds = {kind: shape.with_kv_heads(count) for kind, count in _kinds(heads, kv_heads).items()}
+    kinds = {kind: replace(shape, kv_heads=count) for kind, count in _kinds(heads, kv_heads).items()}
     ratios = [
         {kind: [memory_over_arithmetic(each, *place) for place in places] for kind, each in kinds.items()}
         for places in ([(batch, size) for size in LENGTHS], [(size, length) for size in BATCHES])
