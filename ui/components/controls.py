@@ -235,30 +235,17 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ExampleButton:
-    """A button that fills in a prompt, and the penalty with which its kind of text reads well."""
+def example_buttons(kinds: list[dict[str, Any]]) -> tuple[tuple[gr.Button, str], ...]:
+    """Small buttons named by kind, one a prompt, each with the values that it fills in, as JSON.
 
-    button: gr.Button
-    text: str
-    penalty: float
-    penalty_window: int
-
-    def fills(self, prompt: gr.Textbox, penalty: gr.Slider, window: gr.Slider) -> None:
-        """A click fills the three without asking the server."""
-        values = json.dumps([self.text, self.penalty, self.penalty_window])
-        self.button.click(None, None, [prompt, penalty, window], js=f"() => {values}")
-
-
-def example_buttons(kinds: list[dict[str, Any]]) -> tuple[ExampleButton, ...]:
-    """Small buttons named by kind, one a prompt; what they fill in is connected by `fills`."""
+    They are the prompt, and the penalty and its window with which its kind of text reads well.
+    """
+    usual = GenerationConfig.penalty, GenerationConfig.penalty_window
     with gr.Row(elem_classes="examples"):
         return tuple(
-            ExampleButton(
+            (
                 gr.Button(f"{kind['kind']}: {example['label']}", size="sm", min_width=0, scale=0),
-                example["text"],
-                kind.get("penalty", GenerationConfig.penalty),
-                kind.get("penalty_window", GenerationConfig.penalty_window),
+                json.dumps([example["text"], *map(kind.get, ("penalty", "penalty_window"), usual)]),
             )
             for kind in kinds
             for example in kind["prompts"]

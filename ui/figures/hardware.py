@@ -22,6 +22,8 @@ PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "parallel decode": ("diamond", "accepted", "step over a tree (parallel decode)"),
 }
 INTENSITIES = (0.25, 8192.0)
+_measured_figure = partial(new_figure, height=340)
+NOT_MEASURED = "not measured yet"
 
 
 def roofline_chart(
@@ -150,10 +152,6 @@ def ratio_chart(
     figure.update_xaxes(title_text=title, type="log", dtick=1)
     figure.update_yaxes(title_text="numbers moved per multiplication", type="log", dtick=1)
     return figure
-
-
-_measured_figure = partial(new_figure, height=340)
-NOT_MEASURED = "not measured yet"
 
 
 @dataclass(frozen=True)

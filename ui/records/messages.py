@@ -185,7 +185,7 @@ def _slim(trace: dict[str, Any]) -> dict[str, Any]:
         nodes = [
             {"id": node["id"], "text": node["text"], **_proposer(node["origin"])}
             for node in step["nodes"]
-            if node["id"] in set(step["path"])
+            if node["id"] in step["path"]
         ]
         kept = {key: step[key] for key in ("index", "path", "emitted")}
         steps.append({**kept, "ms": {"total": round(step["ms"]["total"], 3)}, "nodes": nodes})

@@ -36,6 +36,13 @@ MOST_UNREAD_OF_A_PAGE = 200
 MOST_UNREAD = 1000
 MINUTE = 60.0  # seconds
 UNREAD = "This page has not fetched what was sent to it: reload it."
+HEADER_SECONDS = 15.0  # from the first byte of a connection to the end of a request's header
+MOST_CONNECTIONS = 900  # a process may usually have 1,024 files open
+CONNECTIONS_OF_AN_ADDRESS = 300  # a class behind one router: two streams a pupil, and the requests of a start
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"connection: close\r\ncontent-length: 41\r\n\r\nToo many connections are open: try again."
+)
 
 
 @dataclass(frozen=True)
@@ -167,15 +174,6 @@ def _is_public(address: str) -> bool:
         return ip_address(address).is_global
     except ValueError:
         return False
-
-
-HEADER_SECONDS = 15.0  # from the first byte of a connection to the end of a request's header
-MOST_CONNECTIONS = 900  # a process may usually have 1,024 files open
-CONNECTIONS_OF_AN_ADDRESS = 300  # a class behind one router: two streams a pupil, and the requests of a start
-_FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"connection: close\r\ncontent-length: 41\r\n\r\nToo many connections are open: try again."
-)
 
 
 def limit_connections(

@@ -32,6 +32,8 @@ OPEN = """() => {
   };
   start(300);
 }"""
+FIRST_LANGUAGE = "en"
+TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "commit")
 
 
 def link() -> None:
@@ -59,10 +61,6 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
         lambda text, page: answered(text, page.shown), [asked, figures], answer,
         js=ASKED, queue=False, trigger_mode="always_last", **QUIET,
     ).then(None, answer, None, js=ANSWERED)  # fmt: skip
-
-
-FIRST_LANGUAGE = "en"
-TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "commit")
 
 
 def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.controls import ExampleButton, example_buttons, mark
+from ui.components.controls import example_buttons, mark
 from ui.components.events import QUIET
 from ui.components.views import TextLine
 from ui.records.examples import example_prompts
@@ -57,17 +57,16 @@ class RunBar:
     flag: gr.State
     name: str  # the ids of its parts start with it
     key: gr.Textbox  # never to be seen: by what the browser names the flag
-    examples: tuple[ExampleButton, ...] = ()
+    examples: tuple[tuple[gr.Button, str], ...] = ()  # with what they fill in, as JSON
 
     def triggers(self) -> list[Any]:
         """What starts a run: its button, and Enter in the prompt where there is one."""
         return [self.run.click] if self.prompt is None else [self.run.click, self.prompt.submit]
 
     def connect_examples(self, penalty: gr.Slider, window: gr.Slider) -> None:
-        """The examples fill the prompt and these two."""
-        if self.prompt is not None:
-            for example in self.examples:
-                example.fills(self.prompt, penalty, window)
+        """The examples fill the prompt and these two, without asking the server."""
+        for button, values in self.examples:
+            button.click(None, None, [self.prompt, penalty, window], js=f"() => {values}")
 
 
 def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:

@@ -32,6 +32,33 @@ TITLES = (
     "Tokens kept by each step", "Where the milliseconds go", "How often a guess of each depth was accepted",
     "The same by rank: a row adds up to its bar",
 )  # fmt: skip
+WHOLE_LINK = "Prompt and settings are those of the link: press Run."
+PART_OF_LINK = (
+    "What the link has is taken over; the prompt and the other settings stay as they were: press Run."
+)
+FAILED = "The file could not be read: it is larger than this server takes, or the server is busy."
+# gradio hands no data of an event to a script, so the view's element holds the text until it is fetched.
+OPENED = """(_, dark) => {
+  const host = document.querySelector("#decode-view .mdv-host");
+  const text = host.openedTrace;
+  delete host.openedTrace;
+  return [text, dark];
+}"""
+CARRIED = f"""(_, dark, figures) => {{
+  const text = location.hash.slice("#run=".length);
+  const most = {MOST_LINK_CHARACTERS + 1};
+  try {{
+    const old = text.startsWith("%7B") || text.startsWith("{{");
+    const parts = () => JSON.stringify({{ link: Object.fromEntries(new URLSearchParams(text)) }});
+    return [(old ? decodeURIComponent(text) : parts()).slice(0, most), dark, figures];
+  }} catch {{
+    return ["", dark, figures];
+  }}
+}}"""
+HAS_LINK = """() => {
+  const host = document.querySelector("#decode-view .mdv-host");
+  if (host && location.hash.startsWith("#run=")) host.dispatchEvent(new CustomEvent("linked"));
+}"""
 
 
 @dataclass(frozen=True)
@@ -148,35 +175,6 @@ def _sized(trace: dict[str, Any], rows: Sequence[Row], own: Row) -> dict[str, fl
     nodes = len(trace["steps"][0]["nodes"])
     nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes))
     return {"nodes": nearest["nodes"], "ms": nearest["step_ms"]}
-
-
-WHOLE_LINK = "Prompt and settings are those of the link: press Run."
-PART_OF_LINK = (
-    "What the link has is taken over; the prompt and the other settings stay as they were: press Run."
-)
-FAILED = "The file could not be read: it is larger than this server takes, or the server is busy."
-# gradio hands no data of an event to a script, so the view's element holds the text until it is fetched.
-OPENED = """(_, dark) => {
-  const host = document.querySelector("#decode-view .mdv-host");
-  const text = host.openedTrace;
-  delete host.openedTrace;
-  return [text, dark];
-}"""
-CARRIED = f"""(_, dark, figures) => {{
-  const text = location.hash.slice("#run=".length);
-  const most = {MOST_LINK_CHARACTERS + 1};
-  try {{
-    const old = text.startsWith("%7B") || text.startsWith("{{");
-    const parts = () => JSON.stringify({{ link: Object.fromEntries(new URLSearchParams(text)) }});
-    return [(old ? decodeURIComponent(text) : parts()).slice(0, most), dark, figures];
-  }} catch {{
-    return ["", dark, figures];
-  }}
-}}"""
-HAS_LINK = """() => {
-  const host = document.querySelector("#decode-view .mdv-host");
-  if (host && location.hash.startsWith("#run=")) host.dispatchEvent(new CustomEvent("linked"));
-}"""
 
 
 def connect_share(

@@ -35,6 +35,19 @@ from ui.runs.speed import NODES, STEP, SpeedUpdate
 STORED_METHODS = ("none", "medusa")
 UNLIMITED = Words("The least time of a step was not measured there.")
 UNKNOWN = Words("Press Measure to learn what limits a step on this machine.")
+PART_NAMES = {
+    MEMORY: "memory {0}",
+    ARITHMETIC: "arithmetic {0}",
+    OVERHEAD: "overhead {0}",
+    DRAFTING: "drafting {0}",
+    HOST: "loop {0}",
+    FORWARD: "forward {0}",
+}
+SWEPT = "swept"  # a record over dtypes
+CAPTION = (
+    "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
+    "decoding. The least is what its bytes or its operations take at what was measured of this machine."
+)
 
 
 @dataclass(frozen=True, eq=False)  # by identity, since gradio hashes what a state holds
@@ -138,21 +151,6 @@ def _cells(row: Row) -> dict[str, str]:
         "overhead": "" if row.overhead is None else f"{row.overhead:.2f}",
         "speedup": "" if row.speedup is None else f"{row.speedup.median:.2f}",
     }
-
-
-PART_NAMES = {
-    MEMORY: "memory {0}",
-    ARITHMETIC: "arithmetic {0}",
-    OVERHEAD: "overhead {0}",
-    DRAFTING: "drafting {0}",
-    HOST: "loop {0}",
-    FORWARD: "forward {0}",
-}
-SWEPT = "swept"  # a record over dtypes
-CAPTION = (
-    "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
-    "decoding. The least is what its bytes or its operations take at what was measured of this machine."
-)
 
 
 def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
