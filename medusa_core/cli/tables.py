@@ -18,9 +18,9 @@ from medusa_core.errors import counted
 NONE = "–"
 
 
-def new_table(*names: str, **options: Any) -> Table:
+def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table:
     """A table without lines but the one below its head."""
-    return Table(*names, **{"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)} | options)
+    return Table(*names, box=SIMPLE_HEAD, padding=padding, **options)
 
 
 def wide_console(file: TextIO | None = None) -> Console:

@@ -127,7 +127,8 @@ class _Counted:
         own = sum(draft.weights for draft in drafts) * each
         base = saved or base_bytes(self.shape, each, packing)
         heads = own + sum(base_bytes(model, each, None) for model in models)
-        cache = self._cache(config, placement, sum(one.cache_per_row for one in (*drafts, *models)))
+        beside = sum(one.cache_per_row for one in drafts) + sum(one.cache_per_row for one in models)
+        cache = self._cache(config, placement, beside)
         # For a moment of the load some weights are there twice: on a CPU heads are stacked or packed.
         passing = self._packing_bytes(packing, placement.dtype)
         passing += own if placement.device.type == "cpu" else 0
