@@ -152,9 +152,9 @@ def _copied(text: list[int], start: int, place: int) -> int:
 
 
 def _shares(text: list[int], ends: list[int], drafted: list[int]) -> list[float]:
-    """For each drafted token the share of the places ``ends`` after which the text went on like this."""
+    """For each drafted token, of the places like the draft so far, the share that goes on with it."""
     shares, alike = [], ends
     for place, token in enumerate(drafted):
-        alike = [end for end in alike if _copied(text, end, place) == token]
-        shares.append(len(alike) / len(ends))
+        before, alike = alike, [end for end in alike if _copied(text, end, place) == token]
+        shares.append(len(alike) / len(before))
     return shares

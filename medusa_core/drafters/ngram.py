@@ -86,7 +86,7 @@ class NgramDrafter:
     def propose(self, root: int, depth: int) -> TokenTree:
         """The most frequent n-grams that start with ``root``, merged where they begin alike."""
         found = self._table.tree(root, depth, self._settings.draft_top_k, self.largest_tree)
-        drafted, seen = found[1:], found[0].count
+        drafted = found[1:]
         origins = [
             Origin(
                 _NAME,
@@ -101,7 +101,7 @@ class NgramDrafter:
             [node.token for node in found],
             [node.parent for node in found],
             [ROOT, *origins],
-            [1.0, *(node.count / seen for node in drafted)],
+            [1.0, *(node.count / found[node.parent].count for node in drafted)],
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:

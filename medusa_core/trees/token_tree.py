@@ -48,8 +48,8 @@ class TokenTree:
         """A tree whose tokens are known on the host.
 
         ``draft_p`` [N], above 0 and 1 for the root, are what the page shows as q: how likely the drafter
-        finds each token after those above it, or, where it copies from the text, which share of what it
-        found there goes on with the whole path. Left out they are 1.
+        finds each token after those above it. Where it copies, that is a share of the places found in the
+        text. Left out they are 1.
         """
         shares = torch.tensor(draft_p if draft_p is not None else [1.0] * len(tokens), device=device)
         return cls(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
+import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +82,7 @@ def test_the_automaton_stays_linear_in_the_text():
 def test_a_tree_holds_the_likeliest_paths_each_once(engine, text, root, nodes, depth):
     settings = {"draft_nodes": nodes, "suffix_depth": depth, "suffix_least": 0.05}
     tree = drafter_of(text, engine, **settings).propose(root, 99)
-    p, tokens = tree.draft_logp.exp().tolist(), tree.tokens.tolist()
+    p, tokens = path_shares(tree), tree.tokens.tolist()
     paths = [(root,)]
     for node in range(1, tree.size):
         paths.append((*paths[tree.parents[node]], tokens[node]))
@@ -89,8 +91,14 @@ def test_a_tree_holds_the_likeliest_paths_each_once(engine, text, root, nodes, d
     assert len(set(paths)) == tree.size <= nodes + 1
     assert max(tree.depths) <= depth
     all_paths = drafter_of(text, engine, **settings | {"draft_nodes": 128}).propose(root, 99)
-    largest = sorted(all_paths.draft_logp.exp().tolist(), reverse=True)[: nodes + 1]
+    largest = sorted(path_shares(all_paths), reverse=True)[: nodes + 1]
     assert sorted(p, reverse=True) == pytest.approx(largest)
+
+
+def path_shares(tree):
+    """The product of the shares from the root down to each node."""
+    p = tree.draft_logp.exp().tolist()
+    return [math.prod(p[one] for one in tiny.path_to(tree.parents, node)) for node in range(tree.size)]
 
 
 def test_a_guess_says_how_often_and_where_it_was_found(engine):

@@ -69,11 +69,12 @@ class SuffixDrafter:
         depths = [0]
         for guess in drafted:
             depths.append(depths[guess.parent] + 1)
+        p = [1.0, *(guess.p for guess in drafted)]
         return self._target.token_tree(
             [root, *(guess.token for guess in drafted)],
             [-1, *(guess.parent for guess in drafted)],
             [ROOT, *map(self._origin, drafted, depths[1:])],
-            [1.0, *(guess.p for guess in drafted)],
+            [1.0, *(guess.p / p[guess.parent] for guess in drafted)],
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:

@@ -153,7 +153,7 @@ class TokenSwiftDrafter:
             [int(tree.tokens[0]), *(node.token for node in found)],
             [-1, *(node.parent + 1 for node in found)],
             [ROOT, _guess(1, 0), *(_copied(*one) for one in zip(found[1:], backs[1:], strict=True))],
-            [1.0, 1.0, *(node.count / found[0].count for node in found[1:])],
+            [1.0, 1.0, *(node.count / found[node.parent].count for node in found[1:])],
         )
         return union([tree, copied])
 
