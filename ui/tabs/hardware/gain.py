@@ -71,7 +71,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     controls: list[Any] = [*sliders, cost, source]
 
     def draw_here(chosen: Chosen, batch: int, context: int, cost: str, source: str) -> tuple[Any, ...]:
-        kept = logarithmic
+        kept: Acceleration = logarithmic
         if source == HEADS:
             kept = by_accuracies(stats_of(session, chosen.selection).accuracies)
         return draw(chosen, batch, context, cost, kept)
