@@ -65,8 +65,9 @@ class RunBar:
 
     def connect_examples(self, penalty: gr.Slider, window: gr.Slider) -> None:
         """The examples fill the prompt and these two, without asking the server."""
-        for button, values in self.examples:
-            button.click(None, None, [self.prompt, penalty, window], js=f"() => {values}")
+        if self.prompt is not None:
+            for button, values in self.examples:
+                button.click(None, None, [self.prompt, penalty, window], js=f"() => {values}")
 
 
 def run_bar(session: Session, name: str, verb: str, start: str | None = None) -> RunBar:
