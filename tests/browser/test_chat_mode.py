@@ -156,7 +156,7 @@ def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
 
 @pytest.mark.usefixtures("unhurried")
 def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
-    set_tokens(chat, 512)
+    set_tokens(chat, 2000)
     write(chat, "a fox")
     wait_for_step(chat)
     chat.locator("#chat-new").dispatch_event("click")
