@@ -36,7 +36,7 @@ def _add_replay(actions: argparse._SubParsersAction) -> None:
         "the reason for each verdict. It needs no server and no network: open it from the disk, send it by "
         "mail, or put it as index.html into a Hugging Face Space with sdk: static or on any web server.",
     )
-    replay.add_argument("trace", metavar="TRACE.json", help="the trace file of a run, version 1 or 2")
+    replay.add_argument("trace", metavar="TRACE.json", help="the trace file of a run, of any version")
     replay.add_argument("out", metavar="OUT.html", help="the file to write")
     replay.set_defaults(run=f"{__name__}:write_page")
 
