@@ -55,7 +55,7 @@ def test_lookup_says_where_it_found_a_guess_and_how_often_the_text_went_on_so(en
     assert tree.origins[1] == Origin(
         "lookup", label="−4", note="found 4 tokens earlier, after the same 2 tokens", back=4
     )
-    assert tree.draft_logp.exp().tolist() == pytest.approx([1, 0.5, 0.5])
+    assert tree.draft_logp.exp().tolist() == pytest.approx([1, 0.5, 1])
 
 
 @given(data=st.data())
