@@ -35,7 +35,7 @@ def lines_chart(
     """Curves over candidates; ``level`` draws plain decoding at 1, ``paper`` marks the paper's best count."""
     colours = palette(dark)
     shades = [colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed]
-    shades += [colours.phases[2], colours.text, colours.focus]  # those that differ most come first
+    shades += [colours.phases[2], colours.text, colours.focus]  # The shades that differ most come first.
     # Built in one go, which plotly checks much faster than one change after another.
     data = [
         {

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.engine.chat import PromptCache
 
-MOST_ENGINES = 4  # what a visitor made cannot be made again by the app: it goes only where there are more
+# An engine with a visitor's own heads cannot be made again by the app: it is dropped only beyond this number.
+MOST_ENGINES = 4
 MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # of one model: a 7B model's cache of a full 4096 tokens takes this much
 

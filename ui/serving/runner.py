@@ -33,7 +33,7 @@ GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
 class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
-    selection: Selection  # what the visitor has chosen: their model, their heads, their tree
+    selection: Selection  # the visitor's model, heads and tree
     share: TimeShare | None = None  # how a run that gives way to others gets on; else it keeps the engine
 
     def most_tokens(self) -> float:
