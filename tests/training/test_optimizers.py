@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import eagle3_files
 import pytest
+import torch
 from training_corpus import losses_of
 from training_runs import finish, settings_for
 
@@ -11,7 +12,7 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import HydraConfig, Medusa1Config
-from medusa_core.training.optimizers import muon_and_adamw
+from medusa_core.training.optimizers import Float32Muon, muon_and_adamw
 from medusa_core.training.recipes import train
 
 
@@ -31,6 +32,22 @@ def test_muon_has_the_matrices_and_adamw_norms_and_the_lm_head():
     assert names_of(adamw, model) == set(dict(model.named_parameters())) - matrices
     groups = muon.param_groups[0], adamw.param_groups[0]
     assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.02, 0.1), (0.001, 0.0)]
+
+
+def test_muon_in_float32_goes_where_torchs_does():
+    torch.manual_seed(0)
+    start = [torch.randn(shape) for shape in ((6, 10), (10, 6), (8, 8))]
+    one, other = ([torch.nn.Parameter(weight.clone()) for weight in start] for _ in range(2))
+    settings = {"lr": 0.05, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    ours, theirs = Float32Muon(one, **settings), torch.optim.Muon(other, **settings)
+    for _ in range(3):
+        for mine, its in zip(one, other, strict=True):
+            mine.grad = torch.randn_like(mine)
+            its.grad = mine.grad.clone()
+        ours.step()
+        theirs.step()
+    for mine, its, before in zip(one, other, start, strict=True):
+        assert (mine - its).norm() < 0.02 * (its - before).norm()  # theirs rounds to bfloat16
 
 
 def hydra_config(base, out, **changes):
