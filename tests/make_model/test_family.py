@@ -1,0 +1,55 @@
+"""The order of trainings that makes the embedded family: commands that exist, each run once."""
+
+import subprocess
+
+from medusa_core.cli.flags import add_settings, read_settings
+from medusa_core.cli.main import OneLineParser, build_parser
+from medusa_core.training.recipes import RECIPES
+from tools.make_model.family import main, stages_of
+from tools.make_model.settings import PretrainConfig
+
+
+def test_every_stage_is_a_command_whose_settings_are_accepted(tmp_path):
+    budgets = {}
+    for stage in stages_of(tmp_path / "out", tmp_path / "data", 1.0):
+        if stage.module == "medusa_core":
+            args = build_parser().parse_args(stage.arguments)
+            config = read_settings(RECIPES[args.recipe_name], args)
+        elif stage.module == "tools.make_model":
+            parser = OneLineParser()
+            add_settings(parser, PretrainConfig)
+            config = read_settings(PretrainConfig, parser.parse_args(stage.arguments))
+        else:
+            continue
+        budgets[stage.name] = config.tokens
+    drafters = {"medusa", "hydra", "hydra-prefix", "eagle3", "mtp", "block", "tokenswift", "draft_model"}
+    assert drafters < set(budgets)
+    assert len({budgets[name] for name in drafters}) == 1, "all drafters learn from as many tokens"
+
+
+def test_what_has_finished_is_left_out_and_a_failure_ends_the_order(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def call(command, cwd):
+        ran.append(command[2])
+        return 1 if "self-distill" in command else 0
+
+    monkeypatch.setattr(subprocess, "call", call)
+    arguments = ["--data-root", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "the stage own ended with code 1" in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert ran == ["tools.make_model.made_texts", "tools.make_model", "medusa_core", "medusa_core"]
+
+
+def test_the_texts_of_all_temperatures_are_put_together(tmp_path):
+    for name in ("cold", "warm"):
+        (tmp_path / name / "answers").mkdir(parents=True)
+        (tmp_path / name / "answers" / "story.jsonl").write_text(f"{name}\n", encoding="utf-8")
+    assert main(["--data-root", str(tmp_path), "--out", str(tmp_path), "--only", "answers"]) == 0
+    assert (tmp_path / "answers" / "story.jsonl").read_text(encoding="utf-8") == "cold\nwarm\n"
+
+
+def test_an_unknown_stage_is_named(tmp_path, capsys):
+    assert main(["--data-root", str(tmp_path), "--only", "medusa,nothing"]) == 2
+    assert "there is no stage 'nothing'" in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""``python -m tools.make_model.family``: the embedded family, from the base's last tokens to its drafters.
+
+Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
+All drafters learn from the same texts and the same number of tokens. Two calls with other ``--only`` may run
+side by side. What comes out lies below ``--out``; nothing in the repository changes.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from medusa_core.cli.main import OneLineParser, exit_code_of
+from medusa_core.errors import MedusaError
+from medusa_core.files import project_folder
+
+_BASE_TOKENS = 22_000_000
+_ADAPTER_TOKENS = 3_600_000
+_DRAFTER_TOKENS = 16_384_000
+_ANSWERS = 9600
+_RECIPE = "tools/make_model/goes_on.json"
+_TEMPERATURES = {"cold": "0", "warm": "0.7"}
+_MUON = ("--optimizer", "muon", "--matrix-learning-rate", "0.01", "--learning-rate", "0.001")
+_LAYERS = ("--compile", *_MUON)  # recipes of whole layers
+_DRAFTERS: dict[str, tuple[str, ...]] = {
+    "medusa": ("medusa1", "--learning-rate", "0.002", "--compile"),
+    "hydra": ("hydra", "--heads", "3", "--lm-head", "base", "--compile", *_MUON),
+    "hydra-prefix": ("hydra", "--heads", "3", "--lm-head", "base", "--prefix", "--compile", *_MUON),
+    "eagle3": ("eagle3", *_LAYERS),
+    "mtp": ("mtp", *_LAYERS),
+    "block": ("block", *_LAYERS),
+    "tokenswift": ("tokenswift", "--compile"),
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A module of Python with its arguments; without a module the texts are put together."""
+
+    name: str
+    module: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """For the log."""
+        return shlex.join([self.module, *self.arguments]) if self.module else "the texts of all temperatures"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the stages that have not finished; return the exit code."""
+    parser = OneLineParser(
+        prog="python -m tools.make_model.family", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--data-root", type=Path, required=True, help="folder that holds corpus, and made in the end"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/family"), help="folder of all runs [%(default)s]"
+    )
+    parser.add_argument("--only", default="", help="names of stages, with commas; default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of all tokens, to try the order [1]")
+    parser.add_argument("--list", action="store_true", help="print the stages and do nothing")
+    args = parser.parse_args(arguments)
+
+    def run() -> None:
+        stages = {stage.name: stage for stage in stages_of(args.out, args.data_root, args.scale)}
+        wanted = args.only.split(",") if args.only else list(stages)
+        if unknown := [name for name in wanted if name not in stages]:
+            raise MedusaError(f"there is no stage {unknown[0]!r}: use some of {', '.join(stages)}")
+        for stage in (stage for name, stage in stages.items() if name in wanted):
+            done = args.out / "done" / stage.name
+            print(f"{stage.name}: {'finished' if done.exists() else stage.command}", flush=True)
+            if not args.list and not done.exists():
+                _finish(stage, args.out)
+                done.parent.mkdir(parents=True, exist_ok=True)
+                done.touch()
+
+    return exit_code_of(run)
+
+
+def _finish(stage: Stage, out: Path) -> None:
+    """Raises MedusaError where its command did not end well."""
+    if not stage.module:
+        _join_texts(out)
+    elif code := subprocess.call(
+        [sys.executable, "-m", stage.module, *stage.arguments], cwd=project_folder()
+    ):
+        raise MedusaError(f"the stage {stage.name} ended with code {code}: run the command again to go on")
+
+
+def stages_of(out: Path, data: Path, scale: float) -> Iterator[Stage]:
+    """All stages in their order, with runs below ``out`` and texts from ``data``."""
+    out, data = out.absolute(), data.absolute()
+    base, model = str(out / "base" / "model"), str(out / "medusa2" / "model")
+
+    def tokens(count: int) -> tuple[str, str]:
+        return "--tokens", str(max(16_384, round(count * scale) // 4096 * 4096))
+
+    def texts(name: str, of: str, temperature: str) -> Stage:
+        count = str(max(32, round(_ANSWERS * scale)))
+        given = ("--model", of, "--data-root", str(data), "--recipe", _RECIPE, "--temperature", temperature)
+        written = (
+            "--out",
+            str(out / name),
+            "--train",
+            "nothing",
+            "--answers",
+            count,
+            "--answer-batch",
+            "160",
+        )
+        return Stage(name, "medusa_core", ("train", "self-distill", *given, *written))
+
+    going_on = ("--start", "assets/model", "--tokenizer", "assets/model/tokenizer.json", "--context", "8192")
+    rates = ("--matrix-learning-rate", "0.002", "--learning-rate", "0.001", "--weight-decay", "0.1")
+    batches = ("--batch-tokens", "16384", "--accumulate", "2", "--decay-share", "0.6", "--compile")
+    made = ("--recipe", _RECIPE, "--data-root", str(data), "--out", str(out / "base"))
+    yield Stage("made", "tools.make_model.made_texts", ("--data-root", str(data)))
+    yield Stage("base", "tools.make_model", (*going_on, *rates, *batches, *made, *tokens(_BASE_TOKENS)))
+    yield texts("own", base, "0.3")
+    yield Stage("medusa2", "medusa_core", _medusa2(base, out) + tokens(_ADAPTER_TOKENS))
+    for name, temperature in _TEMPERATURES.items():
+        yield texts(name, model, temperature)
+    yield Stage("answers")
+    learning = ("--model", model, "--base-name", "embedded", "--data", str(out / "answers"))
+    learning += ("--batch-tokens", "4096")
+    for name, (recipe, *flags) in _DRAFTERS.items():
+        start = ("--start", f"{model}/heads") if name == "medusa" else ()
+        told = (*learning, "--out", str(out / name), *start, *flags)
+        yield Stage(name, "medusa_core", ("train", recipe, *told, *tokens(_DRAFTER_TOKENS)))
+    sizes = ("--hidden-size", "160", "--intermediate-size", "448", "--layers", "2", "--attention-heads", "5")
+    sizes += ("--kv-heads", "1", "--context", "8192", "--rotary-base", "100000", "--long-share", "0")
+    given = ("--recipe", "assets/model/drafters/draft_model/recipe.json", "--data-root", str(out))
+    given += ("--tokenizer", "assets/model/tokenizer.json", "--out", str(out / "draft_model"), "--compile")
+    batches = ("--batch-tokens", "8192")
+    yield Stage("draft_model", "tools.make_model", (*given, *sizes, *batches, *tokens(_DRAFTER_TOKENS)))
+
+
+def _medusa2(base: str, out: Path) -> tuple[str, ...]:
+    """Heads and adapter together on the base's own texts, with the adapter merged: one base for all."""
+    given = ("--model", base, "--base-name", "embedded", "--data", str(out / "own" / "answers"))
+    given += ("--start", "assets/model/heads", "--out", str(out / "medusa2"), "--batch-tokens", "4096")
+    rates = ("--learning-rate", "0.0025", "--backbone-learning-rate", "0.0007", "--head-weight", "0.1")
+    adapter = ("--teacher", "self", "--no-lora-lm-head", "--lora-dropout", "0", "--save", "merged")
+    return ("train", "medusa2", *given, *rates, *adapter, "--compile")
+
+
+def _join_texts(out: Path) -> None:
+    """One file a kind of text, of all temperatures."""
+    (out / "answers").mkdir(exist_ok=True)
+    for kind in sorted((out / next(iter(_TEMPERATURES)) / "answers").glob("*.jsonl")):
+        texts = (out / name / "answers" / kind.name for name in _TEMPERATURES)
+        joined = "".join(text.read_text(encoding="utf-8") for text in texts if text.is_file())
+        (out / "answers" / kind.name).write_text(joined, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
