@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from medusa_core.errors import MedusaError, counted
@@ -67,12 +67,21 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
         known = ", ".join([*TABLES, "machines"])
         raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
     experiment, lines = TABLES[first]
-    record = store.stated_record(experiment, folder)
-    if record is None:
+    for record in _records(experiment, folder):
+        if rows := [row for row in record.rows if not argument or row.series == argument]:
+            break
+    else:
         return [_missing(experiment)]
-    rows = [row for row in record.rows if not argument or row.series == argument]
     reason = "" if first in _WITHOUT_ORDER else reason_against_paper(record)
     return [*([reason, ""] if reason else []), *lines(rows), "", _origin(record)]
+
+
+def _records(experiment: str, folder: Path) -> Iterator[ExperimentRecord]:
+    """The stated record, then those of other machines, which may have drafters that it lacks."""
+    if (stated := store.stated_record(experiment, folder)) is not None:
+        yield stated
+        others = (store.record(experiment, kind.slug, folder) for kind in store.kinds(folder))
+        yield from (record for record in others if record is not None)
 
 
 def _headline(rows: list[Row]) -> list[str]:
