@@ -8,13 +8,15 @@ T tokens · K rows of a block · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
@@ -39,6 +41,7 @@ class BlockDraft:
     model: BlockModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +67,8 @@ def load(folder: Path, target: Target) -> BlockDraft:
             f"the block drafter in {folder} reads hidden states {', '.join(map(str, layers))}, the model has "
             f"{count} layers: it belongs to another model"
         )
-    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target))
+    settings = read_own_settings(folder, Settings, target.output_device)
+    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target), settings=settings)
 
 
 class BlockDrafter:

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from medusa_core.checkpoints.files import State
+from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.network import Network, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
-from medusa_core.drafters.mtp import NAME
+from medusa_core.drafters.mtp import NAME, Settings
 from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.errors import MedusaError
@@ -59,7 +60,8 @@ def load(folder: Path, target: Target) -> MtpDraft:
         if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
             notes.append(f"{name} is not the model's own {_OWN_COPIES[name]}: the model's counts")
     shape = _shape(target, state, folder)
-    return build(shape, state, target, head, table, tuple(notes))
+    draft = build(shape, state, target, head, table, tuple(notes))
+    return replace(draft, settings=read_own_settings(folder, Settings, target.output_device))
 
 
 def build(
