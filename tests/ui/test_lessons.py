@@ -77,7 +77,7 @@ def test_every_language_has_the_same_cards_terms_and_holes(language):
 
 def test_every_drafter_of_a_card_has_a_recorded_run_and_words_for_its_picture():
     told = {card["run"] for card in FIRST["cards"] if "run" in card}
-    assert told == {"hydra", "eagle3", "draft_model", "lookup", "suffix", "tokenswift"}
+    assert told == {"hydra", "eagle3", "mtp", "block", "draft_model", "lookup", "suffix", "tokenswift"}
     runs = lesson_runs(recordings())
     assert told <= {run.trace["config"]["drafter"]["name"] for run in runs}
     greedy = sorted(recordings(), key=lambda run: run.trace["config"]["temperature"])
