@@ -48,13 +48,13 @@ def muon_and_adamw(
     """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices."""
     weights = [(name, weight) for name, weight in weights if weight.requires_grad]
     matrices, others = (list(_of_kind(weights, kind)) for kind in (True, False))
-    muon = (torch.optim.Muon if _multiplies_bf16(weights) else Float32Muon)(
+    muon = (torch.optim.Muon if _multiplies_bf16(weights) else Muon)(
         matrices, lr=matrix_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
     return [muon, torch.optim.AdamW(others, lr=rate, betas=_BETAS, weight_decay=0.0, fused=True)]
 
 
-class Float32Muon(torch.optim.Muon):
+class Muon(torch.optim.Muon):
     """Muon that orthogonalises in float32: torch's does so in bfloat16 alone.
 
     A processor without instructions for bfloat16 takes some 60 times as long for such a product.

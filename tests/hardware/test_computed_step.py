@@ -128,9 +128,7 @@ def test_medusa_s_overhead_is_the_paper_s():
 
 def test_the_embedded_drafters_settings_are_read_without_loading_them():
     found = embedded_options()
-    not_shipped = {"mtp", "block"}
-    shipped = {name for name in drafter_names() if method(name).has_weights} - not_shipped
-    assert found.keys() == shipped
+    assert found.keys() == {name for name in drafter_names() if method(name).has_weights}
     with_trees = [name for name in found if "tree" in found[name]]
     assert {"medusa", "hydra", "tokenswift"} == set(with_trees)
     assert all(found[name]["tree"].size > 1 for name in with_trees)

@@ -12,7 +12,7 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import HydraConfig, Medusa1Config
-from medusa_core.training.optimizers import Float32Muon, muon_and_adamw
+from medusa_core.training.optimizers import Muon, muon_and_adamw
 from medusa_core.training.recipes import train
 
 
@@ -39,7 +39,7 @@ def test_muon_in_float32_goes_where_torchs_does():
     start = [torch.randn(shape) for shape in ((6, 10), (10, 6), (8, 8))]
     one, other = ([torch.nn.Parameter(weight.clone()) for weight in start] for _ in range(2))
     settings = {"lr": 0.05, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
-    ours, theirs = Float32Muon(one, **settings), torch.optim.Muon(other, **settings)
+    ours, theirs = Muon(one, **settings), torch.optim.Muon(other, **settings)
     for _ in range(3):
         for mine, its in zip(one, other, strict=True):
             mine.grad = torch.randn_like(mine)

@@ -74,12 +74,16 @@ def test_every_reason_is_translated():
 
 def test_a_recorded_run_states_the_speedup_and_the_times_of_the_methods_tab():
     rows = {row["method"]: row for row in shown_methods(stored_page().stored, ASSETS).rows}
+    processor = stored_page().stored.record.machine.processor
     for recording in recordings():
         worth = recorded_worth(recording.trace, stored_page())
-        own, plain = rows[title_of(recording.trace["config"]["drafter"]["name"])], rows[title_of("none")]
+        own, plain = rows.get(title_of(recording.trace["config"]["drafter"]["name"])), rows[title_of("none")]
+        assert (worth is None) == (own is None)  # its method was not measured on this kind of machine
+        if own is None or worth is None:
+            continue
         assert [f"{ms:.2f}" for ms in worth["timed_ms"]] == [plain["ms a step"], own["ms a step"]]
         assert f"{worth['speedup']:.2f}" == own["speedup"]
-        assert "Intel(R) Xeon(R)" in worth["source"]["english"]
+        assert processor in worth["source"]["english"]
 
 
 def test_the_text_s_own_speedup_is_by_the_size_of_its_trees():
