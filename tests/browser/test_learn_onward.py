@@ -79,7 +79,7 @@ def test_a_drafter_is_drawn_from_its_own_run_as_in_the_phase_propose(open_card, 
     assert picture.locator("[data-node]").count() > 3
     levels = picture.locator(".mdv-head").count()
     fed = picture.locator(".mdv-fed").count()
-    knows_above = card != "block"  # whose places are guessed at once
+    knows_above = card != "block"  # a block drafter guesses all places at once
     assert fed == (max(0, levels - 1) if knows_above else 0), "each level but the first says what it was fed"
     assert (picture.locator(".mdv-copies").count() > 0) == (card in ("lookup", "suffix", "swift"))
     assert picture.locator(".mdv-seenrows").count() == (card == "swift")
