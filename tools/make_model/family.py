@@ -127,23 +127,44 @@ def stages_of(out: Path, data: Path, scale: float) -> Iterator[Stage]:
     for name, temperature in _TEMPERATURES.items():
         yield texts(name, model, temperature)
     yield Stage("answers")
-    learning = ("--model", model, "--base-name", "embedded", "--data", str(out / "answers"))
+    learning: tuple[str, ...] = ("--model", model, "--base-name", "embedded", "--data", str(out / "answers"))
     learning += ("--batch-tokens", "4096")
     for name, (recipe, *flags) in _DRAFTERS.items():
         start = ("--start", f"{model}/heads") if name == "medusa" else ()
         told = (*learning, "--out", str(out / name), *start, *flags)
         yield Stage(name, "medusa_core", ("train", recipe, *told, *tokens(_DRAFTER_TOKENS)))
-    sizes = ("--hidden-size", "160", "--intermediate-size", "448", "--layers", "2", "--attention-heads", "5")
+    sizes: tuple[str, ...] = (
+        "--hidden-size",
+        "160",
+        "--intermediate-size",
+        "448",
+        "--layers",
+        "2",
+        "--attention-heads",
+        "5",
+    )
     sizes += ("--kv-heads", "1", "--context", "8192", "--rotary-base", "100000", "--long-share", "0")
-    given = ("--recipe", "assets/model/drafters/draft_model/recipe.json", "--data-root", str(out))
+    given: tuple[str, ...] = (
+        "--recipe",
+        "assets/model/drafters/draft_model/recipe.json",
+        "--data-root",
+        str(out),
+    )
     given += ("--tokenizer", "assets/model/tokenizer.json", "--out", str(out / "draft_model"), "--compile")
-    batches = ("--batch-tokens", "8192")
-    yield Stage("draft_model", "tools.make_model", (*given, *sizes, *batches, *tokens(_DRAFTER_TOKENS)))
+    sizes += ("--batch-tokens", "8192")
+    yield Stage("draft_model", "tools.make_model", (*given, *sizes, *tokens(_DRAFTER_TOKENS)))
 
 
 def _medusa2(base: str, out: Path) -> tuple[str, ...]:
     """Heads and adapter together on the base's own texts, with the adapter merged: one base for all."""
-    given = ("--model", base, "--base-name", "embedded", "--data", str(out / "own" / "answers"))
+    given: tuple[str, ...] = (
+        "--model",
+        base,
+        "--base-name",
+        "embedded",
+        "--data",
+        str(out / "own" / "answers"),
+    )
     given += ("--start", "assets/model/heads", "--out", str(out / "medusa2"), "--batch-tokens", "4096")
     rates = ("--learning-rate", "0.0025", "--backbone-learning-rate", "0.0007", "--head-weight", "0.1")
     adapter = ("--teacher", "self", "--no-lora-lm-head", "--lora-dropout", "0", "--save", "merged")
