@@ -2,7 +2,7 @@
 
 Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
 All drafters learn from the same texts and the same number of tokens. Two calls with other ``--only`` may run
-side by side. What comes out lies below ``--out``; nothing in the repository changes.
+side by side. What comes out lies below ``--out``, and the texts it makes in ``made`` below ``--data-root``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,32 @@ _DRAFTER_TOKENS = 16_384_000
 _ANSWERS = 9600
 _RECIPE = "tools/make_model/goes_on.json"
 _TEMPERATURES = {"cold": "0", "warm": "0.7"}
-_MUON = ("--optimizer", "muon", "--matrix-learning-rate", "0.01", "--learning-rate", "0.001")
-_LAYERS = ("--compile", *_MUON)  # recipes of whole layers
-_DRAFTERS: dict[str, tuple[str, ...]] = {
-    "medusa": ("medusa1", "--learning-rate", "0.002", "--compile"),
-    "hydra": ("hydra", "--heads", "3", "--lm-head", "base", "--compile", *_MUON),
-    "hydra-prefix": ("hydra", "--heads", "3", "--lm-head", "base", "--prefix", "--compile", *_MUON),
-    "eagle3": ("eagle3", *_LAYERS),
-    "mtp": ("mtp", *_LAYERS),
-    "block": ("block", *_LAYERS),
-    "tokenswift": ("tokenswift", "--compile"),
+_MUON = "--optimizer muon --matrix-learning-rate 0.01 --learning-rate 0.001"
+_DRAFTERS = {  # the recipe of each with its own flags
+    "medusa": "medusa1 --learning-rate 0.002",
+    "hydra": f"hydra --heads 3 --lm-head base {_MUON}",
+    "hydra-prefix": f"hydra --heads 3 --lm-head base --prefix {_MUON}",
+    "eagle3": f"eagle3 {_MUON}",
+    "mtp": f"mtp {_MUON}",
+    "block": f"block {_MUON}",
+    "tokenswift": "tokenswift",
 }
+_BASE = (
+    "--start assets/model --tokenizer assets/model/tokenizer.json --context 8192 --batch-tokens 16384 "
+    "--accumulate 2 --matrix-learning-rate 0.002 --learning-rate 0.001 --weight-decay 0.1 "
+    "--decay-share 0.6 --compile"
+)
+# Heads and adapter together on the base's own texts, with the adapter merged: one base for all.
+_MEDUSA2 = (
+    "--base-name embedded --start assets/model/heads --batch-tokens 4096 --teacher self "
+    "--learning-rate 0.0025 --backbone-learning-rate 0.0007 --head-weight 0.1 --no-lora-lm-head "
+    "--lora-dropout 0 --save merged --compile"
+)
+_DRAFT_MODEL = (
+    "--recipe assets/model/drafters/draft_model/recipe.json --tokenizer assets/model/tokenizer.json "
+    "--layers 2 --hidden-size 160 --intermediate-size 448 --attention-heads 5 --kv-heads 1 "
+    "--context 8192 --rotary-base 100000 --long-share 0 --batch-tokens 8192 --compile"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tools.make_model.family", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument(
-        "--data-root", type=Path, required=True, help="folder that holds corpus, and made in the end"
+        "--data-root", type=Path, required=True, help="folder that holds corpus, and that can be written"
     )
     parser.add_argument(
         "--out", type=Path, default=Path("runs/family"), help="folder of all runs [%(default)s]"
@@ -96,79 +111,36 @@ def _finish(stage: Stage, out: Path) -> None:
 def stages_of(out: Path, data: Path, scale: float) -> Iterator[Stage]:
     """All stages in their order, with runs below ``out`` and texts from ``data``."""
     out, data = out.absolute(), data.absolute()
-    base, model = str(out / "base" / "model"), str(out / "medusa2" / "model")
 
-    def tokens(count: int) -> tuple[str, str]:
-        return "--tokens", str(max(16_384, round(count * scale) // 4096 * 4096))
+    def stage(name: str, module: str, flags: str, tokens: int = 0, **folders: Path) -> Stage:
+        places = [
+            word for flag, place in folders.items() for word in (f"--{flag.replace('_', '-')}", str(place))
+        ]
+        budget = ["--tokens", str(max(16_384, round(tokens * scale) // 4096 * 4096))] if tokens else []
+        return Stage(name, module, (*shlex.split(flags), *places, *budget))
 
-    def texts(name: str, of: str, temperature: str) -> Stage:
-        count = str(max(32, round(_ANSWERS * scale)))
-        given = ("--model", of, "--data-root", str(data), "--recipe", _RECIPE, "--temperature", temperature)
-        written = (
-            "--out",
-            str(out / name),
-            "--train",
-            "nothing",
-            "--answers",
-            count,
-            "--answer-batch",
-            "160",
-        )
-        return Stage(name, "medusa_core", ("train", "self-distill", *given, *written))
+    def texts(name: str, model: Path, temperature: str) -> Stage:
+        flags = f"train self-distill --train nothing --recipe {_RECIPE} --temperature {temperature} "
+        flags += f"--answer-batch 160 --answers {max(32, round(_ANSWERS * scale))}"
+        return stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
 
-    going_on = ("--start", "assets/model", "--tokenizer", "assets/model/tokenizer.json", "--context", "8192")
-    rates = ("--matrix-learning-rate", "0.002", "--learning-rate", "0.001", "--weight-decay", "0.1")
-    batches = ("--batch-tokens", "16384", "--accumulate", "2", "--decay-share", "0.6", "--compile")
-    made = ("--recipe", _RECIPE, "--data-root", str(data), "--out", str(out / "base"))
-    yield Stage("made", "tools.make_model.made_texts", ("--data-root", str(data)))
-    yield Stage("base", "tools.make_model", (*going_on, *rates, *batches, *made, *tokens(_BASE_TOKENS)))
+    base, model = out / "base" / "model", out / "medusa2" / "model"
+    yield stage("made", "tools.make_model.made_texts", "", data_root=data)
+    flags = f"--recipe {_RECIPE} {_BASE}"
+    yield stage("base", "tools.make_model", flags, _BASE_TOKENS, data_root=data, out=out / "base")
     yield texts("own", base, "0.3")
-    yield Stage("medusa2", "medusa_core", _medusa2(base, out) + tokens(_ADAPTER_TOKENS))
+    folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}
+    yield stage("medusa2", "medusa_core", f"train medusa2 {_MEDUSA2}", _ADAPTER_TOKENS, **folders)
     for name, temperature in _TEMPERATURES.items():
         yield texts(name, model, temperature)
     yield Stage("answers")
-    learning: tuple[str, ...] = ("--model", model, "--base-name", "embedded", "--data", str(out / "answers"))
-    learning += ("--batch-tokens", "4096")
-    for name, (recipe, *flags) in _DRAFTERS.items():
-        start = ("--start", f"{model}/heads") if name == "medusa" else ()
-        told = (*learning, "--out", str(out / name), *start, *flags)
-        yield Stage(name, "medusa_core", ("train", recipe, *told, *tokens(_DRAFTER_TOKENS)))
-    sizes: tuple[str, ...] = (
-        "--hidden-size",
-        "160",
-        "--intermediate-size",
-        "448",
-        "--layers",
-        "2",
-        "--attention-heads",
-        "5",
-    )
-    sizes += ("--kv-heads", "1", "--context", "8192", "--rotary-base", "100000", "--long-share", "0")
-    given: tuple[str, ...] = (
-        "--recipe",
-        "assets/model/drafters/draft_model/recipe.json",
-        "--data-root",
-        str(out),
-    )
-    given += ("--tokenizer", "assets/model/tokenizer.json", "--out", str(out / "draft_model"), "--compile")
-    sizes += ("--batch-tokens", "8192")
-    yield Stage("draft_model", "tools.make_model", (*given, *sizes, *tokens(_DRAFTER_TOKENS)))
-
-
-def _medusa2(base: str, out: Path) -> tuple[str, ...]:
-    """Heads and adapter together on the base's own texts, with the adapter merged: one base for all."""
-    given: tuple[str, ...] = (
-        "--model",
-        base,
-        "--base-name",
-        "embedded",
-        "--data",
-        str(out / "own" / "answers"),
-    )
-    given += ("--start", "assets/model/heads", "--out", str(out / "medusa2"), "--batch-tokens", "4096")
-    rates = ("--learning-rate", "0.0025", "--backbone-learning-rate", "0.0007", "--head-weight", "0.1")
-    adapter = ("--teacher", "self", "--no-lora-lm-head", "--lora-dropout", "0", "--save", "merged")
-    return ("train", "medusa2", *given, *rates, *adapter, "--compile")
+    for name, own in _DRAFTERS.items():
+        flags = f"train {own} --base-name embedded --batch-tokens 4096 --compile"
+        folders = {"model": model, "data": out / "answers", "out": out / name}
+        folders |= {"start": model / "heads"} if name == "medusa" else {}
+        yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, **folders)
+    folders = {"data_root": out, "out": out / "draft_model"}
+    yield stage("draft_model", "tools.make_model", _DRAFT_MODEL, _DRAFTER_TOKENS, **folders)
 
 
 def _join_texts(out: Path) -> None:

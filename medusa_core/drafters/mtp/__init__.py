@@ -49,12 +49,11 @@ METHOD = Method(
     ),
     drafting=Drafting(
         reads=("hidden state of the last kept token", "the root"),
-        who="the layer that the model was trained with",
+        who="a layer behind the model’s own",
         feeds="its own output and its guess",
         levels=("level {0}",),
         words=(
-            "One layer behind the model’s own, trained with them, reads the hidden state of the last kept "
-            "token and the root.",
+            "One layer behind the model’s own reads the hidden state of the last kept token and the root.",
             "It works once for each level of the tree, on several nodes at a time.",
             "From level 2 on it reads its own output and the token it guessed, not the model.",
         ),
