@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from time import process_time
 from typing import Any
 
 import pytest
@@ -43,16 +42,11 @@ def session(engine_folder):
     ],
     ids=["roofline", "gain", "memory"],
 )
-def test_a_slider_is_answered_within_100_ms(draw: Callable[[], tuple[Any, ...]]):
-    def seconds() -> float:
-        begun = process_time()
-        for value in draw():
-            if hasattr(value, "to_json"):
-                value.to_json()
-        return process_time() - begun
-
-    seconds()  # plotly's own imports
-    assert min(seconds() for _ in range(4)) < 0.1
+def test_what_a_moving_slider_draws_anew_is_small(draw: Callable[[], tuple[Any, ...]]):
+    """A figure that is drawn many times a second holds hundreds of points, not thousands."""
+    figures = [value.to_json() for value in draw() if hasattr(value, "to_json")]
+    assert figures
+    assert max(map(len, figures)) < 10_000
 
 
 def test_the_loaded_model_and_its_heads_are_there(session):
