@@ -1,4 +1,4 @@
-"""Drafters in C beside their modules in torch: the heads of Medusa and Hydra, and EAGLE-3's layer."""
+"""Drafters in C beside their modules in torch: heads of Medusa and Hydra, layers of EAGLE-3 and MTP."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
+from medusa_core.drafters.mtp.drafter import NativeMtpNetwork
+from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.llama.weights import NotLlamaError
 
 
@@ -65,19 +67,16 @@ def test_an_eagle3_layer_with_norms_that_c_lacks_is_left_to_torch(flag, library)
         NativeNetwork(model, torch.randn(VOCABULARY, 64).bfloat16(), library)
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("flags", [(), ("norm_before_fc",), ("fc_norm",)])
-@torch.inference_mode()
-def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
-    shape = replace(SHAPE, **dict.fromkeys(flags, True))
+def random_weights(model, dtype):
     torch.manual_seed(0)
-    model = DraftModel(shape)
     for parameter in model.parameters():
         parameter.data = (torch.randn_like(parameter) / parameter.shape[-1] ** 0.5).to(dtype)
-    embedding, rotary = torch.randn(VOCABULARY, 64).to(dtype), RotaryTable(shape, torch.device("cpu"))
-    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, library)
-    features = torch.randn(60, 192).to(dtype)
+    return model
+
+
+def compare(networks, shape, features, dtype):
+    """A text that is read, and two levels of three nodes behind it, by each network."""
+    rotary = RotaryTable(shape, torch.device("cpu"))
     found = []
     for network in networks:
         cache = network.new_cache()
@@ -102,6 +101,26 @@ def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
     for mine, theirs in zip(*found, strict=True):
         assert mine.shape == theirs.shape
         assert off(theirs, mine) < (1e-4 if dtype == torch.float32 else 0.03)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("flags", [(), ("norm_before_fc",), ("fc_norm",)])
+@torch.inference_mode()
+def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
+    shape = replace(SHAPE, **dict.fromkeys(flags, True))
+    model, embedding = random_weights(DraftModel(shape), dtype), torch.randn(VOCABULARY, 64).to(dtype)
+    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, library)
+    compare(networks, shape, torch.randn(60, 192).to(dtype), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@torch.inference_mode()
+def test_an_mtp_layer_says_what_its_modules_say(dtype, library):
+    embedding, head = torch.randn(2, VOCABULARY, 64).to(dtype)
+    model = random_weights(MtpLayer(SHAPE, head), dtype)
+    networks = TorchNetwork(model, embedding), NativeMtpNetwork(model, embedding, library)
+    compare(networks, SHAPE, torch.randn(60, 64).to(dtype), dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -37,6 +37,8 @@ class Eagle3Draft:
     ``layers`` are the states of the target that it fuses, as ``Features`` name them.
     """
 
+    native: ClassVar[type[NativeNetwork]] = NativeNetwork  # how C computes such a layer
+
     model: DraftModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
@@ -53,7 +55,7 @@ class Eagle3Draft:
         """The draft model as drafters run it; C packs its weights at the first run."""
         if self.library is not None:
             try:
-                return NativeNetwork(self.model, self.embedding, self.library)
+                return self.native(self.model, self.embedding, self.library)
             except NotLlamaError:
                 pass  # torch computes more kinds of model
         return TorchNetwork(self.model, self.embedding)

@@ -10,6 +10,7 @@ T rows · V vocabulary · V' draft vocabulary · d hidden size · H query heads 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import transformers  # lazy: parts are imported when they are named
@@ -70,6 +71,19 @@ class Norm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
+class LayerParts(NamedTuple):
+    """The modules of a draft model that the forward in C reads, whatever they are called in its files."""
+
+    joined: nn.Linear  # makes one hidden state of several, in front of the layer
+    of_embedding: Norm | None  # of an embedding that attention reads in front of the hidden state
+    before_attention: Norm
+    attention: SelfAttention
+    before_mlp: Norm
+    mlp: Mlp
+    last_norm: Norm
+    lm_head: torch.Tensor  # [V', d]
+
+
 class _DecoderLayer(nn.Module):
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
@@ -109,6 +123,13 @@ class DraftModel(nn.Module):
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocabulary, bias=False)
         self.register_buffer("d2t", torch.zeros(shape.draft_vocabulary, dtype=torch.long))
         self.register_buffer("t2d", torch.ones(shape.vocabulary, dtype=torch.bool))
+
+    @property
+    def parts(self) -> LayerParts:
+        """Its modules as C reads them. C has no norms elsewhere than the public layer."""
+        layer = self.midlayer
+        norms = layer.input_layernorm, layer.hidden_norm, layer.self_attn, layer.post_attention_layernorm
+        return LayerParts(self.fc, *norms, layer.mlp, self.norm, self.lm_head.weight)
 
     def normed_features(self, features: torch.Tensor) -> torch.Tensor:
         """Three hidden states of the target [T, 3 d] as ``fc`` takes them."""

@@ -5,7 +5,7 @@ T rows · V' draft vocabulary · d hidden size · L rows of the cache
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.llama.cache import row_bytes
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Llama, Results, product
-from medusa_core.llama.panels import padded, wide
+from medusa_core.llama.panels import Panels, padded, wide
 from medusa_core.llama.weights import (
     COPY_LIMIT,
     DTYPES,
@@ -106,33 +106,35 @@ class NativeNetwork:
     def __init__(self, model: DraftModel, embedding: torch.Tensor, library: Library) -> None:
         """Raises NotLlamaError for a model that it does not compute, or of which it would copy too much."""
         self._draft = model
-        shape, layer = model.shape, model.midlayer
+        shape, parts = model.shape, model.parts
         if embedding.dtype not in DTYPES or embedding.device.type != "cpu":
             raise NotLlamaError(f"its weights are in {embedding.dtype} on {embedding.device}")
-        if sum(tensor.nbytes for tensor in model.parameters()) > COPY_LIMIT:
+        copied = {id(one): one.nbytes for one in (*model.parameters(), parts.lm_head)}
+        if sum(copied.values()) > COPY_LIMIT:
             raise NotLlamaError("its copies would be too large")
         if shape.norm_before_residual or shape.norm_output:
             raise NotLlamaError("it norms elsewhere than the public layer")
         if shape.hidden != wide(shape.hidden):  # two rows lie side by side without padding between them
             raise NotLlamaError(f"its rows have {shape.hidden} numbers")
-        attention: Any = layer.self_attn
-        self._fc = linear([model.fc])
+        attention, mlp = parts.attention, parts.mlp
+        self._embedding = embedding
+        self._joined = linear([parts.joined])
         weights = Weights(
             embedding=embedding,
             layers=[
                 Layer(
-                    before_attention=_norm(layer.hidden_norm),
+                    before_attention=_norm(parts.before_attention),
                     qkv=linear([attention.q_proj, attention.k_proj, attention.v_proj]),
                     query_norm=None,
                     key_norm=None,
                     out=linear([attention.o_proj]),
-                    before_mlp=_norm(layer.post_attention_layernorm),
-                    gate_up=gate_and_up([layer.mlp.gate_proj, layer.mlp.up_proj]),
-                    down=linear([layer.mlp.down_proj]),
+                    before_mlp=_norm(parts.before_mlp),
+                    gate_up=gate_and_up([mlp.gate_proj, mlp.up_proj]),
+                    down=linear([mlp.down_proj]),
                 )
             ],
-            last_norm=_norm(model.norm),
-            head=linear([model.lm_head]),
+            last_norm=_norm(parts.last_norm),
+            head=Panels.of(parts.lm_head.detach(), None),
             rotary=nn.Identity(),  # rotations are given with each call
             vocabulary=len(embedding),
             hidden=shape.hidden,
@@ -141,7 +143,7 @@ class NativeNetwork:
             head_size=shape.head_size,
             inner=shape.intermediate,
             scale=shape.head_size**-0.5,
-            of_embedding=_norm(layer.input_layernorm),
+            of_embedding=parts.of_embedding and _norm(parts.of_embedding),
         )
         self._model = Llama(weights, shape.head_size, library)
         self.cache_row = shape.key_heads * row_bytes(shape.head_size, weights.dtype)
@@ -152,7 +154,15 @@ class NativeNetwork:
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``."""
-        return product(self._fc, self._draft.normed_features(features), self._model.library)
+        return self.join(self._draft.normed_features(features))
+
+    def join(self, states: torch.Tensor) -> torch.Tensor:
+        """Several normed states [T, …] as one [T, d]."""
+        return product(self._joined, states, self._model.library)
+
+    def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """What the layer's hidden states begin with [T, d]; C reads the embeddings itself."""
+        return features
 
     def __call__(
         self,
@@ -164,7 +174,7 @@ class NativeNetwork:
         kept: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As ``Network``."""
-        features, count = features.contiguous(), len(tokens)
+        features, count = self.begin(tokens, features).contiguous(), len(tokens)
         output = torch.empty_like(features)
         logits = features.new_empty(kept, self._model.weights.head.outputs)
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)

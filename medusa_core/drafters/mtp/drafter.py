@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import torch
+from torch.nn import functional as F
 
 from medusa_core.checkpoints.files import State
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
-from medusa_core.drafters.eagle3.network import Network, TorchNetwork
+from medusa_core.drafters.eagle3.network import NativeNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.mtp import NAME, Settings
 from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
@@ -25,14 +25,24 @@ from medusa_core.trees.origin import Origin
 _OWN_COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "LM head"}
 
 
+class NativeMtpNetwork(NativeNetwork):
+    """By the forward in C, whose hidden states begin with embedding and hidden state joined into one."""
+
+    def fuse(self, features: torch.Tensor) -> torch.Tensor:
+        """As ``Network``: the target's last hidden state [T, d] as it is."""
+        return features
+
+    def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """As ``NativeNetwork``."""
+        assert isinstance(self._draft, MtpLayer)
+        return self.join(self._draft.normed(F.embedding(tokens, self._embedding), features))
+
+
 @dataclass(frozen=True)
 class MtpDraft(Eagle3Draft):
     """A layer on the device of the target's LM head and in its dtype."""
 
-    @cached_property
-    def network(self) -> Network:
-        """The layer as drafters run it."""
-        return TorchNetwork(self.model, self.embedding)
+    native = NativeMtpNetwork
 
     @property
     def label(self) -> str:
@@ -77,7 +87,9 @@ def build(
         model = MtpLayer(shape, head)
     placed = {name: tensor.to(target.output_device, target.dtype) for name, tensor in state.items()}
     model.load_state_dict(placed, assign=True)
-    return MtpDraft(model.requires_grad_(False).eval(), table, LAST_HIDDEN.layers, notes)
+    return MtpDraft(
+        model.requires_grad_(False).eval(), table, LAST_HIDDEN.layers, notes, library=target.library
+    )
 
 
 def _shape(target: Target, state: State, folder: Path) -> DraftShape:

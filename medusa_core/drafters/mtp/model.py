@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.model import Attention, DraftModel, Mlp, Norm, SelfAttention
+from medusa_core.drafters.eagle3.model import Attention, DraftModel, LayerParts, Mlp, Norm, SelfAttention
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.model.rotary import Rotations
 
@@ -39,15 +39,25 @@ class MtpLayer(DraftModel):
         self.shared_head = _SharedHead(shape)
         self._lm_head = (lm_head,)  # in a tuple, since it is the target's and none of the layer's weights
 
+    @property
+    def parts(self) -> LayerParts:
+        """Its modules as C reads them, with the target's LM head."""
+        norms = None, self.input_layernorm, self.self_attn, self.post_attention_layernorm
+        return LayerParts(self.eh_proj, *norms, self.mlp, self.shared_head.norm, self._lm_head[0])
+
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """The target's last hidden state [T, d] as it is."""
         return features
+
+    def normed(self, embedded: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Embeddings and hidden states [T, d] as ``eh_proj`` joins them, [T, 2 d]."""
+        return torch.cat([self.enorm(embedded), self.hnorm(features)], dim=-1)
 
     def output(
         self, embedded: torch.Tensor, features: torch.Tensor, by: Rotations, attend: Attention
     ) -> torch.Tensor:
         """Embeddings and hidden states [T, d] to the output [T, d], the next row's hidden state."""
-        x = self.eh_proj(torch.cat([self.enorm(embedded), self.hnorm(features)], dim=-1))
+        x = self.eh_proj(self.normed(embedded, features))
         x = x + self.self_attn(self.input_layernorm(x), by, attend)
         return x + self.mlp(self.post_attention_layernorm(x))
 
