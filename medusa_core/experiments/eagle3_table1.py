@@ -2,9 +2,9 @@
 
 The paper compares EAGLE-3 with a draft model, prompt lookup, Medusa, Hydra and others on large chat models.
 Here those run that the loaded weights allow, each with a rule that keeps the model's distribution: `match` at
-temperature 0, `rejection` above it. EAGLE-3 runs twice: with the settings its weights bring for this machine
-or the drafter's defaults, and with the public tree, which a GPU verifies in about the time of one token.
-So does Medusa, whose second tree has as many nodes: tokens per step compare where trees are of one size.
+temperature 0, `rejection` above it. Each runs with the settings its weights bring for this machine, or the
+drafter's defaults, and those with weights once more with trees of the same sizes: heads fill the best tree of
+that many nodes for their accuracies, the others grow one as EAGLE-3's public code does.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import setting
-from medusa_core.drafters import TunedDraft, method
-from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.errors import MedusaError
+from medusa_core.drafters import HeadsDraft, method
+from medusa_core.errors import MedusaError, counted
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -25,18 +23,19 @@ if TYPE_CHECKING:
 
 TITLE = "Drafters without loss, at two temperatures"
 QUALITY = None
-PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8, "draft_nodes": 59}  # §4: depth 8, with EAGLE-2's 60 nodes
+PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8}  # §4: depth 8, with EAGLE-2's ten guesses
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The temperatures that are compared."""
+    """The temperatures and the sizes that are compared."""
 
     temperatures: str = setting("0,1", "temperatures from 0 to 2, with commas between them")
+    nodes: str = setting("16,60", "sizes of trees that all drafters fill, the root counted")
 
 
 DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96, "rounds": 2}
-QUICK: dict[str, object] = {}
+QUICK: dict[str, object] = {"nodes": "4"}
 COMPARED = ("lookup", "draft_model", "medusa", "hydra", "eagle3")  # the paper's methods that exist here
 NEWEST = COMPARED[-1]
 
@@ -48,7 +47,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     from medusa_core.experiments.setup import Findings
 
     temperatures = read_temperatures(settings.temperatures)
-    series = series_of(setup.engine)
+    series = series_of(setup.engine, settings.nodes)
     rows: list[Row] = []
     for temperature in temperatures:
         rule = "rejection" if temperature > 0 else "match"
@@ -60,7 +59,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         for name, log in logs.items():
             nodes = max(run.nodes for runs in log.rounds for run in runs)
             rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=nodes))
-    return Findings(rows, [_ratios(rows), _most(rows)])
+    return Findings(rows, [*ratios(rows), _most(rows)])
 
 
 def read_temperatures(text: str) -> list[float]:
@@ -74,37 +73,50 @@ def read_temperatures(text: str) -> list[float]:
     return found
 
 
-def series_of(engine: Engine) -> dict[str, dict[str, Any]]:
+def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
     """What a run of each series has of its own. Raises MedusaError where nothing can be compared."""
     from medusa_core.evaluation.bench import BASELINE
+    from medusa_core.experiments.simulated import read_numbers
+    from medusa_core.trees.budget import PLAIN
 
-    known = engine.methods()
-    series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
-    series |= {name: {"method": name} for name in COMPARED if name in known}
-    draft = engine.drafts.get(NEWEST)
-    if isinstance(draft, TunedDraft) and draft.settings not in ({}, PUBLIC_TREE):
-        series[f"{NEWEST}, public tree"] = {"method": NEWEST, **PUBLIC_TREE}
-        if MEDUSA in engine.drafts:
-            tree = medusa_draft(engine).budget_tree(PUBLIC_TREE["draft_nodes"])
-            series[f"{MEDUSA}, {tree.size} nodes"] = {"method": MEDUSA, "tree": tree}
-    if not any(method(name).has_weights for name in series if name in known):
+    known = [name for name in COMPARED if name in engine.methods()]
+    trained = [name for name in known if method(name).has_weights]
+    if not trained:
         raise MedusaError("no weights of a drafter are loaded: name some with --heads")
+    series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
+    series |= {name: {"method": name} for name in known}
+    sizes = read_numbers(nodes, "nodes")
+    if min(sizes) <= PLAIN:
+        raise MedusaError(f"--nodes is {nodes!r}: write sizes from {PLAIN + 1}, the root is one of them")
+    for size in sizes:
+        for name in trained:
+            draft = engine.drafts[name]
+            heads = isinstance(draft, HeadsDraft)
+            shape = (
+                {"tree": draft.budget_tree(size - 1)} if heads else PUBLIC_TREE | {"draft_nodes": size - 1}
+            )
+            series[f"{name}, {counted(size, 'node')}"] = {"method": name, **shape}
     return series
 
 
-def _ratios(rows: list[Row]) -> str:
-    """EAGLE-3's tokens per step over those of Medusa's tree that is nearest in size, for each temperature."""
-    found = []
-    for label in dict.fromkeys(row.label for row in rows):
-        of_label = [row for row in rows if row.label == label]
-        medusas = [row for row in of_label if row.series.startswith(MEDUSA)]
-        for row in of_label:
-            if row.series.startswith(NEWEST) and medusas:
-                nodes = row.tree_nodes or 1
-                other = min(medusas, key=lambda one: abs((one.tree_nodes or 1) - nodes))
-                times = row.tokens_per_step.mean / other.tokens_per_step.mean
-                found.append(f"{label}, {row.series}: {times:.2f} ({nodes} nodes against {other.tree_nodes})")
-    return f"Tokens per step over Medusa's: {'; '.join(found) or 'no such weights'}."
+def ratios(rows: list[Row]) -> list[str]:
+    """A sentence for each size: EAGLE-3's tokens per step over the others' with trees of that size."""
+    kept: dict[str, dict[str, dict[str, float]]] = {}  # by size, label and method
+    for row in rows:
+        name, _, size = row.series.partition(", ")
+        if size:
+            kept.setdefault(size, {}).setdefault(row.label, {})[name] = row.tokens_per_step.mean
+    return [
+        f"EAGLE-3's tokens per step over others' with {size}: "
+        f"{'; '.join(_times(label, by_method) for label, by_method in of_size.items())}."
+        for size, of_size in kept.items()
+        if all(NEWEST in by_method and len(by_method) > 1 for by_method in of_size.values())
+    ]
+
+
+def _times(label: str, kept: dict[str, float]) -> str:
+    others = [f"{name} {kept[NEWEST] / value:.2f}" for name, value in kept.items() if name != NEWEST]
+    return f"{label}: {', '.join(others)}"
 
 
 def _most(rows: list[Row]) -> str:

@@ -99,16 +99,24 @@ def test_figure4_claims_nothing_inside_its_errors(kept, error, words):
     assert figure4.comparison(rows[:2]) == []
 
 
-def test_eagle3_is_compared_with_medusas_tree_of_its_size():
+def test_eagle3_is_compared_with_each_drafter_at_each_size():
+    kept = {
+        "medusa": 3.0,
+        "eagle3": 3.3,
+        "medusa, 16 nodes": 2.0,
+        "hydra, 16 nodes": 4.0,
+        "eagle3, 16 nodes": 5.0,
+    }
     rows = [
-        row("medusa", 16, 3.0, 0.1, "T = 0"),
-        row("medusa, 60 nodes", 60, 4.0, 0.1, "T = 0"),
-        row("eagle3", 13, 3.3, 0.1, "T = 0"),
-        row("eagle3, public tree", 60, 5.0, 0.1, "T = 0"),
+        row(series, 16, mean * factor, 0.1, label)
+        for label, factor in (("T = 0", 1.0), ("T = 1", 0.5))
+        for series, mean in kept.items()
     ]
-    words = eagle3._ratios(rows)
-    assert "T = 0, eagle3: 1.10 (13 nodes against 16)" in words
-    assert "T = 0, eagle3, public tree: 1.25 (60 nodes against 60)" in words
+    rows.append(row("medusa, 60 nodes", 60, 4.0, 0.1, "T = 0"))
+    (words,) = eagle3.ratios(rows)
+    assert words.endswith(
+        "others' with 16 nodes: T = 0: medusa 2.50, hydra 1.25; T = 1: medusa 2.50, hydra 1.25."
+    )
 
 
 def test_what_the_papers_say_is_quoted_as_they_say_it():
