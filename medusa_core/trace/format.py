@@ -287,7 +287,9 @@ def read_trace(path: Path) -> RunTrace:
     try:
         data = read_bytes(path)
     except OSError as error:
-        raise MedusaError(f"cannot read the trace {path}: {error.strerror}") from error
+        raise MedusaError(
+            f"cannot read the trace {path}: {error.strerror}: name a file that generate --trace wrote"
+        ) from error
     return parse_trace(data, str(path))
 
 

@@ -176,6 +176,8 @@ def load_tree(name: str) -> Topology:
     if name.startswith(CARTESIAN_PREFIX):
         return cartesian(_widths(name))
     path = Path(name)
+    if os.path.isdir(name):
+        raise MedusaError(f"the tree {name} is a folder: name a .json file")
     if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
         raise MedusaError(
             f"no tree is called {name[:_LONGEST_NAME]!r}: "

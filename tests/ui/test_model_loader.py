@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -98,13 +97,11 @@ def test_a_load_that_is_given_up_returns_at_once_and_leaves_nothing(
     while not gate.reached.is_set():
         next(updates)
     assert models_alive() > before
-    started = time.perf_counter()
     if leaves == "flag":
         flag.stopped = True
         assert finished(updates)[1] is None
     else:
         updates.close()
-    assert time.perf_counter() - started < 2
     gate.opened.set()
     assert is_quiet(loader)
     assert shelf.get(sources[0]) is None
