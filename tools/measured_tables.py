@@ -67,7 +67,10 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
         known = ", ".join([*TABLES, "machines"])
         raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
     experiment, lines = TABLES[first]
-    for record in _records(experiment, folder):
+    records = list(_records(experiment, folder))
+    if first == "drafters":  # they compare where one machine has measured them all
+        records.sort(key=lambda record: -len({row.series for row in record.rows}))
+    for record in records:
         if rows := [row for row in record.rows if not argument or row.series == argument]:
             break
     else:

@@ -126,6 +126,18 @@ def test_what_was_not_measured_is_one_line(tmp_path):
     assert "Not measured yet" in tables.table("headline", tmp_path)[0]
 
 
+def test_drafters_are_compared_where_most_of_them_were_measured(tmp_path):
+    record = headline()
+    amd = record.machine.model_copy(update={"processor": "AMD EPYC", "instructions": "avx2"})
+    store.keep(record, tmp_path)
+    store.keep(record.model_copy(update={"machine": amd}), tmp_path)
+    assert tables.table("drafters", tmp_path)[-1].startswith("Intel Xeon with AMX")
+    further = record.rows[1].model_copy(update={"series": "eagle3"})
+    store.keep(record.model_copy(update={"machine": amd, "rows": [*record.rows, further]}), tmp_path)
+    assert tables.table("drafters", tmp_path)[-1].startswith("AMD EPYC with AVX2")
+    assert tables.table("headline", tmp_path)[-1].startswith("Intel Xeon with AMX")
+
+
 def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
     old = headline(engine=2, machine=headline().machine.model_copy(update={"other_cores_busy": 0.9}))
     store.keep(old, tmp_path)
