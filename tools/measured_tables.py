@@ -190,6 +190,16 @@ def _of_one_drafter(rows: list[Row]) -> list[str]:
     return _settings([row.model_copy(update={"series": row.label}) for row in rows])
 
 
+def _layers(rows: list[Row]) -> list[str]:
+    """A row for each trained layer: what it keeps, and how often its first guess in each step is right."""
+    layers = [(row, row.right_by_step) for row in rows if row.right_by_step]
+    steps = max(len(shares) for _, shares in layers)
+    return _grid(
+        ["", "tokens per step", *(f"step {step}" for step in range(1, steps + 1))],
+        ([row.label, row.tokens_per_step.words(), *map("{:.2f}".format, shares)] for row, shares in layers),
+    )
+
+
 def _long_texts(rows: list[Row]) -> list[str]:
     """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
     series: dict[str, list[Row]] = {}
@@ -241,6 +251,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "drafters": (store.HEADLINE, _drafters),
     DRAFTER: (store.HEADLINE, _of_one_drafter),
     "without-loss": ("eagle3-table1", _settings),
+    "layers": ("eagle3-training", _layers),
     "long-texts": ("tokenswift", _long_texts),
 }
 
