@@ -55,7 +55,7 @@ def test_every_kind_of_weights_is_shipped_small_and_with_a_card(shipped):
     folders = {folder.name: folder for folder in (embedded_model() / "drafters").iterdir() if folder.is_dir()}
     assert set(shipped.drafts) == {"medusa", *folders} == {"medusa", *WITH_WEIGHTS}
     sizes = {name: sum(file.stat().st_size for file in folder.iterdir()) for name, folder in folders.items()}
-    assert sum(sizes.values()) - sizes["tokenswift"] < 36 * MEGABYTE
+    assert sum(sizes.values()) - sizes["tokenswift"] < 40 * MEGABYTE
     for name, folder in folders.items():
         card = (folder / "README.md").read_text(encoding="utf-8")
         assert all(words in card for words in ("license: cc-by-sa-4.0", f"--method {name}"))
