@@ -91,10 +91,9 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
     for size in sizes:
         for name in trained:
             draft = engine.drafts[name]
-            heads = isinstance(draft, HeadsDraft)
-            shape = (
-                {"tree": draft.budget_tree(size - 1)} if heads else PUBLIC_TREE | {"draft_nodes": size - 1}
-            )
+            shape: dict[str, Any] = PUBLIC_TREE | {"draft_nodes": size - 1}
+            if isinstance(draft, HeadsDraft):
+                shape = {"tree": draft.budget_tree(size - 1)}
             series[f"{name}, {counted(size, 'node')}"] = {"method": name, **shape}
     return series
 

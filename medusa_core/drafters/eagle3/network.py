@@ -143,7 +143,7 @@ class NativeNetwork:
             head_size=shape.head_size,
             inner=shape.intermediate,
             scale=shape.head_size**-0.5,
-            of_embedding=parts.of_embedding and _norm(parts.of_embedding),
+            of_embedding=None if parts.of_embedding is None else _norm(parts.of_embedding),
         )
         self._model = Llama(weights, shape.head_size, library)
         self.cache_row = shape.key_heads * row_bytes(shape.head_size, weights.dtype)
