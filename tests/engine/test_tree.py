@@ -193,7 +193,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(MedusaError, match=r"cannot read the tree .*missing.json: No such file"):
         load_tree(str(tmp_path / "missing.json"))
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(MedusaError, match=r"cannot read the tree .*folder.json: Is a directory"):
+    with pytest.raises(MedusaError, match=r"folder.json is a folder: name a .json file"):
         load_tree(str(tmp_path / "folder.json"))
 
 
