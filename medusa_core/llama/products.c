@@ -5,6 +5,7 @@
 
 #define LARGEST_LEVEL 8191 /* of an input as a whole number */
 #define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
+#define AHEAD 4096 /* bytes between the weights that are multiplied and those that are asked for */
 #define AT_ONCE 512 /* inputs that become floats together, where the processor multiplies no bf16 */
 #ifdef __AMX_BF16__
 #define BLOCK 16 /* rows whose sums wait for what happens to them next */
@@ -41,7 +42,9 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
     for (int r = 0; KIND##_TURNS > 1 && more && r < R; r++)                                                  \
       UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] =                                               \
           (KIND##_sum) * (const loose_reg *)(sums + r * sums_stride + p * WIDTH);                            \
-    for (num i = 0; i < steps; i++)                                                                          \
+    for (num i = 0; i < steps; i++) {                                                                        \
+      for (num p = 0; WIDTH < 16 && p < (P); p++)                                                            \
+        __builtin_prefetch((const uint8_t *)((const KIND *)panels + (p * lines + i) * line) + AHEAD);        \
       UNROLL for (int turn = 0; turn < KIND##_TURNS; turn++) {                                               \
         const KIND *own = (const KIND *)panels + i * line;                                                   \
         const KIND##_input *from = x + i * KIND##_STEP + turn;                                               \
@@ -63,6 +66,7 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
           UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] = KIND##_dot(sum[r][p], w[p], spread);      \
         }                                                                                                    \
       }                                                                                                      \
+    }                                                                                                        \
     for (int r = 0; r < R; r++)                                                                              \
       for (int p = 0; p < (P) * PARTS; p++)                                                                  \
         *(loose_reg *)(sums + r * sums_stride + p * WIDTH) = KIND##_total(sum[r][p]);                        \
@@ -78,9 +82,8 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
           DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
-  DO(KIND, 6, 1)                                                                                             \
-  DO(KIND, 5, 1) DO(KIND, 4, 1) DO(KIND, 3, 2) DO(KIND, 3, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4)   \
-      DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 5, 1)                                                                                             \
+  DO(KIND, 4, 1) DO(KIND, 3, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #endif
 SHAPES(TILE, bf16)
 SHAPES(TILE, f32)
