@@ -62,15 +62,15 @@ def variants_of(layers: int) -> dict[str, Variant]:
     last = {"feature_layers": ",".join([str(layers)] * 3)}
     goal = {"feature_weight": 1.0}
     return {
-        "eighth": Variant("EAGLE-3, 1/8 of the text", {}, 1 / 8),
-        "quarter": Variant("EAGLE-3, 1/4 of the text", {}, 1 / 4),
-        "half": Variant("EAGLE-3, 1/2 of the text", {}, 1 / 2),
+        "eighth": Variant("EAGLE-3 on 1/8 of the text", {}, 1 / 8),
+        "quarter": Variant("EAGLE-3 on 1/4 of the text", {}, 1 / 4),
+        "half": Variant("EAGLE-3 on 1/2 of the text", {}, 1 / 2),
         "whole": Variant(WHOLE, {}),
         "last": Variant("features of the last layer alone", last),
         "goal": Variant("features as a goal", goal),
         "untested": Variant("no training-time test", {"unrolled_steps": 1}),
-        "hass": Variant("last layer, a goal, 3 steps (HASS)", last | goal | {"unrolled_steps": 3}),
-        "eagle1": Variant("last layer, a goal, 1 step (EAGLE)", last | goal | {"unrolled_steps": 1}),
+        "hass": Variant("HASS: last layer and goal with 3 steps", last | goal | {"unrolled_steps": 3}),
+        "eagle1": Variant("EAGLE: last layer and goal with 1 step", last | goal | {"unrolled_steps": 1}),
     }
 
 
