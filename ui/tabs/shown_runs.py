@@ -150,30 +150,33 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
     Also that its forward was exact, as a live run says it of its own. "sized" is the step that was measured
-    nearest to the run's own trees, as the tour takes it. None where its method was not measured.
+    nearest to the run's own trees, as the tour takes it. None where its method was not measured with such trees.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):
         rows = {row.series: row for row in of_all_kinds(figures.record.rows)}
         plain, own = rows.get(PLAIN_METHOD), rows.get(name)
-        if plain is not None and own is not None and own.speedup is not None:
+        sized = _sized(trace, figures.record.rows, own) if own is not None else None
+        if plain is not None and own is not None and own.speedup is not None and sized is not None:
             return {
                 "timed_ms": [plain.step_ms, own.step_ms],
                 "speedup": own.speedup.median,
                 "nodes": own.tree_nodes or 1,
-                "sized": _sized(trace, figures.record.rows, own),
+                "sized": sized,
                 "exact": True,  # the C made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),
             }
     return None
 
 
-def _sized(trace: dict[str, Any], rows: Sequence[Row], own: Row) -> dict[str, float]:
-    """Nodes and milliseconds of a step; by size only Medusa's were timed."""
-    if own.series != MEDUSA:
-        return {"nodes": own.tree_nodes or 1, "ms": own.step_ms}
+def _sized(trace: dict[str, Any], rows: Sequence[Row], own: Row) -> dict[str, float] | None:
+    """Nodes and milliseconds of a step; by size only Medusa's were timed, and not in each record."""
     nodes = len(trace["steps"][0]["nodes"])
-    nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes))
+    if own.series != MEDUSA or own.tree_nodes == nodes:
+        return {"nodes": own.tree_nodes or 1, "ms": own.step_ms}
+    nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes), default=None)
+    if nearest is None:
+        return None
     return {"nodes": nearest["nodes"], "ms": nearest["step_ms"]}
 
 
