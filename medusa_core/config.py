@@ -209,6 +209,8 @@ def check_settings(config: Any) -> None:
             )
         elif isinstance(item.default, bool):
             _require_kind(item.name, value, bool, "True or False")
+        elif item.type == "str":
+            _require_kind(item.name, value, str, "a text")
         elif isinstance(item.default, tuple):
             _require_kind(item.name, value, list | tuple, "a text, or several as a tuple")
             for text in value:

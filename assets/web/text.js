@@ -83,8 +83,7 @@ const decimal = (value, digits = 2) => (isKnown(value) ? value.toFixed(digits).r
 const noun = (count, word, many = word + "s") => LANGUAGE.lookup(many) ?? (count === 1 ? word : many);
 const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : count + " " + noun(count, word, many));
 
-// A drafter's name as words.
-const nameOf = (origin) => origin.by.replaceAll("_", " ");
+const nameOf = (origin) => say(methodOf(origin.by).title);
 
 // Who proposed a node, long and short.
 function proposer({ origin }) {

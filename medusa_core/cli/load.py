@@ -82,6 +82,7 @@ def load_for_run(
 def headline(engine: Engine, config: GenerationConfig) -> str:
     """The line on standard error: ``name · dtype on device · method, rule · tree``."""
     info = engine.info
-    loaded = f"{engine.name_for(config)} · {info.dtype} on {info.device} ({info.dtype_reason})"
+    loaded = f"{engine.name_for(config)} · {info.dtype} on {info.device}"
+    loaded += f" ({info.dtype_reason})" if info.dtype_reason else ""
     run = [f"{config.method}, {config.acceptance}", auto_tree_words(engine, config)]
     return " · ".join(filter(None, [loaded, info.extended, *run]))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from medusa_core.config import setting
+from medusa_core.errors import MedusaError
 from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -41,6 +42,9 @@ def named_tree(
     """
     if isinstance(name, Topology):
         return name
+    if not isinstance(name, str):
+        kinds = "a name, a .json file or Topology.from_choices([(0,), (0, 0)])"
+        raise MedusaError(f"tree is {name!r:.40} ({type(name).__name__}): give {kinds}")
     if name == AUTO and fastest is not None:
         return fastest
     if name not in (AUTO, DEFAULT):

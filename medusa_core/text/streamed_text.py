@@ -75,17 +75,19 @@ class StreamedText:
         return self._take(min(len(self._text) - self._hold, len(text_before_stop(self._text, self._stop))))
 
     def rest(self, text: str) -> list[TextSpan]:
-        """What is missing of the run's whole ``text``."""
-        return self._take(len(text))
+        """What is missing of the run's whole ``text``, which a stop string may end inside a token."""
+        taken = self._take(len(text))
+        if self._waiting and self._given < len(text):
+            last = self._waiting.pop(0)
+            taken.append(TextSpan(last.text[: len(text) - self._given], last.drafted))
+            self._given = len(text)
+        return taken
 
     def _take(self, end: int) -> list[TextSpan]:
+        """Whole tokens, since one in two parts would look like two."""
         taken: list[TextSpan] = []
-        while self._given < end and self._waiting:
+        while self._waiting and self._given + len(self._waiting[0].text) <= end:
             piece = self._waiting.pop(0)
-            room = end - self._given
-            if len(piece.text) > room:
-                self._waiting.insert(0, TextSpan(piece.text[room:], piece.drafted))
-                piece = TextSpan(piece.text[:room], piece.drafted)
             self._given += len(piece.text)
             if piece.text:
                 taken.append(piece)

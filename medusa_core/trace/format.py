@@ -282,13 +282,16 @@ class RunTrace(Record):
         return self
 
 
+WRITERS = "generate --trace or Share"  # of the files that are read here
+
+
 def read_trace(path: Path) -> RunTrace:
     """Read and check a trace file of any version. Raises MedusaError that says where it is wrong."""
     try:
         data = read_bytes(path)
     except OSError as error:
         raise MedusaError(
-            f"cannot read the trace {path}: {error.strerror}: name a file that generate --trace wrote"
+            f"cannot read the trace {path}: {error.strerror}: name a file that {WRITERS} wrote"
         ) from error
     return parse_trace(data, str(path))
 
@@ -309,8 +312,12 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
         return RunTrace.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
-        what = f"no trace of version {version}" if trace is not None else "no trace"
-        place = ".".join(map(str, first["loc"])) or "the file"
+        if trace is None:
+            raise MedusaError(
+                f"{name} is no trace ({first['msg']}): take a file that {WRITERS} wrote"
+            ) from error
+        what = "no trace" if stated is None else f"no trace of version {version}"
+        place = ".".join(map(str, first["loc"])) or "the whole"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}") from error
     except ValueError as error:

@@ -129,7 +129,7 @@ def test_bench_measures_all_methods_and_they_agree(run, engine_folder, tmp_path)
         (["generate", "a", "--acceptance", "magic"], f"use one of {', '.join(rule_names())}"),
         (["generate", "a", "--tree", "magic"], "no tree is called 'magic'"),
         (["generate", "a", "--tree", "/"], "the tree / is a folder: name a .json file"),
-        (["export", "replay", "no.json", "a.html"], "name a file that generate --trace wrote"),
+        (["export", "replay", "no.json", "a.html"], "name a file that generate --trace or Share wrote"),
         (["generate", "a", "--tree", "cartesian-2x2x2x2"], "has depth 4, there are 3 heads"),
         (["generate", "a", "--heads", "/nowhere"], "there is no folder /nowhere"),
         (["generate", "a", "--trace", "/nowhere/t.json"], "there is no folder /nowhere, make it first"),

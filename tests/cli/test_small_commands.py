@@ -161,6 +161,15 @@ def test_a_recorded_trace_becomes_one_file(command, tmp_path):
     assert json.loads(RECORDED.read_text("utf-8"))["prompt"]["text"][:20] in written
 
 
+def test_a_trace_is_not_written_over(command, tmp_path):
+    trace = tmp_path / "run.json"
+    trace.write_bytes(RECORDED.read_bytes())
+    code, _, errors = export(command, trace, trace)
+    assert code != 0
+    assert "is the trace itself: give the page another name" in errors
+    assert trace.read_bytes() == RECORDED.read_bytes()
+
+
 def test_the_command_needs_no_torch(tmp_path):
     """It is for those who have a trace, not a model: its imports are read from a fresh process."""
     arguments = ["export", "replay", str(RECORDED), str(tmp_path / "run.html")]

@@ -109,6 +109,13 @@ def test_what_could_be_the_start_of_a_stop_string_waits():
     assert marked.rest("aba") == []
 
 
+def test_a_token_whose_end_could_begin_a_stop_string_waits_whole():
+    marked = StreamedText("".join, ["girls"])
+    assert marked.add(["a ", "girl"], [False, True]) == [TextSpan("a ")]
+    assert marked.add([" isnt"], [False]) == [TextSpan("girl", True)]
+    assert marked.rest("a girl i") == [TextSpan(" i")]
+
+
 def test_pieces_are_cut_to_the_words_that_are_kept():
     pieces = [
         TextSpan("\n"),

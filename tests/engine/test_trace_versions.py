@@ -98,5 +98,5 @@ def test_a_newer_version_is_named_with_those_that_are_read(version):
 
 @pytest.mark.parametrize("version", [0, -1, "4", 4.0, True, None])
 def test_what_is_no_newer_version_is_judged_by_the_records(version):
-    with pytest.raises(MedusaError, match="is no trace of version"):
+    with pytest.raises(MedusaError, match="is no trace"):
         parse_trace(json.dumps({"schema_version": version}).encode(), "the file")

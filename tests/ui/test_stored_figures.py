@@ -103,7 +103,7 @@ def test_the_text_s_own_speedup_is_by_the_size_of_its_trees():
 
 
 def test_a_measurement_of_two_sizes_says_nothing_of_a_larger_tree():
-    """Methods measures plain decoding and one tree of Medusa's here, which may be far smaller than a run's."""
+    """Methods measures plain decoding and one tree of Medusa's here, often smaller than a run's."""
     stored, (recording,) = stored_page().stored, recordings()[:1]
     rows = [row for row in headline().rows if row.series in ("none", "medusa")]
     here = replace(stored, record=headline(rows=rows), at="2026-11-26 00:46")

@@ -150,7 +150,7 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
     Also that its forward was exact, as a live run says it of its own. "sized" is the step that was measured
-    nearest to the run's own trees, as the tour takes it. None where its method was not measured with such trees.
+    nearest to the run's own trees, as the tour takes it. None where its method was not measured so.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):

@@ -43,7 +43,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--acceptance-from",
         metavar="FILE",
-        help="with --shape: simulate the tokens of a step by the accuracies that heads calibrate wrote",
+        help="with --shape: simulate the tokens of a step by the accuracies that calibrate wrote",
     )
     add_settings(parser, LoadConfig)
     add_run_settings(parser, leave_out=("method",))

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from medusa_core.cli.flags import check_output_file
+from medusa_core.errors import MedusaError
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -58,5 +59,8 @@ def write_page(args: argparse.Namespace) -> None:
     from medusa_core.trace.replay.page import write_replay
 
     out = check_output_file(args.out, "OUT.html")
-    write_replay(read_trace(Path(args.trace)), out)
+    trace = read_trace(Path(args.trace))
+    if out.exists() and out.samefile(args.trace):
+        raise MedusaError(f"{out} is the trace itself: give the page another name, such as run.html")
+    write_replay(trace, out)
     print(f"{out} replays the run in any browser: {out.stat().st_size / 1e6:.1f} MB, no server, no network")

@@ -54,7 +54,7 @@ class MedusaDraft:
     def require_accuracies(self) -> list[list[float]]:
         """The accuracies. Raises MedusaError when they were not measured."""
         if self.accuracies is None:
-            raise MedusaError("the heads' accuracies are not known: measure them with heads calibrate")
+            raise MedusaError("the heads' accuracies are not known: measure them with calibrate")
         return self.accuracies
 
     @cached_property
