@@ -33,7 +33,7 @@ WRONG = [
     ({"tree": "yours"}, "no tree is called"),
     ({"tree": [[0]]}, "not a text"),
     ({"model": "someone/else"}, "no setting is called 'model'"),
-    ({"options": {"tree": "x"}}, "no setting is called 'options'"),
+    ({"options": {"tree": "x"}}, "no setting is called 'options': check its spelling"),
     ({"stop": ["a"]}, "no setting is called 'stop'"),
     ({"method": "__import__"}, "method is '__import__'"),
     ({"acceptance": ""}, "acceptance is ''"),

@@ -64,7 +64,8 @@ def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
         if name not in defaults:
-            raise MedusaError(f"no setting is called {name!r:.40}: {name_fix(name, defaults)}")
+            fix = name_fix(name, defaults, without_list="check its spelling")
+            raise MedusaError(f"no setting is called {name!r:.40}: {fix}")
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
