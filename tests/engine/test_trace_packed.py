@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 import tiny
-from trace_factory import make_trace
+from trace_factory import make_trace, put
 
 from medusa_core.api import load
 from medusa_core.config import GenerationConfig
@@ -90,15 +90,6 @@ def test_400_steps_of_64_nodes_take_less_than_2_megabytes(tmp_path, steps):
     read = read_trace(tmp_path / "trace.json")
     assert [len(read.steps), len(read.steps[0].nodes)] == [steps, 64]
     assert (tmp_path / "trace.json").stat().st_size < 2_000_000 * steps / 400
-
-
-def put(*keys, to):
-    def change(trace):
-        for key in keys[:-1]:
-            trace = trace[key]
-        trace[keys[-1]] = to
-
-    return change
 
 
 STEP = ("steps", 1)
