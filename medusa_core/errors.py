@@ -16,6 +16,7 @@ LONGEST_LINE = 266  # characters; with what a front sets around it, a message st
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
 _ALIKE = 0.7  # from 0 to 1: of two names of which one was meant
 _LONGEST_LIST = 212  # characters of names in a fix
+_SEE_HELP = "`generate --help` names all there are"
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
 _UNIT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})|.", re.DOTALL)  # an escape is one
@@ -82,16 +83,16 @@ def close_name(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)), "")
 
 
-def name_fix(word: str, known: Iterable[str], words: str = "") -> str:
+def name_fix(word: str, known: Iterable[str], words: str = "", without_list: str = _SEE_HELP) -> str:
     """What to do about a name that nobody knows: the one that is meant, or all of them, which ``words`` name.
 
-    A list that a line has no room for is not begun.
+    A list that a line has no room for is not begun: ``without_list`` is said then.
     """
     names = list(known)
     if close := close_name(word, names):
         return f"did you mean {close}?"
     listed = f"use one of {words or ', '.join(names)}"
-    return listed if len(listed) <= _LONGEST_LIST else "`generate --help` names all there are"
+    return listed if len(listed) <= _LONGEST_LIST else without_list
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -74,6 +75,19 @@ def naming(file: Path) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(file)
         raise
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """A path to write to, which becomes ``file`` when the block ends, and nothing when it fails.
+
+    Readers and other processes that write the same see the old file or a whole one.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as folder:
+        new = Path(folder) / file.name
+        yield new
+        new.replace(file)
 
 
 def require_file(path: Path) -> None:

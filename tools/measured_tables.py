@@ -51,11 +51,11 @@ def files_with_tables(root: Path) -> list[Path]:
     return [file for pattern in _FILES for file in sorted(root.glob(pattern))]
 
 
-def rendered(text: str, folder: Path = store.MEASURED) -> str:
+def rendered(text: str) -> str:
     """The text with each of its tables made anew. Raises MedusaError for a table that there is not."""
     if text.count(_OPENING) != len(BLOCK.findall(text)):
         raise MedusaError(f"a {_OPENING} … --> has no <!-- /measured --> behind it: close it")
-    return BLOCK.sub(lambda found: found[1] + "\n".join([*table(found[2], folder), ""]) + found[3], text)
+    return BLOCK.sub(lambda found: found[1] + "\n".join([*table(found[2]), ""]) + found[3], text)
 
 
 def table(name: str, folder: Path = store.MEASURED) -> list[str]:

@@ -29,7 +29,7 @@ _SHARED = {"verdict", "sampling", "logits"}
 
 @dataclass(frozen=True)
 class NoSettings:
-    """The settings of a rule that has none."""
+    """The settings of a rule or a drafter that has none."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +20,7 @@ from medusa_core.checkpoints.base import load_base
 from medusa_core.checkpoints.locate import embedded_model, locate_model
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import whole_file
 
 GGUF = "gguf"
 SUFFIX = ".gguf"
@@ -52,11 +51,8 @@ def convert_to_gguf(source: str, target: Path, kind: str, *, force: bool = False
     folder = embedded_model() if source == EMBEDDED else locate_model(source)
     model = GgufModel.of(load_base(folder, dtype="auto"), KINDS[kind])
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as staging:
-            new = Path(staging) / target.name
+        with whole_file(target) as new:
             model.write(new)
-            os.replace(new, target)
     except OSError as error:
         raise MedusaError(f"cannot write {target} ({reason_of(error)}): name another file") from error
 

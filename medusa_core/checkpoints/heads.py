@@ -19,8 +19,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from medusa_core.checkpoints.files import Layout, layout_of, read_config, read_state, require_finite
-from medusa_core.checkpoints.layouts import HeadTensors, State, from_public, from_vllm, to_public
+from medusa_core.checkpoints.files import Layout, State, layout_of, read_config, read_state, require_finite
+from medusa_core.checkpoints.layouts import HeadTensors, from_public, from_vllm, to_public
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, HEADS_NAME
 from medusa_core.errors import MedusaError, reason_of
 
@@ -63,7 +63,7 @@ def _vllm_disagreements(tensors: HeadTensors, config: dict[str, Any]) -> Iterato
         yield f"logit_scale {config['logit_scale']} is left out: it changes no order of guesses"
 
 
-_OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
+OTHER_BASE = "they belong to another base, so give --heads made for this one, or --heads none"
 
 
 def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> HeadTensors:
@@ -80,15 +80,17 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
 def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> None:
     rows, width = lm_head.shape
     if tensors.width != width:
-        raise MedusaError(f"the heads in {source} are {tensors.width} wide, the base model {width}: {_OTHER}")
+        raise MedusaError(
+            f"the heads in {source} are {tensors.width} wide, the base model {width}: {OTHER_BASE}"
+        )
     if tensors.token_map is not None and int(tensors.token_map.max()) >= rows:
         raise MedusaError(
             f"the heads in {source} know token {int(tensors.token_map.max())}, the base model has {rows}: "
-            f"{_OTHER}"
+            f"{OTHER_BASE}"
         )
     own = rows if tensors.lm_weight is None else tensors.lm_weight.shape[-2]
     if tensors.token_map is None and own != rows:
-        raise MedusaError(f"the heads in {source} know {own} tokens, the base model {rows}: {_OTHER}")
+        raise MedusaError(f"the heads in {source} know {own} tokens, the base model {rows}: {OTHER_BASE}")
 
 
 def _placed(tensors: HeadTensors, lm_head: torch.Tensor) -> HeadTensors:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from medusa_core.checkpoints.files import State
 from medusa_core.errors import MedusaError
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
@@ -26,7 +27,6 @@ TOKEN_MAP = "token_map"
 SHARED_LAST = "lm_head.weight"
 _AGAIN = "fetch or convert the heads again"
 
-State = dict[str, torch.Tensor]
 _Blocks = dict[tuple[int, int, str], torch.Tensor]
 _Last = dict[tuple[int, int | None], torch.Tensor]
 

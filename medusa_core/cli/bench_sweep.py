@@ -138,7 +138,7 @@ def _measured(
 
 
 def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[int]]:
-    """Those asked for; as often as a batch needs them to be full."""
+    """The chosen prompts, repeated until every batch is full."""
     if args.shape is not None:
         found = random_prompts(known_shapes()[f"llama-{args.shape}"], _SHAPE_PROMPTS)
     else:

@@ -34,10 +34,9 @@ COLUMNS = 80  # columns of a terminal, for text that is laid out by hand
 _METAVARS = {int: "N", float: "X"}
 
 
-def add_settings(parser: argparse.ArgumentParser, config: type, leave_out: Iterable[str] = ()) -> None:
+def add_settings(parser: argparse.ArgumentParser, config: type) -> None:
     for item in fields(config):
-        if item.name not in set(leave_out):
-            _add_flag(parser, item, help=item.metadata["help"])
+        _add_flag(parser, item, help=item.metadata["help"])
 
 
 def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> T:

@@ -2,7 +2,7 @@
 
 transformers prepares inputs, settings, logits processors and stopping criteria as for its own decoding and
 calls ``medusa_generate`` instead of its loop, which here is ``decode``, the one there is. Greedy output is
-the same; sampled output is too, given the seed, because ``processed_rules`` draws as transformers does. What
+the same; sampled output is too, given the seed, because ``ProcessedMatch`` draws as transformers does. What
 cannot be honoured is refused.
 """
 

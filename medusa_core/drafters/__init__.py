@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from medusa_core.acceptance import NoSettings as NoSettings
 from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
 from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this package offers
     BatchDrafter,
@@ -30,7 +31,6 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
 from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
-from medusa_core.drafters._method import NoSettings as NoSettings
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class NoSettings:
-    """The settings of a drafter that has none."""
+from medusa_core.acceptance import NoSettings
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,6 @@ class NgramTable:
             self._forget(start)
         del self._tokens[length:]
 
-    def counts(self, first: int) -> dict[tuple[int, ...], int]:
-        """How often each complete n-gram after ``first`` stands in the text."""
-        return {following: len(places) for following, places in self._places.get(first, {}).items()}
-
     def tree(self, first: int, depth: int, top_k: int, most: int) -> list[FoundNode]:
         """The ``top_k`` most frequent n-grams after ``first``, merged where they begin alike.
 

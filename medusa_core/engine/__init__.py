@@ -246,7 +246,7 @@ class Engine:
         end_tokens: frozenset[int] = frozenset(),
         written: int = 0,
     ) -> Run:
-        """A run with what is its own. Raises MedusaError."""
+        """A ``Run`` with its own drafter, rule, stopper and cache. Raises MedusaError."""
         check_options(config)
         generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
         stopper = Stopper(

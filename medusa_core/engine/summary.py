@@ -15,7 +15,8 @@ from typing import Any
 from medusa_core.decoding import Step
 from medusa_core.text.stopping import text_before_stop
 
-PHASES = ("propose", "verify", "accept", "commit", "total")
+PHASES = ("propose", "verify", "accept", "commit")
+TIMES = (*PHASES, "total")
 MOST_N = 4  # distinct-n is counted for n from 1 to this
 
 
@@ -26,7 +27,7 @@ class RunSummary:
         """``stop`` are the texts that end the run. The end-to-end clock starts here."""
         self.token_ids: list[int] = []  # new tokens only
         self.steps = 0
-        self.phase_ms = dict.fromkeys(PHASES, 0.0)
+        self.phase_ms = dict.fromkeys(TIMES, 0.0)
         self.nodes = 0  # size of the largest tree so far, with the root
         self.rows = 0  # of all trees together
         self.positions = 0  # committed before each step, all steps together

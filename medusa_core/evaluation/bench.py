@@ -245,7 +245,7 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
         record["tree_nodes"] = max(m.nodes for r in log.rounds for m in r)
         record["step_ms"] = round(log.mean_step("total"), 3)
-        record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES[:-1]}
+        record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES}
     if BASELINE in logs:
         base = logs[BASELINE]
         record |= _speedup("speedup", rates, base)

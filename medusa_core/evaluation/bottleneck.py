@@ -31,7 +31,7 @@ class Bottleneck:
 
     @property
     def share(self) -> float:
-        """Of the step."""
+        """The part's share of the step's time."""
         return self.ms / self.step_ms
 
 

@@ -43,11 +43,9 @@ def heads_of(engine: Engine) -> tuple[str, HeadsDraft]:
     )
 
 
-def count_heads(
-    engine: Engine, prompts: Iterable[Sequence[int]], new_tokens: int, top_k: int = TOP_K
-) -> Iterator[Accuracies]:
+def count_heads(engine: Engine, prompts: Iterable[Sequence[int]], new_tokens: int) -> Iterator[Accuracies]:
     """Accuracies over the prompts so far, after each prompt: for a page that shows them grow or stops."""
-    top_k = min(top_k, engine.target.vocab_size)
+    top_k = min(TOP_K, engine.target.vocab_size)
     name, draft = heads_of(engine)
     hits, counted = torch.zeros(draft.count, top_k), torch.zeros(draft.count)
     config = GenerationConfig(max_new_tokens=new_tokens, method=name)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
 from medusa_core.decoding import PhaseTimes
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import heads_of
 from medusa_core.evaluation.limits import ROUND_TOKENS
 from medusa_core.trees.budget import PLAIN, LatencyPoint
 from medusa_core.trees.tree import MAX_NODES
 
-PHASES = ("propose", "verify", "accept", "commit")
 _FIRST_STEPS = 1  # not counted: the first step of a run pays for what the prompt left in the caches
 
 

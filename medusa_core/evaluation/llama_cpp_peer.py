@@ -10,7 +10,6 @@ import logging
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.evaluation.peers import Peer, PeerError, PeerRun
+from medusa_core.files import whole_file
 from medusa_core.hardware.devices import bytes_words
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.tuning import cache_folder
@@ -124,23 +124,13 @@ def _library() -> ModuleType:
 
 def _written(model: GgufModel) -> Path:
     """The file of the model, kept for the next time. Raises PeerError."""
-    folder = cache_folder()
-    file = folder / f"{model.digest()}.gguf"
-    if file.is_file():
-        return file
-    new: Path | None = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".new")
-        os.close(handle)
-        new = Path(name)
-        model.write(new)
-        new.replace(file)  # whole or not at all, also with two processes
-    except OSError as error:
-        raise PeerError(f"its file cannot be written to {folder}, {reason_of(error)}") from error
-    finally:
-        if new is not None:
-            new.unlink(missing_ok=True)
+    file = cache_folder() / f"{model.digest()}.gguf"
+    if not file.is_file():
+        try:
+            with whole_file(file) as new:
+                model.write(new)
+        except OSError as error:
+            raise PeerError(f"its file cannot be written to {file.parent}, {reason_of(error)}") from error
     return file
 
 

@@ -21,6 +21,7 @@ import torch
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import Reading, draft_of, reading_of
 from medusa_core.engine import Engine
+from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work, kv_bytes_per_token, operators
@@ -29,7 +30,6 @@ from medusa_core.hardware.this_machine import Machine, measure_machine
 
 READ_SECONDS = 0.2
 _LARGEST_READ = 2**30  # beyond all caches; what a large model takes may not be there a second time
-PHASES = ("propose", "verify", "accept", "commit")
 
 
 @dataclass(frozen=True)

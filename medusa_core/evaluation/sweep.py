@@ -17,7 +17,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters.medusa import NAME, medusa_draft
 from medusa_core.engine import Engine
-from medusa_core.engine.summary import PHASES
+from medusa_core.engine.summary import PHASES, TIMES
 from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
@@ -72,7 +72,7 @@ class _Round:
     forwards: int = 0
     rows: int = 0
     positions: int = 0
-    ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
 
     def mean(self, phase: str) -> float:
         """Milliseconds of a step in a phase."""
@@ -264,13 +264,13 @@ def _count(found: _Round, step: Step, last: PhaseTimes | None) -> PhaseTimes:
 
 def _add(found: _Round, ms: PhaseTimes) -> None:
     found.forwards += 1
-    for phase in PHASES:
+    for phase in TIMES:
         found.ms[phase] += getattr(ms, phase)
 
 
 def _record(case: Case, log: Sequence[_Round], ceilings: Ceilings) -> dict[str, Any]:
     steps, rates = [one.mean("total") for one in log], [one.tokens / one.seconds for one in log]
-    ms = {phase: statistics.median(one.mean(phase) for one in log) for phase in PHASES}
+    ms = {phase: statistics.median(one.mean(phase) for one in log) for phase in TIMES}
     first = log[0]
     step = MeanStep(
         nodes=first.rows / first.steps,
@@ -287,7 +287,7 @@ def _record(case: Case, log: Sequence[_Round], ceilings: Ceilings) -> dict[str, 
         "context": round(step.positions, 1),
         "step_ms": round(ms["total"], 3),
         "step_ms_range": [round(min(steps), 3), round(max(steps), 3)],
-        "phase_ms": {phase: round(ms[phase], 3) for phase in PHASES[:-1]},
+        "phase_ms": {phase: round(ms[phase], 3) for phase in PHASES},
         "tokens_per_step": round(step.accepted, 3),
         "tokens_per_second": round(statistics.median(rates), 2),
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
-from medusa_core.engine.summary import PHASES
+from medusa_core.engine.summary import TIMES
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.step_limits import MeanStep
 
@@ -75,7 +75,7 @@ class MethodLog:
             nodes=sum(m.rows for m in runs) / steps,
             positions=sum(m.positions for m in runs) / steps,
             accepted=self.tokens_per_step(),
-            ms={phase: self.mean_step(phase) for phase in PHASES},
+            ms={phase: self.mean_step(phase) for phase in TIMES},
         )
 
     def mean_step(self, phase: str) -> float:

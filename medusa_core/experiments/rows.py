@@ -10,9 +10,9 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from medusa_core.engine.summary import distinct_n
+from medusa_core.engine.summary import PHASES, distinct_n
 from medusa_core.evaluation.speedup import Speedup, speedup
-from medusa_core.evaluation.turns import PHASES, Measurement, MethodLog
+from medusa_core.evaluation.turns import Measurement, MethodLog
 from medusa_core.experiments.record import Mean, Row, Spread
 
 PIECE = 3  # tokens of the pieces whose repetition is counted
@@ -44,7 +44,7 @@ def make_row(
         expected_tokens_per_step=None if expected is None else round(expected, 4),
         tokens_per_second=spread(log.rates()),
         step_ms=round(_step_ms(log), 4),
-        phase_ms={p: round(log.mean_step(p), 4) for p in PHASES[:-1]} if log.has_phases else {},
+        phase_ms={p: round(log.mean_step(p), 4) for p in PHASES} if log.has_phases else {},
         over_generate=None if generate is None else _times(log, generate),
     )
     if base is None:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from medusa_core.files import read_text
+from medusa_core.files import read_text, whole_file
 from medusa_core.hardware.processor import cpu_name, instruction_limit, instruction_set
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.model.forward import Part, Rows
@@ -139,12 +138,8 @@ def keep(key: Mapping[str, Any], value: Any) -> None:
     """Keep ``value``, which JSON can hold, under ``key``."""
     file = _file_of(key)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, suffix=".new", delete=False
-        ) as new:
-            json.dump({"key": dict(key), "value": value}, new)
-        os.replace(new.name, file)  # whole or not at all, also with two processes
+        with whole_file(file) as new:
+            new.write_text(json.dumps({"key": dict(key), "value": value}), encoding="utf-8")
     except OSError:
         return
 

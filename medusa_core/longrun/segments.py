@@ -7,8 +7,8 @@ segment draws with a seed of its own. What is decided in a segment then depends 
 before it and the settings alone, in every dtype and at every temperature; it holds for the same machine,
 number of threads and libraries, since others add up in another order.
 
-A segment has no more rows than a forward whose rows get the bits that they get alone (``exact_attention``):
-where the forward is exact, a long run writes what one run without segments writes.
+A segment has no more rows than a forward whose rows get the bits that they get alone: where the forward is
+exact, a long run writes what one run without segments writes.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from medusa_core.decoding import Step
-from medusa_core.engine.summary import PHASES
+from medusa_core.engine.summary import TIMES
 
 MOST = 2**53  # largest sum: beyond it JSON numbers are not exact
 
 
 def _of_all_phases(found: dict[str, float]) -> dict[str, float]:
-    if found.keys() != set(PHASES):
+    if found.keys() != set(TIMES):
         raise ValueError("a phase is missing")
     return found
 
@@ -43,7 +43,7 @@ class Totals:
     seconds: Amount = 0.0
     reading: Amount = 0.0
     phase_ms: Annotated[dict[str, Amount], AfterValidator(_of_all_phases)] = field(
-        default_factory=lambda: dict.fromkeys(PHASES, 0.0)
+        default_factory=lambda: dict.fromkeys(TIMES, 0.0)
     )
 
     def add(self, step: Step, reading: float = 0.0) -> None:
@@ -98,7 +98,7 @@ class Totals:
             "tokens_per_step": round(self.tokens_per_step, 4),
             "tokens_per_second": round(self.tokens_per_second, 3),
             "alpha": None if self.alpha is None else round(self.alpha, 4),
-            "step_ms": {phase: round(self.mean_ms(phase), 4) for phase in PHASES},
+            "step_ms": {phase: round(self.mean_ms(phase), 4) for phase in TIMES},
         }
 
 

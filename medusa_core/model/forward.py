@@ -16,7 +16,6 @@ from medusa_core.model.features import NO_FEATURES, Features
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.token_tree import TokenTree
 
-MOST_ROWS = 256  # rows of one forward pass over a tree, at most
 # Logits [rows kept, V], hidden states [N, d] of each layer, and where they are asked for queries [N, H·D].
 Outputs = tuple[torch.Tensor, list[torch.Tensor]]
 

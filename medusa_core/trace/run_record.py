@@ -29,7 +29,6 @@ class StepWindows:
         self._full: list[bytes] = []
         self._open: list[bytes] = []  # each step as JSON
         self._changing = threading.Lock()
-        self.text_bytes = 0  # of all steps as JSON
         self._full_bytes = self._open_bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -46,18 +45,17 @@ class StepWindows:
 
     @property
     def size(self) -> int:
-        """What they take."""
+        """Bytes in memory."""
         with self._changing:
             return self._full_bytes + self._open_bytes
 
     def add(self, steps: Sequence[Record]) -> None:
-        """Behind those that are there."""
+        """Append steps."""
         for step in steps:
             text = orjson.dumps(step)
             full = len(self._open) + 1 == WINDOW
             packed = _compressed([*self._open, text]) if full else b""
             with self._changing:
-                self.text_bytes += len(text) + 1
                 if full:
                     self._full.append(packed)
                     self._full_bytes += len(packed)

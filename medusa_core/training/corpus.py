@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import open_file, read_text
+from medusa_core.files import open_file, read_text, whole_file
 from medusa_core.training.encoding import Encoder, TokenArrays
 from medusa_core.training.examples import END_OF_TEXT, Example, data_files, read_examples
 
@@ -163,14 +162,12 @@ def encode_source(source: Source, encoder: Encoder, cache: Path) -> Split:
 
 def _write(arrays: dict[Path, np.ndarray], cache: Path, kind: str) -> None:
     """Save the arrays, each at once, and remove those of the kind's earlier text."""
-    cache.mkdir(parents=True, exist_ok=True)
     for file in cache.glob("*.npy"):
         if re.fullmatch(re.escape(kind) + r"-[0-9a-f]{32}\.[a-z-]+", file.stem) and file not in arrays:
             file.unlink(missing_ok=True)
     for file, array in arrays.items():
-        partial = file.with_suffix(f".{os.getpid()}.partial.npy")  # several processes may encode the same
-        np.save(partial, array)
-        partial.replace(file)
+        with whole_file(file) as new:  # several processes may encode the same
+            np.save(new, array)
 
 
 def _file_stem(kind: str) -> str:

@@ -40,7 +40,7 @@ class LossTracker:
 
     @classmethod
     def restored(cls, saved: Mapping[str, float] | None) -> LossTracker | None:
-        """From a checkpoint; None where it has none."""
+        """The tracker kept in a checkpoint, or None."""
         return cls(**saved) if saved else None
 
     def to_save(self) -> dict[str, float]:

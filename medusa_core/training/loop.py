@@ -99,9 +99,8 @@ class TrainRun:
         optimizers: Sequence[torch.optim.Optimizer],
         schedule: Schedule,
         accelerator: Accelerator,
-        folder: Path | None = None,
     ) -> None:
-        self.folder = folder or Path(config.out)
+        self.folder = Path(config.out)
         self.step = 0
         self._course: LossTracker | None = None  # history of the watched loss
         self.accelerator = accelerator

@@ -72,7 +72,7 @@ class JointLosses(torch.nn.Module):
         return backbone, head_losses(self.heads, hidden, tokens, trained)
 
 
-def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Generator[Progress, None, None]:
+def medusa2(config: Medusa2Config, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
 
     Raises MedusaError for settings, data or a base that cannot be used.
@@ -83,10 +83,10 @@ def medusa2(config: Medusa2Config, stage: str = "joint", end: End = never) -> Ge
             start = str(progress.folder)
             yield replace(progress, folder=None)
         config = replace(config, start=start)
-    yield from _joint(config, stage, end)
+    yield from _joint(config, end)
 
 
-def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, None, None]:
+def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
     run = DrafterRun(config)
     torch.manual_seed(config.seed)  # the adapter's first half starts random
     model = load_trainable(config, run.device)
@@ -111,7 +111,7 @@ def _joint(config: Medusa2Config, stage: str, end: End) -> Generator[Progress, N
         return found
 
     recipe = Recipe(
-        stage,
+        "joint",
         joint.train(),
         lambda forward, batch: forward(batch.tokens, batch.trained),
         total,

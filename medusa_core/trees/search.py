@@ -72,12 +72,12 @@ def expected_lengths(accuracies: Sequence[Sequence[float]], choices: Sequence[Ch
     return list(itertools.accumulate((node_value(accuracies, choice) for choice in choices), initial=1.0))
 
 
-def assumed_accuracies(heads: int, ranks: int = TOP_K) -> list[list[float]]:
+def assumed_accuracies(heads: int) -> list[list[float]]:
     """Accuracies to assume until they are measured: each head and each guess worse than the one before.
 
     The numbers follow those shipped with the public Medusa code roughly; measured ones give a better tree.
     """
-    return [[0.55 * 0.7**head / (rank + 1) ** 1.3 for rank in range(ranks)] for head in range(heads)]
+    return [[0.55 * 0.7**head / (rank + 1) ** 1.3 for rank in range(TOP_K)] for head in range(heads)]
 
 
 def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:

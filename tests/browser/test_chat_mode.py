@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hostile import HOSTILE
-from places import unfold
+from places import set_tokens
 from served import wait_until
 
 pytestmark = pytest.mark.browser
@@ -48,13 +46,6 @@ def turn_to_chat(page):
     return page
 
 
-def set_tokens(page, tokens):
-    unfold(page)
-    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    field.fill(str(tokens))
-    field.press("Tab")
-
-
 def write(page, text):
     page.locator("#chat-message textarea").fill(text)
     page.locator("#chat-message textarea").press("Enter")
@@ -81,13 +72,6 @@ def status(page, text):
 def wait_for_step(page):
     status(page, "Step ")
     page.wait_for_function("document.querySelector('.talk-words.is-live')?.textContent")
-
-
-def seconds_until_idle(session):
-    started = time.perf_counter()
-    while session.busy and time.perf_counter() - started < 10:
-        time.sleep(0.01)
-    return time.perf_counter() - started
 
 
 def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat):

@@ -7,23 +7,15 @@ import re
 import gradio as gr
 import pytest
 import view_trace
-from tour_page import tour_content
+from tour_page import FIRST, RUNS, TAKE, tour_content
 
 from ui.components.views import LearnView
-from ui.records.examples import recordings
 from ui.records.figures import stored_page
 from ui.tabs.learn import lesson_records, lesson_texts
 
 pytestmark = pytest.mark.browser
 
-RUNS = {
-    recording.name: recording.trace
-    for recording in recordings()
-    if recording.trace["config"]["drafter"]["name"] == "medusa"
-}
 CARDS = lesson_texts()["en"]["cards"]
-FIRST = next(iter(RUNS.values()))
-TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
 # Every card: its text, its choices, then its answer, for the run on screen.
 WALK = """() => {
   const root = document.querySelector('.learn');

@@ -7,19 +7,12 @@ import json
 import re
 
 import pytest
-from tour_page import TAKE, mount_tour
+from tour_page import FIRST, RUNS, TAKE, mount_tour
 
-from ui.records.examples import recordings
 from ui.tabs.learn import lesson_texts
 
 pytestmark = pytest.mark.browser
 
-RUNS = {
-    recording.name: recording.trace
-    for recording in recordings()
-    if recording.trace["config"]["drafter"]["name"] == "medusa"
-}
-FIRST = next(iter(RUNS.values()))
 CARDS = {card["id"]: card for card in lesson_texts()["en"]["cards"]}
 # Every card on the run on screen: its texts, its facts, and whether another run had to stand in.
 WALK = """() => {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import turn_to, unfold
+from places import set_tokens, turn_to
 
 from ui.serving.update_stream import MOST_UNDRAWN, Acks
 
@@ -41,15 +41,8 @@ def page(private_address, open_page):
     page.wait_for_selector("#decode-view .mdv", timeout=PATIENCE)
     page.wait_for_function(SAYS, arg=["#model-line", "Medusa heads"], timeout=PATIENCE)
     page.locator("#decode-prompt textarea").fill("abcabc")
-    ask_for(page, 512)
+    set_tokens(page, 512)
     return page
-
-
-def ask_for(page, tokens):
-    unfold(page)
-    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    field.fill(str(tokens))
-    field.press("Tab")
 
 
 def stop_once_it_runs(page):
@@ -80,14 +73,14 @@ def test_stop_has_a_way_of_its_own_and_ends_the_run_that_streams(page):
     assert sum("/gradio_api/run" in url for url in asked) == 1  # one request for the run, none for Stop
     page.wait_for_function("!document.querySelector('#decode-view').innerText.includes('decoding now')")
     # The next run is not stopped by the click before it.
-    ask_for(page, 20)
+    set_tokens(page, 20)
     page.locator("#decode-run").click()
     status_after(page, "the token budget is used up")
 
 
 @pytest.mark.slow
 def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
-    ask_for(page, 100)
+    set_tokens(page, 100)
     page.evaluate(SLOW_DRAWING)
     page.locator("#decode-run").click()
     words = status_after(page, "tokens in")
@@ -100,7 +93,7 @@ def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
 
 @pytest.mark.slow
 def test_a_run_stays_on_screen_when_another_tab_was_looked_at(page):
-    ask_for(page, 20)
+    set_tokens(page, 20)
     page.locator("#decode-run").click()
     status_after(page, "tokens in")
     turn_to(page, "Trees")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import tiny
-from places import turn_to, unfold
+from places import turn_to
 
 from medusa_core.trees.tree import Topology
 
@@ -53,14 +53,6 @@ def set_nodes(page, nodes: int) -> None:
     page.fill(FIELD, str(nodes))
     page.press(FIELD, "Tab")
     page.wait_for_function(f"{NODES} === {nodes}")
-
-
-def set_tokens(page, tokens: int) -> None:
-    """Few, so that a run ends well inside the context, near whose end trees get shallower."""
-    unfold(page)
-    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    field.fill(str(tokens))
-    field.press("Tab")
 
 
 def seen_width(page) -> float:

@@ -13,13 +13,11 @@ from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.files import Layout, layout_of
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 
 V = tiny.VOCABULARY
 
@@ -31,10 +29,6 @@ def lm_head(model):
 
 def load(folder, lm_head):
     return build_heads(read_heads(folder), lm_head, folder)
-
-
-def load_from(folder, **settings):
-    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
 
 
 # --- vLLM --------------------------------------------------------------------------------------------------
@@ -143,7 +137,7 @@ def test_heads_inside_a_model(tmp_path, engine_folder, model, lm_head, shards, c
     folder = write_full(tmp_path / "full", engine_folder, heads, shards)
     assert layout_of(folder) is Layout.FULL
     assert torch.equal(load(folder, lm_head)(HIDDEN), heads(HIDDEN))
-    engine = load_from(folder)
+    engine = tiny.load_from(folder)
     assert torch.equal(medusa_draft(engine).heads(HIDDEN), heads(HIDDEN))
     assert (engine.info.name, engine.info.heads) == (f"full + {count} Medusa heads", "full")
     own = engine.target.model.state_dict()
@@ -171,7 +165,7 @@ def test_a_tensor_missing_from_the_base_of_a_full_model_is_an_error(tmp_path, en
     del state["model.layers.1.mlp.up_proj.weight"]
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(MedusaError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_from(folder)
+        tiny.load_from(folder)
 
 
 # --- what is said about it ---------------------------------------------------------------------------------
@@ -184,8 +178,8 @@ def test_a_config_that_disagrees_is_said_when_an_engine_loads(engine_folder, mod
     shutil.rmtree(tmp_path / "model" / "heads")
     write(tmp_path / "model" / "heads", public_state(tiny.random_heads(model, 5)), config=config)
     with caplog.at_level(logging.WARNING):
-        engine = load_from(tmp_path / "model")
+        engine = tiny.load_from(tmp_path / "model")
     assert engine.info.drafts == ("5 Medusa heads",)
     assert engine.info.notes == ("config.json says 2 heads, the file holds 5: the file counts",)
     assert caplog.messages == [f"warning: heads: {engine.info.notes[0]}"]
-    assert load_from(engine_folder).info.notes == ()
+    assert tiny.load_from(engine_folder).info.notes == ()

@@ -16,7 +16,6 @@ from medusa_core.evaluation.prompts import shipped_prompts
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.model.forward import MOST_ROWS
 from medusa_core.model.target import Target
 
 PROMPTS = [tiny.random_tokens(length, seed=length) for length in (4, 9, 1, 14, 6, 4)]
@@ -133,11 +132,10 @@ def test_a_prompt_without_tokens_is_named(engine):
 
 @torch.inference_mode()
 def test_rows_of_a_batch_have_the_bits_they_have_alone(embedded):  # noqa: F811
-    """In bfloat16, beyond the rows of one forward too: products are cut where they would round otherwise."""
+    """In bfloat16, with hundreds of rows too: products are cut where they would round otherwise."""
     target, prompts = embedded.target, shipped_prompts(embedded)[:5]
     parents = [-1, *((node - 1) // 3 for node in range(1, 70))]
     trees = [tiny.token_tree(parents, tiny.random_tokens(70, n, vocabulary=4000)) for n in range(5)]
-    assert 5 * len(parents) > MOST_ROWS
     caches, others = [[target.new_cache(200) for _ in prompts] for _ in range(2)]
     together = target.prefill_all(prompts, caches, LAST_HIDDEN)
     verified = target.verify_all(trees, caches, LAST_HIDDEN)

@@ -12,18 +12,12 @@ from safetensors.torch import load_file
 
 from medusa_core.checkpoints.locate import tree_beside
 from medusa_core.checkpoints.names import GPU_TREE_NAME, TREE_NAME
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
-
-
-def load_from(folder, **settings):
-    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
 
 
 def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
-    loaded = load_from(engine_folder)
+    loaded = tiny.load_from(engine_folder)
     assert torch.equal(medusa_draft(loaded).heads(HIDDEN), medusa_draft(engine).heads(HIDDEN))
     assert (loaded.info.drafts, loaded.info.dtype, loaded.info.device) == (
         ("3 Medusa heads",),
@@ -34,9 +28,9 @@ def test_the_heads_beside_the_model_are_found(engine, engine_folder, tmp_path):
     beside = tmp_path / "beside"
     shutil.copytree(engine_folder, beside)
     (beside / "heads" / "medusa_lm_head.safetensors").rename(beside / "medusa_lm_head.safetensors")
-    assert medusa_draft(load_from(beside)).heads.count == 3
+    assert medusa_draft(tiny.load_from(beside)).heads.count == 3
     (beside / "medusa_lm_head.safetensors").unlink()
-    assert load_from(beside).drafts == {}
+    assert tiny.load_from(beside).drafts == {}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +46,7 @@ def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
 
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):
     write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
-    loaded = load_from(engine_folder, heads=str(tmp_path / "other"))
+    loaded = tiny.load_from(engine_folder, heads=str(tmp_path / "other"))
     assert medusa_draft(loaded).heads.count == 5
     assert medusa_draft(loaded).tree("default").size == 16  # searched, since these heads bring no tree
 
@@ -61,7 +55,7 @@ def test_tied_weights_are_not_missing(tmp_path):
     model = tiny.build_model(tiny.tiny_config(tie_word_embeddings=True))
     model.save_pretrained(tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
-    weights = load_from(tmp_path).target.model.get_output_embeddings().weight
+    weights = tiny.load_from(tmp_path).target.model.get_output_embeddings().weight
     assert torch.equal(weights, model.get_input_embeddings().weight)
 
 
@@ -69,9 +63,9 @@ def test_a_missing_device_is_named(engine_folder):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(MedusaError, match="no cuda device here: use --device"):
-        load_from(engine_folder, device="cuda")
+        tiny.load_from(engine_folder, device="cuda")
 
 
 def test_capturing_counts_for_nothing_without_a_gpu(engine_folder, caplog):
-    load_from(engine_folder, device="cpu", capture=True)
+    tiny.load_from(engine_folder, device="cpu", capture=True)
     assert "--capture counts for nothing on cpu: CUDA graphs need an NVIDIA GPU, leave it out" in caplog.text

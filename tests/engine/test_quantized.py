@@ -20,11 +20,9 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
 from medusa_core.checkpoints.adapters import without_deprecations
 from medusa_core.cli.main import main
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.loading import load, memory
-from medusa_core.loading.load import load_engine
 from medusa_core.model import quantization as quantized
 from medusa_core.model.quantization import Packing, lm_head_weight, packing_of
 
@@ -58,10 +56,6 @@ def plain(tmp_path_factory):
     return folder
 
 
-def load_from(folder, **settings):
-    return load_engine(LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings))
-
-
 def furthest(engine):
     """How far a node's logits are from those of its branch run alone, relative to their size."""
     cache, model = engine.target.new_cache(16), engine.target.model
@@ -82,7 +76,7 @@ def texts(engine, **settings):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
 def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, quantize):
-    engine = load_from(plain, quantize=quantize)
+    engine = tiny.load_from(plain, quantize=quantize)
     model = engine.target.model
     assert not model.model.layers[0].mlp.up_proj.weight.is_floating_point()
     assert furthest(engine) < 1e-5
@@ -92,7 +86,7 @@ def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, qu
     assert texts(fitted) == expected
     assert len(tiny.run(fitted, PROMPTS[0], max_new_tokens=32)) < 30  # drafts are kept
     # It is another model than the one in float32, or nothing was quantized.
-    whole = load_from(plain).target.model
+    whole = tiny.load_from(plain).target.model
     with torch.inference_mode():
         ids = torch.tensor([PROMPTS[0]])
         assert not torch.allclose(model(ids).logits, whole(ids).logits, atol=1e-3)
@@ -101,7 +95,8 @@ def test_greedy_medusa_equals_plain_greedy_of_the_same_quantised_model(plain, qu
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("quantize", "words"), [("4bit", "bfloat16, 4-bit"), ("8bit", "bfloat16, 8-bit")])
 def test_heads_and_lm_head_stay_as_they_are(plain, quantize, words):
-    engine, whole = load_from(plain, dtype="bfloat16", quantize=quantize), load_from(plain, dtype="bfloat16")
+    engine = tiny.load_from(plain, dtype="bfloat16", quantize=quantize)
+    whole = tiny.load_from(plain, dtype="bfloat16")
     assert medusa_draft(engine).heads.block_weight.dtype == torch.bfloat16
     assert torch.equal(medusa_draft(engine).heads.lm_weight, medusa_draft(whole).heads.lm_weight)
     assert torch.equal(engine.target.model.lm_head.weight, whole.target.model.lm_head.weight)
@@ -115,19 +110,19 @@ def test_heads_and_lm_head_stay_as_they_are(plain, quantize, words):
 @pytest.mark.parametrize(("quantize", "apart"), [("4bit", False), ("8bit", True)])
 def test_large_activations_join_the_rows_of_8_bits_alone(tmp_path, quantize, apart):
     quantisable(spread=0.35).save_pretrained(tmp_path)
-    assert (furthest(load_from(tmp_path, quantize=quantize)) > 1e-3) == apart
+    assert (furthest(tiny.load_from(tmp_path, quantize=quantize)) > 1e-3) == apart
 
 
 def test_a_base_saved_in_4_bits_loads_as_it_was(plain, tmp_path):
-    first = load_from(plain, quantize="4bit")
+    first = tiny.load_from(plain, quantize="4bit")
     first.target.model.save_pretrained(tmp_path)
     shutil.copytree(plain / "heads", tmp_path / "heads")
-    again = load_from(tmp_path)
+    again = tiny.load_from(tmp_path)
     assert again.info.dtype == "float32, 4-bit"
     assert again.info.parameters == first.info.parameters
     assert texts(again) == texts(first)
     with pytest.raises(MedusaError, match="are 4-bit already: drop --quantize 8bit"):
-        load_from(tmp_path, quantize="8bit")
+        tiny.load_from(tmp_path, quantize="8bit")
 
 
 def packed_lm_head(folder, bits):
@@ -156,7 +151,7 @@ def test_a_packed_lm_head_is_made_into_numbers_for_the_heads_that_share_it(tmp_p
     torch.testing.assert_close(lm_head_weight(model), numbers, **BF16)
     blocks = tiny.random_heads(quantisable(vocab_size=32))
     write(tmp_path / "heads", public_state(blocks, version=2))
-    engine = load_from(tmp_path)
+    engine = tiny.load_from(tmp_path)
     assert medusa_draft(engine).heads.shares_lm_head
     torch.testing.assert_close(medusa_draft(engine).heads.lm_weight, numbers, **BF16)
     assert texts(engine) == texts(engine, method="none")
@@ -176,7 +171,7 @@ def test_an_adapter_is_merged_into_a_packed_base(plain, tmp_path):
     ids = torch.tensor([PROMPTS[0]])
     with torch.inference_mode():
         bare, merged = (
-            load_from(plain, heads=source, quantize="4bit").target.model(ids).logits
+            tiny.load_from(plain, heads=source, quantize="4bit").target.model(ids).logits
             for source in ("none", str(heads))
         )
         right = adapted(ids).logits
@@ -189,10 +184,10 @@ def test_a_missing_package_is_named(plain, tmp_path, monkeypatch):
     config["quantization_config"] = {"quant_method": "aqlm"}
     (tmp_path / "aqlm" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(MedusaError, match=r"a package that is not installed.*pip install aqlm"):
-        load_from(tmp_path / "aqlm")
+        tiny.load_from(tmp_path / "aqlm")
     monkeypatch.setattr(quantized, "find_spec", lambda name: None)
     with pytest.raises(MedusaError, match=r"4bit weights need .*: pip install '\.\[quantize\]'"):
-        load_from(plain, quantize="4bit")
+        tiny.load_from(plain, quantize="4bit")
 
 
 def test_the_command_line_quantises_without_a_word_too_many(plain, capfd):
@@ -235,7 +230,7 @@ def test_packed_is_what_is_counted_as_packed(tmp_path):
         num_key_value_heads=2, num_local_experts=4, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     tiny.build_model(config).save_pretrained(tmp_path)
-    model = load_from(tmp_path, quantize="8bit").target.model
+    model = tiny.load_from(tmp_path, quantize="8bit").target.model
     held = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     shape = model_size(tmp_path)
     assert shape.linear < 0.2 * shape.parameters

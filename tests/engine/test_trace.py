@@ -11,6 +11,7 @@ from dataclasses import asdict
 import pytest
 import tiny
 import torch
+from trace_factory import put
 
 from medusa_core.acceptance.typical import threshold
 from medusa_core.config import GenerationConfig
@@ -175,17 +176,6 @@ def test_begin_is_the_trace_without_its_steps(engine):
 
 
 # --- bad files ---------------------------------------------------------------------------------------------
-
-
-def put(*keys, to):
-    """A change that sets the value at a place of the trace."""
-
-    def change(trace):
-        for key in keys[:-1]:
-            trace = trace[key]
-        trace[keys[-1]] = to
-
-    return change
 
 
 def drop(*keys):

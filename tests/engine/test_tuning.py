@@ -9,6 +9,7 @@ import tiny
 import torch
 
 from medusa_core.config import GenerationConfig
+from medusa_core.files import whole_file
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import tuning
 from medusa_core.model.target import Target
@@ -36,6 +37,21 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(tuning, "perf_counter", read)
     return ticks
+
+
+def fill_the_disk(new):
+    new.write_text("half of it")
+    raise OSError("the disk is full")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    file = tmp_path / "made" / "kept.json"
+    with whole_file(file) as new:
+        new.write_text("old")
+    with pytest.raises(OSError, match="full"), whole_file(file) as new:
+        fill_the_disk(new)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+    assert (file.read_text(), [*file.parent.iterdir()]) == ("old", [file])
 
 
 def call(clock, *seconds):

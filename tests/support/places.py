@@ -35,3 +35,11 @@ def turn_to(page: Any, part: str) -> None:
 def unfold(page: Any) -> None:
     """Show what Watch folds away: examples, recorded runs, the other settings, the view's tools."""
     page.locator("#decode-more input").check()
+
+
+def set_tokens(page: Any, tokens: int) -> None:
+    """Set the new tokens of Watch's next run."""
+    unfold(page)
+    field = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
+    field.fill(str(tokens))
+    field.press("Tab")

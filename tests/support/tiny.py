@@ -22,12 +22,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from medusa_core.config import GenerationConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.decoding import Step
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.llama.greedy import GreedySteps, Guessing, Made
+from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -141,6 +142,11 @@ def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer
     )
     drafts = {"medusa": MedusaDraft(heads)} if heads else {}
     return Engine(target, drafts, tiny_tokenizer() if tokenizer else None, info)
+
+
+def load_from(folder, **settings) -> Engine:
+    """The engine of a folder, on the CPU in float32 unless the settings say otherwise."""
+    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
 
 
 @st.composite

@@ -12,6 +12,12 @@ from ui.tabs.learn import lesson_records, lesson_runs, lesson_texts
 from ui.tabs.learn_computed import computed_records
 
 TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
+RUNS = {
+    recording.name: recording.trace
+    for recording in recordings()
+    if recording.trace["config"]["drafter"]["name"] == "medusa"
+}
+FIRST = next(iter(RUNS.values()))
 
 
 def tour_content(trace: dict[str, Any]) -> str:

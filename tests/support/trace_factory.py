@@ -128,3 +128,14 @@ def _node(number: int, parent: int | None, depth: int, text: str, *, right: bool
         "accepted": right,
         "reason": "root" if depth == 0 else "accepted" if right else "not the model's choice",
     }
+
+
+def put(*keys, to):
+    """A change that sets the value at a place of the trace."""
+
+    def change(trace):
+        for key in keys[:-1]:
+            trace = trace[key]
+        trace[keys[-1]] = to
+
+    return change

@@ -12,7 +12,7 @@ from medusa_core.drafters import drafter_settings
 from medusa_core.drafters._options import option_defaults
 from medusa_core.errors import MedusaError
 from ui.records.lanes import SecondLane
-from ui.records.outside import settings_from_outside, settings_of_link
+from ui.records.outside import read_link, settings_from_outside
 from ui.records.settings import RunSettings, make_config, settings_of
 
 NODES = {"eagle3": 59, "ngram": 15}
@@ -26,11 +26,11 @@ def nodes_of(settings):
 def test_a_program_and_a_link_get_the_method_s_own(method):
     assert nodes_of(settings_from_outside({"method": method})) == NODES[method]
     assert nodes_of(settings_from_outside({"method": method, "draft_nodes": 7})) == 7
-    assert settings_of_link(json.dumps({"method": method}))["draft_nodes"] == NODES[method]
+    assert read_link(json.dumps({"method": method}), ()).settings["draft_nodes"] == NODES[method]
     carried = {"method": method, "draft_nodes": 7, "draft_depth": None}
-    held = settings_of_link(json.dumps(carried))
+    held = read_link(json.dumps(carried), ()).settings
     assert (held["draft_nodes"], held["draft_depth"]) == (7, option_defaults(method)["draft_depth"])
-    assert "draft_nodes" not in settings_of_link(json.dumps({"seed": 3}))  # the method stays, too
+    assert "draft_nodes" not in read_link(json.dumps({"seed": 3}), ()).settings  # the method stays, too
 
 
 def test_a_value_of_another_kind_is_refused():

@@ -20,7 +20,6 @@ from ui.records.outside import (
     outside_defaults,
     read_link,
     settings_from_outside,
-    settings_of_link,
 )
 from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_of
 from ui.records.updates import StopFlag
@@ -34,7 +33,7 @@ WRONG = [
     ({"tree": "yours"}, "no tree is called"),
     ({"tree": [[0]]}, "not a text"),
     ({"model": "someone/else"}, "no setting is called 'model'"),
-    ({"options": {"tree": "x"}}, "no setting is called 'options'"),
+    ({"options": {"tree": "x"}}, "no setting is called 'options': check its spelling"),
     ({"stop": ["a"]}, "no setting is called 'stop'"),
     ({"method": "__import__"}, "method is '__import__'"),
     ({"acceptance": ""}, "acceptance is ''"),
@@ -54,7 +53,7 @@ def test_what_the_controls_would_not_let_pass_is_refused(subtests):
             with pytest.raises(MedusaError, match=words.replace("'", ".")):
                 settings_from_outside(values)
             with pytest.raises(MedusaError):
-                settings_of_link(json.dumps(values))
+                read_link(json.dumps(values), ())
 
 
 def test_what_is_not_given_has_the_engines_default():
@@ -75,7 +74,7 @@ def test_a_damaged_or_forged_link_is_refused_in_one_line(subtests):
     for text in FORGED:
         with subtests.test(text=text[:20]):
             with pytest.raises(MedusaError) as refused:
-                settings_of_link(text)
+                read_link(text, ())
             assert "\n" not in str(refused.value)
 
 
@@ -85,11 +84,11 @@ def test_a_link_carries_what_the_controls_held(recording):
     link = {name: value for name, value in held.items() if name != "copies"}
     link["method"] = recording.trace["config"]["drafter"]["name"]
     carried = urllib.parse.unquote(urllib.parse.quote(json.dumps(link)))
-    assert settings_of_link(carried) == held
+    assert read_link(carried, ()).settings == held
 
 
 def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():
-    held = settings_of_link('{"method": "medusa+lookup"}')
+    held = read_link('{"method": "medusa+lookup"}', ()).settings
     assert (held["method"], held["copies"]) == ("medusa", True)
 
 
@@ -165,7 +164,7 @@ def test_a_run_goes_on_and_says_so(session, monkeypatch):
 
 def test_a_link_and_a_program_may_ask_for_it():
     assert make_config(settings_from_outside({"ignore_eos": True})).ignore_eos
-    assert settings_of_link(json.dumps({"ignore_eos": True})) == {"ignore_eos": True}
+    assert read_link(json.dumps({"ignore_eos": True}), ()).settings == {"ignore_eos": True}
     with pytest.raises(MedusaError, match="ignore_eos is 1, not true or false"):
         settings_from_outside({"ignore_eos": 1})
 
@@ -190,7 +189,7 @@ def test_the_controls_reach_the_run_and_its_trace(session):
 def test_a_link_and_a_program_may_set_them_within_their_range():
     config = make_config(settings_from_outside({**PENALTY, "min_p": 0.5}))
     assert (config.penalty, config.penalty_window, config.min_p) == (1.4, 9, 0.5)
-    assert settings_of_link(json.dumps(PENALTY)) == PENALTY
+    assert read_link(json.dumps(PENALTY), ()).settings == PENALTY
     for wrong in ({"penalty": 0.5}, {"penalty_window": 1.5}, {"min_p": "0.1"}, {"min_p": 2}):
         with pytest.raises(MedusaError, match=next(iter(wrong))):
             settings_from_outside(wrong)

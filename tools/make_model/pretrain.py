@@ -24,16 +24,7 @@ from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load
 from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.encoding import Encoder
-from medusa_core.training.loop import (
-    End,
-    Losses,
-    Metrics,
-    Progress,
-    Schedule,
-    TrainRun,
-    make_accelerator,
-    never,
-)
+from medusa_core.training.loop import Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
 from tools.make_model.dropout import Dropout
@@ -45,7 +36,7 @@ PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 
-def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, None, None]:
+def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     """Run the recipe, on one process; the last record's ``folder`` is the finished model (``<out>/model``).
 
     Raises MedusaError for data that cannot be used or several processes.
@@ -110,7 +101,7 @@ def pretrain(config: PretrainConfig, end: End = never) -> Generator[Progress, No
     )
     run = TrainRun(config, model, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss", math.log(tokenizer.get_vocab_size()))
-    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate, end=end)
+    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate)
     folder = out / "model"
     with disk_errors():
         model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")

@@ -125,11 +125,11 @@ def race_css() -> str:
 
 
 class Transcript(ScriptedView):
-    """What was said in a chat, as text; `value` is one of its messages, or None for the empty state."""
+    """What was said in a chat, as text; its value is a message, empty at first."""
 
-    def __init__(self, value: str | None = None, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
         script = "\n".join(read_web(name) for name in ("language.js", "dom.js", "transcript.js"))
-        super().__init__(value or "", host="talk-host", script=script, **kwargs)
+        super().__init__("", host="talk-host", script=script, **kwargs)
 
 
 EDITOR_SHARED = ("language.js", "dom.js", "text.js", "links.js", "rows.js")  # with the linked view

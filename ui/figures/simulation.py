@@ -29,10 +29,8 @@ class Line:
     y: Sequence[float]
 
 
-def lines_chart(
-    lines: Sequence[Line], title: str, dark: bool = False, *, level: bool = True, paper: bool = False
-) -> go.Figure:
-    """Curves over candidates; ``level`` draws plain decoding at 1, ``paper`` marks the paper's best count."""
+def lines_chart(lines: Sequence[Line], title: str, dark: bool = False, *, paper: bool = False) -> go.Figure:
+    """Curves over candidates, with plain decoding at 1; ``paper`` marks the paper's best count."""
     colours = palette(dark)
     shades = [colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed]
     shades += [colours.phases[2], colours.text, colours.focus]  # The shades that differ most come first.
@@ -51,7 +49,7 @@ def lines_chart(
         "xaxis": {"title": {"text": CANDIDATES}, "type": "log", "tickvals": TICKS},
         "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
     }
-    shapes = [_straight(colours.muted, "dot", xref="paper", x0=0, x1=1, y0=1, y1=1)] if level else []
+    shapes = [_straight(colours.muted, "dot", xref="paper", x0=0, x1=1, y0=1, y1=1)]
     if paper:
         ends = {"x0": BEST_OF_THE_PAPER, "x1": BEST_OF_THE_PAPER, "y0": 0, "y1": 1}
         shapes.append(_straight(colours.rejected, "dash", yref="paper", **ends))

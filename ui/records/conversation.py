@@ -1,7 +1,7 @@
 """One visitor's conversation as plain data, and the page's limits on it.
 
-Frozen records: a reply makes a new ``Talk`` and leaves the old one alone. They hold no cache: what a model
-has read is found again by ``id``.
+Frozen records: a reply makes a new ``ChatState`` and leaves the old one alone. They hold no cache: what a
+model has read is found again by ``id``.
 """
 
 from __future__ import annotations

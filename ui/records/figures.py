@@ -120,7 +120,6 @@ def measured_figures(
     bench: Mapping[str, Any],
     selection: Selection,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    command: str = "",
 ) -> Figures:
     """What was just measured on this machine, from a record as ``bench --json`` prints it."""
     now = datetime.datetime.now()
@@ -129,7 +128,7 @@ def measured_figures(
         schema_version=SCHEMA_VERSION,
         name=store.HEADLINE,
         title=TITLE,
-        command=command,
+        command="",
         date=now.date().isoformat(),
         machine=MachineRecord(**_known(MachineRecord, bench["machine"])),
         model=ModelRecord(**_known(ModelRecord, bench["model"])),

@@ -56,9 +56,7 @@ def outside_kinds() -> dict[str, Any]:
     }
 
 
-def settings_from_outside(
-    values: Mapping[str, Any], selection: Selection | None = None, most_tokens: int = LONGEST_RUN
-) -> RunSettings:
+def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_RUN) -> RunSettings:
     """Settings of a run; what is not given has its default. Raises MedusaError.
 
     ``most_tokens`` are the new tokens that the page allows for one run.
@@ -66,7 +64,8 @@ def settings_from_outside(
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
         if name not in defaults:
-            raise MedusaError(f"no setting is called {name!r:.40}: {name_fix(name, defaults)}")
+            fix = name_fix(name, defaults, without_list="check its spelling")
+            raise MedusaError(f"no setting is called {name!r:.40}: {fix}")
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
@@ -80,14 +79,9 @@ def settings_from_outside(
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
         raise MedusaError(f"budget is {given['budget']}: choose 2 to {MOST_NODES} nodes")
-    settings = RunSettings.of(**given, selection=selection or Selection())
+    settings = RunSettings.of(**given, selection=Selection())
     make_config(settings, most_tokens)
     return settings
-
-
-def settings_of_link(text: str) -> dict[str, Any]:
-    """Prompt and settings that a link carries, by the names of their controls. Raises MedusaError."""
-    return _held(_carried(text))
 
 
 def _carried(text: str) -> dict[str, Any]:

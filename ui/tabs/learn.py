@@ -63,10 +63,10 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
     ).then(None, answer, None, js=ANSWERED)  # fmt: skip
 
 
-def lesson_texts(assets: Path = ASSETS) -> dict[str, Any]:
+def lesson_texts() -> dict[str, Any]:
     """Cards, glossary and words of the tour by language, the first one first."""
     files = sorted(
-        (assets / "learn").glob("*.json"), key=lambda file: (file.stem != FIRST_LANGUAGE, file.stem)
+        (ASSETS / "learn").glob("*.json"), key=lambda file: (file.stem != FIRST_LANGUAGE, file.stem)
     )
     return {file.stem: _read(file) for file in files}
 

@@ -1,8 +1,8 @@
-// The tour on another run than the recorded one. Decode runs the reader's prompt, with a tree that branches, and its
-// view hands the finished run over. Without a Decode tab, as in a page of its own, this part stays away.
+// The tour on another run than the recorded one. Watch runs the reader's prompt, with a tree that branches, and its
+// view hands the finished run over. Without a Watch tab, as in a page of its own, this part stays away.
 
 const decodeHostOfPage = () => document.querySelector("#decode-view .mdv-host");
-const GALLERY = "recorded-"; // begins the name of a run that Decode's menu shows
+const GALLERY = "recorded-"; // begins the name of a run that Watch's menu shows
 const decodePrompt = () => document.querySelector("#decode-prompt textarea");
 
 function makeOwnRun({ onRun, onRecorded }) {
@@ -40,7 +40,7 @@ function makeOwnRun({ onRun, onRecorded }) {
     return { text: note ? "taken" : "own" };
   }
 
-  // The prompt goes into Decode's own field and a button beside Decode's is pressed, so that every limit of a run holds.
+  // The prompt goes into Watch's own field and a button beside Watch's is pressed, so that every limit of a run holds.
   function start() {
     const host = decodeHostOfPage();
     const prompt = decodePrompt();
@@ -59,7 +59,7 @@ function makeOwnRun({ onRun, onRecorded }) {
     setTimeout(() => document.querySelector("#learn-run").click()); // once the field has told its new value
   }
 
-  // A run that is refused sends nothing to the view: what Decode's status line says is said here too.
+  // A run that is refused sends nothing to the view: what Watch's status line says is said here too.
   function mirror(line, signal) {
     const watcher = new MutationObserver(() => (said.textContent = line.innerText || line.textContent));
     watcher.observe(line, { childList: true, characterData: true, subtree: true });
@@ -75,7 +75,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   return { box, draw };
 }
 
-// Opens Decode at a step of a run, where it shows that run, else at the run that it shows; the sliders judge it anew.
+// Opens Watch at a step of a run, where it shows that run, else at the run that it shows; the sliders judge it anew.
 function openInDecode(trace, index) {
   const host = decodeHostOfPage();
   const panel = host.closest("[role=tabpanel]");

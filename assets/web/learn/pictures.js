@@ -58,7 +58,6 @@ const rowCell = (step, node, isNamed) => bit("learn-cell" + (isNamed ? " is-name
   html("span", { class: "learn-secret" }, step.cache_length + node.id), html("span", { class: "learn-secret" }, step.cache_length + node.depth));
 const gapCell = () => bit("learn-cell is-more", "…");
 const textCell = (rows, say) => bit("learn-cell is-text", say("text", { rows }));
-const moreCell = (count, say) => (count > 0 ? bit("learn-cell is-more", say("more", { count })) : null);
 
 // The model's p of all guesses at a narrow and at a wide place, what is left for other tokens, and the bar.
 function barPicture({ step, facts, say }) {

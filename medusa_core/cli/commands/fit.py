@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Bars(StageBars):
-    """Those of all stages, while Ctrl-C and SIGTERM stop between two records."""
+    """Progress bars of all stages.
+
+    While they are open, Ctrl-C and SIGTERM end the fit between two records.
+    """
 
     _stop: KeyboardInterrupt | None = None
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import nn
 
-from medusa_core.checkpoints.files import read_config, require_finite
+from medusa_core.checkpoints.files import State, read_config, require_finite
+from medusa_core.checkpoints.heads import OTHER_BASE
 from medusa_core.drafters._head_trees import budget_tree, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
-from medusa_core.drafters.hydra.layout import EMBEDDING, State, from_public, is_unused, kind_of
+from medusa_core.drafters.hydra.layout import EMBEDDING, from_public, is_unused, kind_of
 from medusa_core.errors import MedusaError, counted
 from medusa_core.llama.model import product
 from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
-
-_OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
 _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
 
 
@@ -102,7 +101,7 @@ def load(folder: Path, target: Target) -> HydraDraft:
     if heads.vocabulary != target.vocab_size:
         raise MedusaError(
             f"the heads in {folder} know {heads.vocabulary} tokens, the base model {target.vocab_size}: "
-            f"{_OTHER}"
+            f"{OTHER_BASE}"
         )
     given = (tensor for name, tensor in state.items() if not is_unused(name))
     require_finite(folder, heads.parameters(), given, target.dtype)

@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 
 from medusa_core.checkpoints.files import (
+    State,
     pickle_fault,
     read_config,
     read_pickled,
@@ -19,7 +20,7 @@ from medusa_core.checkpoints.heads import SHARD_SIZE, disk_errors, write_config,
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.hydra.heads import HydraHeads
-from medusa_core.drafters.hydra.layout import Arch, Kind, State, is_unused, kind_of, to_public
+from medusa_core.drafters.hydra.layout import Arch, Kind, is_unused, kind_of, to_public
 from medusa_core.drafters.hydra.recognize import COUNT_KEY, FILE_NAME, tensor_files
 from medusa_core.errors import MedusaError
 

@@ -19,11 +19,11 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from medusa_core.checkpoints.files import State
 from medusa_core.drafters.hydra.heads import HydraHead, HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixLayer
 from medusa_core.errors import MedusaError
 
-State = dict[str, torch.Tensor]
 EMBEDDING = "input_embed_fn.weight"
 PREFIX = "prefix_embeding_layer."
 PREFIX_EMBEDDING = f"{PREFIX}embed_tokens.weight"  # never read: the layer's inputs are hidden states

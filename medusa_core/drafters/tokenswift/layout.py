@@ -14,18 +14,17 @@ from typing import Any
 
 import torch
 
-from medusa_core.checkpoints.files import require_finite
+from medusa_core.checkpoints.files import State, require_finite
+from medusa_core.checkpoints.heads import OTHER_BASE
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.errors import MedusaError
 
-State = dict[str, torch.Tensor]
 COUNT_KEY = "medusa_heads"  # in the config
 PREFIX = "model.medusa_layers."
 _MOST = 64  # heads
 _NUMBER = re.compile(re.escape(PREFIX) + r"(\d+)\.")
 _PARTS = ("linear", "input_layernorm", "post_layernorm")
 _AGAIN = "fetch or save them again"
-_OTHER = "they belong to another base, so give --heads made for this one, or --heads none"
 
 
 def count_of(config: dict[str, Any], source: str) -> int:
@@ -116,7 +115,7 @@ def _check_shapes(state: State, count: int, width: int, source: str) -> None:
     if first.ndim != 2 or first.shape[0] != width:
         raise MedusaError(
             f"the heads in {source} are {first.shape[0] if first.ndim else 0} wide, the base model {width}: "
-            f"{_OTHER}"
+            f"{OTHER_BASE}"
         )
     for head in range(count):
         for part in _PARTS:

@@ -11,9 +11,8 @@ from tqdm import tqdm
 from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
-from medusa_core.engine.summary import MOST_N, distinct_n
+from medusa_core.engine.summary import MOST_N, PHASES, distinct_n
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.bench import PHASES
 from medusa_core.evaluation.speedup import speedup
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import ratio, spread, spread_of
@@ -209,7 +208,7 @@ def _row(
         tokens_per_step=ratio([one.tokens for one in by_text], [one.steps for one in by_text]),
         tokens_per_second=spread(rates),
         step_ms=round(part.mean_ms("total"), 4),
-        phase_ms={phase: round(part.mean_ms(phase), 4) for phase in PHASES[:-1]},
+        phase_ms={phase: round(part.mean_ms(phase), 4) for phase in PHASES},
         overhead=round(part.mean_ms("total") / plain_part.mean_ms("total"), 4),
         speedup=spread_of(speedup(rates, base_rates)),
         alpha=None if alpha is None else round(alpha, 4),

@@ -51,12 +51,12 @@ def write_replay(trace: RunTrace, path: Path) -> None:
         raise MedusaError(f"cannot write the replay {path}: {reason_of(error)}: name another file") from error
 
 
-def replay_frame(trace: RunTrace, height: int = 1000) -> str:
+def replay_frame(trace: RunTrace) -> str:
     """The file for this run as a frame of another page, such as a notebook, which it cannot reach."""
     return (
         f'<iframe srcdoc="{html.escape(replay_html(trace))}" sandbox="allow-scripts allow-downloads" '
         f'loading="lazy" title="Replay of a Medusa run" '
-        f'style="width:100%;height:{height}px;border:0"></iframe>'
+        'style="width:100%;height:1000px;border:0"></iframe>'
     )
 
 
@@ -84,9 +84,9 @@ def script_json(value: Any) -> str:
     return _HALF_CHARACTERS.sub(lambda half: f"\\u{ord(half[0]):04x}", text.translate(_ESCAPES))
 
 
-def languages(folder: Path = LANGUAGES) -> dict[str, dict[str, Any]]:
+def languages() -> dict[str, dict[str, Any]]:
     """What each file holds, by its tag such as "zh"."""
-    files = sorted(folder.glob("*.json"))
+    files = sorted(LANGUAGES.glob("*.json"))
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 

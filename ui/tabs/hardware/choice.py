@@ -119,9 +119,9 @@ def device_named(name: str, machine: Machine | None, shape: ModelShape) -> Devic
     return machine.device(DTYPE, NUMBER_BYTES * shape.read_parameters)
 
 
-def work_sliders(name: str, *, batch: int = 1, candidates: int | None = None) -> list[gr.Slider]:
+def work_sliders(name: str, *, candidates: int | None = None) -> list[gr.Slider]:
     sliders = [
-        gr.Slider(1, MOST_BATCH, value=batch, step=1, label="Batch", info="texts at once",
+        gr.Slider(1, MOST_BATCH, value=1, step=1, label="Batch", info="texts at once",
                   elem_id=f"{name}-batch", min_width=180)
     ]  # fmt: skip
     if candidates is not None:

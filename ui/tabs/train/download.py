@@ -127,7 +127,7 @@ class Adapter:
 
     @classmethod
     def beside(cls, folder: Path) -> Adapter:
-        """That of finished heads; of no size where there is none."""
+        """The adapter saved beside finished heads; empty where there is none."""
         if not has_adapter(folder):
             return cls()
         files = [folder / name for name in (ADAPTER_CONFIG, ADAPTER_NAME)]
