@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from medusa_core.cli.flags import check_output_file
+from medusa_core.words import bytes_words
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -59,4 +60,4 @@ def write_page(args: argparse.Namespace) -> None:
 
     out = check_output_file(args.out, "OUT.html")
     write_replay(read_trace(Path(args.trace)), out)
-    print(f"{out} replays the run in any browser: {out.stat().st_size / 1e6:.1f} MB, no server, no network")
+    print(f"{out} replays the run in any browser: {bytes_words(out.stat().st_size)}, no server, no network")
