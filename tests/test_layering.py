@@ -19,6 +19,7 @@ EVERYWHERE = (
     "medusa_core.config",
     "medusa_core.files",
     "medusa_core.library_messages",
+    "medusa_core.words",
 )
 ROOMS = {
     "medusa_core": {
@@ -26,6 +27,7 @@ ROOMS = {
         "config": "",
         "files": "",
         "library_messages": "",
+        "words": "",
         "text": "",
         "trees": "",
         "hardware": "",

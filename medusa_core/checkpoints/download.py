@@ -23,6 +23,7 @@ from huggingface_hub.utils import filter_repo_objects
 from tqdm import tqdm
 
 from medusa_core.errors import MedusaError
+from medusa_core.words import bytes_words
 
 LOOK_AGAIN = 0.1  # seconds between two words to the caller
 
@@ -102,7 +103,7 @@ class _Transfer:
             self._total = max(missing or 0, *(int(bar.total or 0) for bar in self._bars))
             self._require_disk(self._total - done)
         share = min(1.0, done / self._total)
-        progress(f"Downloading {name}: {_size(done)} of {_size(self._total)}", share)
+        progress(f"Downloading {name}: {bytes_words(done)} of {bytes_words(self._total)}", share)
 
     def close(self) -> None:
         """Give up the bars' places: tqdm would show the next one below them."""
@@ -114,8 +115,8 @@ class _Transfer:
         free = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.is_dir())).free
         if needed > free:
             raise MedusaError(
-                f"{self._wanted.repository} needs {_size(needed)} of disk, "
-                f"{_size(free)} are free in {cache}: free some, or set HF_HOME to a larger disk"
+                f"{self._wanted.repository} needs {bytes_words(needed)} of disk, "
+                f"{bytes_words(free)} are free in {cache}: free some, or set HF_HOME to a larger disk"
             )
 
 
@@ -138,11 +139,6 @@ def watched(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Pro
         executor.shutdown(wait=False)
         transfer.close()
     return Path(running.result())
-
-
-def _size(count: int) -> str:
-    """For a person, in the powers of ten that the hub counts in."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _abort_xet() -> None:

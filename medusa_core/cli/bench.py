@@ -22,7 +22,7 @@ from medusa_core.evaluation.bench import ALL_PEERS, BASELINE, TRANSFORMERS, run_
 from medusa_core.evaluation.other_work import busy_words
 from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
-from medusa_core.hardware.devices import bytes_words, flops_words, rate_words
+from medusa_core.words import bytes_words, flops_words, rate_words
 
 WIDTH = COLUMNS  # columns that the tables take at most, also where the output is no terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures

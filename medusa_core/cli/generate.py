@@ -24,10 +24,11 @@ from medusa_core.errors import MedusaError, counted, name_fix
 from medusa_core.evaluation.prompt_results import decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
 from medusa_core.longrun.folder import TEXT
-from medusa_core.longrun.memory import run_memory, size
+from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.run import SavedRun, saved_run
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace.builder import TraceBuilder, write_trace
+from medusa_core.words import bytes_words
 
 LONG = 4096  # tokens of a run from which its memory is said before it begins
 Ended = tuple[dict[str, Any], KeyboardInterrupt | None]  # its record, and what stopped it
@@ -254,6 +255,6 @@ def _said(run: SavedRun, folder: str) -> str:
     memory = end.memory
     return (
         f"{words}, finished by {end.finish_reason}; the text is in {Path(folder) / TEXT}\n"
-        f"memory: {size(memory.estimated)} estimated, {size(memory.measured)} measured "
+        f"memory: {bytes_words(memory.estimated)} estimated, {bytes_words(memory.measured)} measured "
         f"({memory.measured / memory.estimated - 1:+.1%})"
     )

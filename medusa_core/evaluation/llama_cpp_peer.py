@@ -27,10 +27,10 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.evaluation.peers import Peer, PeerError, PeerRun
 from medusa_core.files import whole_file
-from medusa_core.hardware.devices import bytes_words
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.tuning import cache_folder
 from medusa_core.text.stopping import Stopper
+from medusa_core.words import bytes_words
 
 PACKAGE = "llama-cpp-python"
 LLAMA_CPP_PEERS = {

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from medusa_core.config import ENGINE_VERSION
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_bytes
+from medusa_core.words import bytes_words
 
 SCHEMA_VERSION: Final = 1
 
@@ -218,7 +219,7 @@ def row_cells(row: Row) -> dict[str, str]:
         "tokens/s": row.tokens_per_second.words(0),
         "ms a step": number_words(row.step_ms),
         "α": number_words(row.alpha),
-        "cache": "" if row.cache_bytes is None else f"{row.cache_bytes / 2**20:.0f} MB",
+        "cache": "" if row.cache_bytes is None else bytes_words(row.cache_bytes),
         "overhead": number_words(row.overhead),
         "speedup": spread_words(row.speedup),
         "over generate": spread_words(row.over_generate),

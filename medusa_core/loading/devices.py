@@ -90,7 +90,7 @@ def spare_memory(device: torch.device, packed: bool) -> int:
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on a device: of the GPU, or of RAM within the container's limit."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] - _CUDA_CONTEXT
+        return max(0, torch.cuda.mem_get_info(device)[0] - _CUDA_CONTEXT)
     return min([psutil.virtual_memory().available, *_free_in_container()])
 
 

@@ -28,8 +28,8 @@ from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, sa
 from medusa_core.model.captured_forward import SIZES
 from medusa_core.model.kv_cache import padded_rows
 from medusa_core.model.quantization import Packing, own_packing, packing_for
+from medusa_core.words import bytes_words
 
-GIB = 2**30
 USUAL_CONTEXT = 2048  # rows of the cache that are counted, in models that could take more
 TREE = 64  # rows of a tree behind the text
 LIBRARIES = 64 * 2**20  # bytes that a load and a first run bring into memory, whatever the model
@@ -56,8 +56,8 @@ class Alternative:
         return self.needed <= self.free
 
     def words(self) -> str:
-        """For a person: ``--quantize 4bit (4.1 GB)``."""
-        return f"{self.flags} ({_gb(self.needed)})"
+        """For a person: ``--quantize 4bit (4.10 GB)``."""
+        return f"{self.flags} ({bytes_words(self.needed)})"
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class MemoryEstimate:
     def sentence(self) -> str:
         """What is needed, what is free, and what to do where that is too little; for a person."""
         kind = "GPU memory" if self.device.startswith("cuda") else "memory"
-        there = f"needs about {_gb(self.total)} of {kind}, {_gb(max(0, self.free))} are free"
+        there = f"needs about {bytes_words(self.total)} of {kind}, {bytes_words(self.free)} are free"
         if self.total <= self.free:
             return there
         if self.fits:
-            return f"{there}: the rest goes to slower memory, of which {_gb(self.spare)} are free"
+            return f"{there}: the rest goes to slower memory, of which {bytes_words(self.spare)} are free"
         fitting = [other.words() for other in self.alternatives if other.fits]
         return f"{there}: " + (
             f"use {' or '.join(fitting)}" if fitting else "take a smaller model or a larger machine"
@@ -244,10 +244,6 @@ def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict
     changed = replace(config, **change)
     found = counted.estimate(changed, place(changed.device, changed.dtype))
     return Alternative(flags, found.total, found.free + found.spare)
-
-
-def _gb(count: int) -> str:
-    return f"{count / GIB:.1f} GB" if count > GIB / 10 else f"{count / 2**20:.0f} MB"
 
 
 def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:

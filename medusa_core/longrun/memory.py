@@ -17,8 +17,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory, return_freed_memory
 from medusa_core.loading.memory import margin
 from medusa_core.longrun.segments import SEGMENT
-
-MIB, GIB = 2**20, 2**30
+from medusa_core.words import bytes_words
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,14 @@ class RunMemory:
         """What it consists of, for a person."""
         kind = " (a window)" if self.window else ""
         return (
-            f"memory for {self.rows:,} rows: weights {size(self.weights)} + cache {size(self.cache)}{kind} + "
-            f"workspace {size(self.workspace)} = {size(self.total)}"
+            f"memory for {self.rows:,} rows: weights {bytes_words(self.weights)} + cache "
+            f"{bytes_words(self.cache)}{kind} + workspace {bytes_words(self.workspace)} = "
+            f"{bytes_words(self.total)}"
         )
 
     def words(self) -> str:
         """What it consists of and what is free, for a person."""
-        return f"{self.parts()}; {size(self.free)} are free beside the weights"
+        return f"{self.parts()}; {bytes_words(self.free)} are free beside the weights"
 
     def require(self) -> None:
         """Raise MedusaError with the numbers where it does not fit."""
@@ -57,8 +57,9 @@ class RunMemory:
         # A smaller cache lowers the workspace too, of which weights and libraries keep their part.
         rows = max(0, self.free - margin(self.weights)) * self.rows // (self.cache + self.cache // 5)
         raise MedusaError(
-            f"a cache for {self.rows:,} rows takes {size(self.cache)} and a step {size(self.workspace)}, "
-            f"{size(self.free)} are free: there is room for {rows:,} rows, so lower --max-new-tokens"
+            f"a cache for {self.rows:,} rows takes {bytes_words(self.cache)} and a step "
+            f"{bytes_words(self.workspace)}, {bytes_words(self.free)} are free: there is room for {rows:,} "
+            "rows, so lower --max-new-tokens"
             + ("" if self.window else ", or use --context N --extend window")
         )
 
@@ -105,8 +106,3 @@ class PeakMemory:
             return torch.cuda.max_memory_allocated(self._cuda) - self._start
         self._most = max(self._most, self._process.memory_info().rss - self._start)
         return self._most
-
-
-def size(count: int) -> str:
-    """Bytes for a person."""
-    return f"{count / GIB:.2f} GB" if count >= GIB else f"{count / MIB:.0f} MB"

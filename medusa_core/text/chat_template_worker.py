@@ -21,7 +21,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 if sys.platform != "win32":
     import resource
 
-_MEMORY = 2**30  # bytes of address space, beside what the libraries take
+_MEMORY = 10**9  # bytes of address space, beside what the libraries take
 
 
 def answer(line: bytes) -> bytes:
@@ -32,7 +32,7 @@ def answer(line: bytes) -> bytes:
         rendered: Any = render_jinja_template([messages], chat_template=request["template"], **variables)
         return json.dumps({"text": rendered[0][0]}).encode()
     except MemoryError:
-        fault = f"it takes more than {_MEMORY >> 30} GB of memory"
+        fault = f"it takes more than {_MEMORY // 10**9} GB of memory"
     except RecursionError:
         fault = "it calls itself without end"
     except Exception as error:  # a template can raise whatever Python does

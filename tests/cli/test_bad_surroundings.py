@@ -223,7 +223,7 @@ def test_files_that_may_not_be_read(readable_by_others, name):
 
 def test_a_model_that_does_not_fit_is_not_begun(command, shop, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1000}))
-    row = BadText("", "the model needs about .*B of memory, 0 MB are free", "take a smaller model")
+    row = BadText("", r"the model needs about .*B of memory, 1\.00 kB are free", "take a smaller model")
     refused(command(["generate", "abc", "--model", shop.engine, *CPU]), row)
 
 

@@ -85,7 +85,7 @@ def test_a_shape_that_does_not_fit(bench, monkeypatch):
     code, _, err = bench("--shape", "33b", "--dtype", "bfloat16", "--device", "cpu", model=False)
     assert code == 2
     assert "llama-33b needs about" in err
-    assert "1.0 GB are free: take a smaller model or a larger machine" in err
+    assert "1.07 GB are free: take a smaller model or a larger machine" in err
 
 
 @pytest.mark.parametrize(

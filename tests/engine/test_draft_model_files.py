@@ -42,7 +42,7 @@ def small(saved, tmp_path):
 def test_heads_and_a_draft_model_load_together(engine_folder, saved, dtype):
     both = load_engine(config_of(engine_folder, f"{engine_folder / 'heads'}+{saved}", dtype=dtype))
     assert both.info.drafts[0] == "3 Medusa heads"
-    assert both.info.drafts[1].startswith("draft model, 9312 parameters")
+    assert both.info.drafts[1].startswith("draft model, 9.31 k parameters")
     model = both.drafts["draft_model"].model
     assert (model.dtype, model.device) == (both.target.dtype, both.target.device)
     assert {"medusa", "draft_model", "draft_model+ngram"} <= set(both.methods())

@@ -168,7 +168,7 @@ def test_a_run_that_does_not_fit_is_refused_with_the_numbers(engine, tmp_path, m
     monkeypatch.setattr(memory, "free_memory", lambda device: 3 * 2**20)
     with (
         pytest.raises(
-            MedusaError, match=r"a cache for 4,0\d\d rows takes .* 3 MB are free: there is room for"
+            MedusaError, match=r"a cache for 4,0\d\d rows takes .* 3\.15 MB are free: there is room for"
         ),
         saved_run(engine, tiny.PROMPT, config_of(max_new_tokens=4000), tmp_path),
     ):

@@ -208,7 +208,7 @@ def test_the_estimate_counts_the_longer_cache(engine_folder, extend):
 
 def test_a_context_that_does_not_fit_is_refused_before_loading(engine_folder, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
-    with pytest.raises(MedusaError, match=r"needs about .* GB of memory, 1.0 GB are free: use --context 0"):
+    with pytest.raises(MedusaError, match=r"needs about .* GB of memory, 1\.07 GB are free: use --context 0"):
         load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=2**24))
 
 

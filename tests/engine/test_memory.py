@@ -147,9 +147,9 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     estimate = estimate_memory(config_of(seven_b, dtype="float32"))
     assert not estimate.fits
     words = estimate.sentence()
-    assert words.startswith("needs about 32.7 GB of memory, 13.0 GB are free: use --quantize 8bit (")
+    assert words.startswith("needs about 35.1 GB of memory, 14.0 GB are free: use --quantize 8bit (")
     assert "--quantize 4bit (" in words
-    assert "bfloat16" not in words  # bfloat16 needs 16
+    assert "bfloat16" not in words  # bfloat16 needs 17.6
     # What fits comes first.
     assert [advice.split(" (")[0] for advice in estimate.advice] == [
         "--quantize 8bit",
@@ -160,7 +160,7 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
         flag, value = advice.flags.removeprefix("--").split()
         assert estimate_memory(config_of(seven_b, **{flag: value})).total == advice.needed
     half = estimate_memory(config_of(seven_b, dtype="bfloat16"))
-    assert half.sentence().startswith("needs about 16.4 GB of memory")
+    assert half.sentence().startswith("needs about 17.6 GB of memory")
     in_c(True)
     packed = estimate_memory(config_of(seven_b, dtype="float32", quantize="8bit"))
     embedding = linear = 32000 * 4096
@@ -171,7 +171,7 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     assert packed.total > 4 * 6738415616
     free(64)
     assert estimate.base == 6738415616 * 4
-    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 32.7 GB of memory, 64.0 GB are free"
+    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 35.1 GB of memory, 68.7 GB are free"
 
 
 def test_several_changes_are_offered_where_no_single_one_helps(seven_b, free):
@@ -191,7 +191,7 @@ def test_a_gpu_has_the_cpu_beside_it(seven_b, free, monkeypatch):
     spread = estimate_memory(config)
     assert spread.fits
     assert (
-        "of GPU memory, 8.0 GB are free: the rest goes to slower memory, of which 32.0 GB"
+        "of GPU memory, 8.59 GB are free: the rest goes to slower memory, of which 34.4 GB"
         in spread.sentence()
     )
     assert {"--quantize 4bit", "--device cpu"} <= {other.flags for other in spread.alternatives if other.fits}

@@ -105,7 +105,7 @@ def test_tokens_of_a_shape_are_simulated_by_accuracies():
 def test_a_shape_that_does_not_fit_says_how_much_it_takes(monkeypatch):
     monkeypatch.setattr(random_model, "free_memory", lambda device: 2 * 2**30)
     half = Placement(torch.device("cpu"), torch.bfloat16, "as asked")
-    with pytest.raises(MedusaError, match=r"llama-7b needs about 18\.0 GB of memory, 2\.0 GB are free"):
+    with pytest.raises(MedusaError, match=r"llama-7b needs about 19\.3 GB of memory, 2\.15 GB are free"):
         random_engine(known_shapes()["llama-7b"], half)
 
 

@@ -175,11 +175,11 @@ def test_a_run_cannot_pass_the_queue_by(site, run):
 def test_a_large_request_is_refused_before_it_is_read(site, run):
     answer = site.join("large", run, site.values(run, Prompt="a" * 10_000_000))
     assert answer.status_code == 413
-    assert answer.json()["detail"] == "The request is larger than 8 MB: shorten the text or the file."
+    assert answer.json()["detail"] == "The request is larger than 8.00 MB: shorten the text or the file."
     answer = site.join("large", run, site.values(run, Prompt="a" * 1_000_000))  # only a trace may be so long
-    assert answer.json()["detail"] == "The request is larger than 0.8 MB: shorten the text or the file."
+    assert answer.json()["detail"] == "The request is larger than 800 kB: shorten the text or the file."
     answer = site.client.post(f"{site.url}/gradio_api/cancel", json={"event_id": "x" * 10_000})
-    assert answer.json()["detail"] == "The request is larger than 2 kB: shorten the text or the file."
+    assert answer.json()["detail"] == "The request is larger than 2.00 kB: shorten the text or the file."
     chunks = (b" " * 100_000 for _ in range(100))  # no length beforehand
     answer = site.client.post(f"{site.url}/gradio_api/queue/join", content=chunks)
     assert answer.status_code == 413

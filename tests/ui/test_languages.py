@@ -148,7 +148,7 @@ class TextNodes(HTMLParser):
 
 # Names of models, of other people's methods and of machines.
 PROPER = re.compile(
-    r"hf|hf-lookup|(\+ )?[A-Z][\w.-]*( [A-Z\d][\w.-]*)*|\d+ MB|torch \S+, Python \S+|.* Processor"
+    r"hf|hf-lookup|(\+ )?[A-Z][\w.-]*( [A-Z\d][\w.-]*)*|[\d.]+ [kMG]B|torch \S+, Python \S+|.* Processor"
     r"|(embedded|model|llama-7b)( \+ \d+ Medusa heads)?, \w+(, \w+)?"
 )
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from medusa_core.experiments.spec_bench import STEP
-from medusa_core.hardware.devices import find_device, seconds_words
+from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.operators import Work, attention, operators, score_bytes, step_seconds
 from medusa_core.hardware.shapes import find_shape
+from medusa_core.words import seconds_words
 from ui.figures.method_speeds import MethodSpeed
 from ui.records.figures import stored_page
 from ui.tabs.hardware.choice import CONTEXT

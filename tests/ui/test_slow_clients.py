@@ -123,7 +123,7 @@ def test_the_sender_of_a_large_body_sees_why_it_is_refused(site):
         wire.sendall(head.encode() + body)
         answer = whole(wire)
     assert b" 413 " in answer
-    assert b"The request is larger than 1 MB: shorten the text or the file." in answer
+    assert b"The request is larger than 1.00 MB: shorten the text or the file." in answer
 
 
 def test_who_waits_for_a_go_ahead_is_refused_at_once(site):

@@ -17,6 +17,7 @@ from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.files import folder_title
 from medusa_core.library_messages import collector_paused
+from medusa_core.words import count_words
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
@@ -196,9 +197,9 @@ def badge_of(engine: Engine, title: str = "") -> str:
         count = len(info.own_drafts)
         heads += f" and {count} other drafter{'s' if count > 1 else ''}"
     name = "embedded model" if info.base == "embedded" else title or info.base
-    size = f"{info.parameters / 1e6:.1f} M" if info.parameters < 1e9 else f"{info.parameters / 1e9:.1f} B"
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
-    parts = [f"{name}, {heads}", f"{size} parameters", info.device, info.dtype, forward, info.extended]
+    size = f"{count_words(info.parameters)} parameters"
+    parts = [f"{name}, {heads}", size, info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
 
 

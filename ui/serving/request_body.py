@@ -17,6 +17,8 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
+from medusa_core.words import bytes_words
+
 GRACE_SECONDS = 20.0  # until a body has to come at the rate below
 BYTES_PER_SECOND = 10_000  # on average; slower connections than that run no page either
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # read from a refused body, so that its sender reads the answer
@@ -94,8 +96,7 @@ class BodyReader:
         return int(length)
 
     def too_large(self) -> RequestRefusedError:
-        most = self._most_bytes
-        limit = f"{most / 1e6:g} MB" if most >= 1e5 else f"{most / 1e3:g} kB"
+        limit = bytes_words(self._most_bytes)
         return RequestRefusedError(413, f"The request is larger than {limit}: shorten the text or the file.")
 
 

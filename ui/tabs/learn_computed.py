@@ -16,16 +16,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.computed_step import computed_step
 from medusa_core.experiments.record import paper_facts
 from medusa_core.experiments.spec_bench import of_all_kinds
-from medusa_core.hardware.devices import (
-    Device,
-    bytes_words,
-    count_words,
-    find_device,
-    flops_words,
-    known_devices,
-    rate_words,
-    seconds_words,
-)
+from medusa_core.hardware.devices import Device, find_device, known_devices
 from medusa_core.hardware.operators import (
     ATTENTION,
     Work,
@@ -36,6 +27,7 @@ from medusa_core.hardware.operators import (
 )
 from medusa_core.hardware.shapes import ModelShape, find_shape, known_shapes
 from medusa_core.trees.tree import load_tree
+from medusa_core.words import bytes_words, count_words, flops_words, rate_words, seconds_words
 from ui.figures.method_speeds import PLAIN, MethodSpeed
 from ui.records.figures import Figures, PageFigures
 from ui.records.words import Words, as_data, sentences

@@ -22,6 +22,7 @@ from medusa_core.drafters import method, owner_of
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError, counted
 from medusa_core.library_messages import importing
+from medusa_core.words import bytes_words
 
 FORMATS = {
     "v1": "the public code's: each head with an LM head of its own",
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         f"for {work.base}, as {args.to}"
     )
     for name, size in files.items():
-        print(f"  {name}  {size / 1e6:.1f} MB" if size >= 1e5 else f"  {name}")
+        print(f"  {name}  {bytes_words(size)}")
     for note in work.notes:
         print(f"note: {note}", file=sys.stderr)
     if work.commands:
@@ -129,7 +130,7 @@ def _write_gguf(args: argparse.Namespace, target: Path) -> None:
     if args.json:
         print(json.dumps({"file": str(target), "format": GGUF, "weights": kind, "bytes": size}))
     else:
-        print(f"{target}: {args.source} in {kind}, {size / 1e6:.1f} MB")
+        print(f"{target}: {args.source} in {kind}, {bytes_words(size)}")
 
 
 def _refuse_other_drafters(source: str) -> None:

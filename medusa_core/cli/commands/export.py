@@ -7,6 +7,7 @@ from pathlib import Path
 
 from medusa_core.cli.flags import check_output_file
 from medusa_core.errors import MedusaError
+from medusa_core.words import bytes_words
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -63,4 +64,4 @@ def write_page(args: argparse.Namespace) -> None:
     if out.exists() and out.samefile(args.trace):
         raise MedusaError(f"{out} is the trace itself: give the page another name, such as run.html")
     write_replay(trace, out)
-    print(f"{out} replays the run in any browser: {out.stat().st_size / 1e6:.1f} MB, no server, no network")
+    print(f"{out} replays the run in any browser: {bytes_words(out.stat().st_size)}, no server, no network")

@@ -20,6 +20,7 @@ from medusa_core.cli.signals import stop_by
 from medusa_core.library_messages import importing
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
+from medusa_core.words import bytes_words, count_words
 
 if TYPE_CHECKING:
     from medusa_core.training.fit.run import Prepared
@@ -33,9 +34,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_settings(parser, FitConfig)
     parser.add_argument("--plan", action="store_true", help="print the estimate of time and memory, and stop")
     parser.set_defaults(run=f"{__name__}:run")
-
-
-_GIB = 2**30
 
 
 def run(args: argparse.Namespace) -> None:
@@ -102,7 +100,7 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
     heads = f"{config.heads} heads" + (" that share the LM head" if config.share_lm_head else "")
     title = "the plan made before; goes on" if prepared.resumed else "estimated"
     print(
-        f"{config.model or 'the embedded model'}: {shape.parameters / 1e6:.1f} M parameters, width "
+        f"{config.model or 'the embedded model'}: {count_words(shape.parameters)} parameters, width "
         f"{shape.width}, {shape.vocabulary:,} tokens; {heads}, {config.recipe}"
     )
     table = new_table("stage", "what", "about", padding=(0, 1), title=f"Time, {title}", title_justify="left")
@@ -112,11 +110,11 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
     console.print(table)
     table = new_table(
         "stage", "base", "heads", "gradients,\noptimizer", "activations", "in all",
-        padding=(0, 1), title=f"Memory in GB; {prepared.free / _GIB:.2f} are free", title_justify="left",
+        padding=(0, 1), title=f"Memory; {bytes_words(prepared.free)} are free", title_justify="left",
     )  # fmt: skip
     for need in prepared.memory:
         parts = (need.base, need.heads, need.optimizer, need.activations, need.total)
-        table.add_row(need.stage, *(f"{part / _GIB:.2f}" for part in parts))
+        table.add_row(need.stage, *map(bytes_words, parts))
     console.print(table)
     for note in prepared.notes:
         print(f"note: {note}")

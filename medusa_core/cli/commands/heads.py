@@ -14,6 +14,7 @@ from medusa_core.cli.flags import add_settings, check_output_folder, read_settin
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, counted
 from medusa_core.library_messages import importing
+from medusa_core.words import bytes_words
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -78,13 +79,13 @@ def run_init(args: argparse.Namespace) -> None:
     with staged(out) as staging:
         if size > (free := shutil.disk_usage(staging).free):
             raise MedusaError(
-                f"the heads take {size / 1e9:.1f} GB, the disk of {out} has {free / 1e9:.1f} GB left: "
+                f"the heads take {bytes_words(size)}, the disk of {out} has {bytes_words(free)} left: "
                 "use --share-lm-head or another disk"
             )
         tensors = HeadTensors(weight, bias, None if share else last)
         write_heads(tensors, staging, args.model or EMBEDDED)
     made = f"{counted(count, 'untrained head')} of {counted(layers, 'layer')}"
-    print(f"{args.out}: {made}, {size / 1e6:.1f} MB")
+    print(f"{args.out}: {made}, {bytes_words(size)}")
     model = f"--model {shlex.quote(args.model)} " if args.model else ""
     print(
         f"train them: python -m medusa_core train medusa1 {model}--start {shlex.quote(args.out)} "

@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.cli.flags import COLUMNS
 from medusa_core.errors import MedusaError, close_name
-from medusa_core.hardware.devices import (
-    THIS,
-    Device,
-    bytes_words,
-    count_words,
-    find_device,
-    flops_words,
-    known_devices,
-    rate_words,
-    seconds_words,
-    three_digits,
-)
+from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.operators import (
     DECODE,
     PARALLEL,
@@ -36,6 +25,7 @@ from medusa_core.hardware.operators import (
     timed,
 )
 from medusa_core.hardware.shapes import ModelShape, known_shapes, shape_of_config
+from medusa_core.words import bytes_words, count_words, flops_words, rate_words, seconds_words, three_digits
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -27,6 +27,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.quantization import packing_of
 from medusa_core.model.target import Target
+from medusa_core.words import count_words
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,7 @@ class ModelDraft:
     @property
     def label(self) -> str:
         """For the badge."""
-        return f"draft model, {_millions(self.model)}"
+        return f"draft model, {count_words(self.model.held.parameters)} parameters"
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """The model's weights."""
@@ -128,11 +129,7 @@ def _require_smaller(folder: Path, model: Target, target: Target) -> None:
     """Raise MedusaError for a model with more numbers; how many packed weights hold is not known here."""
     if target.held.packing is None and model.held.parameters > target.held.parameters:
         raise MedusaError(
-            f"the draft model in {folder} has {_millions(model)}, the target {_millions(target)}: "
-            "drafting would take longer than the target alone, so name a smaller model"
+            f"the draft model in {folder} has {count_words(model.held.parameters)} parameters, the target "
+            f"{count_words(target.held.parameters)}: drafting would take longer than the target alone, so "
+            "name a smaller model"
         )
-
-
-def _millions(target: Target) -> str:
-    count = target.held.parameters
-    return f"{count / 1e6:.3g} M parameters" if count >= 1e5 else f"{count} parameters"

@@ -24,13 +24,13 @@ from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
 from medusa_core.evaluation.measure_heads import measure_heads
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.load import load_engine
-from medusa_core.loading.memory import GIB
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import LATENCY_SIZES, Plan
 from medusa_core.training.fit.prompts import HeldOut, first_of
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import result_of
+from medusa_core.words import bytes_words
 
 OnProgress = Callable[[Progress], None]
 METHODS = [BASELINE, "medusa"]
@@ -112,7 +112,7 @@ def _in_float32(
         needed = 4 * (engine.info.parameters + engine.info.draft_parameters)
         free = free_memory(engine.target.output_device)
         if needed > free:
-            return {"skipped": f"float32 needs {needed / GIB:.2f} GB, {free / GIB:.2f} GB were free"}
+            return {"skipped": f"float32 needs {bytes_words(needed)}, {bytes_words(free)} were free"}
         engine = load_engine(config.load(str(fitted), "float32"))
     record = run_bench(engine, prompts, METHODS, settings, 1, progress)
     return {

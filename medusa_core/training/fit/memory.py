@@ -16,13 +16,13 @@ import torch
 
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory, place
-from medusa_core.loading.memory import GIB
 from medusa_core.loading.model_size import ModelSize, base_bytes
 from medusa_core.model.quantization import packing_for
 from medusa_core.training.answers import LONGEST
 from medusa_core.training.base_model import uses_bf16
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 from medusa_core.training.fit.settings import FitConfig
+from medusa_core.words import bytes_words
 
 MARGIN = 1.1  # fragments, buffers of kernels
 _FLOAT32 = 4
@@ -75,7 +75,7 @@ def fitting_pass(
     if needed > free:
         fixes = list(_fixes(config, shape, device, bytes_each, tokens, free))
         raise MedusaError(
-            f"the fit needs about {needed / GIB:.2f} GB of {_place(device)}, {free / GIB:.2f} GB are free: "
+            f"the fit needs about {bytes_words(needed)} of {_place(device)}, {bytes_words(free)} are free: "
             + (f"use {' or '.join(fixes)}" if fixes else "take a smaller model or a larger machine")
         )
     return tokens, stages(config, shape, bytes_each, tokens), free
@@ -166,11 +166,11 @@ def _fixes(
         if needed <= free and not (fewer_heads and "heads" in change):
             fewer_heads |= "heads" in change  # as many heads as fit, not all the smaller numbers too
             fits = True
-            yield f"{flag} ({needed / GIB:.2f} GB)"
+            yield f"{flag} ({bytes_words(needed)})"
     needed = peak(replace(config, **every), shape, bytes_each, tokens)
     if not fits and needed <= free:
         four = " --base-4bit" if "base_4bit" in every else ""
-        yield f"--recipe medusa1 --heads 2 --share-lm-head{four} together ({needed / GIB:.2f} GB)"
+        yield f"--recipe medusa1 --heads 2 --share-lm-head{four} together ({bytes_words(needed)})"
 
 
 def _place(device: torch.device) -> str:

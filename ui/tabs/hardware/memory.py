@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from medusa_core.hardware.devices import Device, bytes_words, known_devices
+from medusa_core.hardware.devices import Device, known_devices
 from medusa_core.hardware.operators import (
     PRECISIONS,
     kv_bytes_per_token,
@@ -17,6 +17,7 @@ from medusa_core.hardware.operators import (
     memory_over_arithmetic,
 )
 from medusa_core.hardware.shapes import MHA, ModelShape, divisors
+from medusa_core.words import bytes_words
 from ui.components.events import QUIET
 from ui.components.views import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from medusa_core.hardware.devices import TERA, bytes_words, flops_words, seconds_words
+from medusa_core.hardware.devices import TERA
 from medusa_core.hardware.operators import (
     DECODE,
     DEVICE,
@@ -19,6 +19,7 @@ from medusa_core.hardware.operators import (
     step_seconds,
     timed,
 )
+from medusa_core.words import bytes_words, flops_words, seconds_words
 from ui.components.views import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words

@@ -23,7 +23,7 @@ from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
-from medusa_core.hardware.devices import bytes_words, flops_words, rate_words
+from medusa_core.words import bytes_words, flops_words, rate_words
 from ui.figures.method_speeds import series_title
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.figures import Figures, machine_words, measured_figures, source_words
