@@ -69,8 +69,8 @@ def variants_of(layers: int) -> dict[str, Variant]:
         "last": Variant("features of the last layer alone", last),
         "goal": Variant("features as a goal", goal),
         "untested": Variant("no training-time test", {"unrolled_steps": 1}),
-        "hass": Variant("HASS: last layer and goal with 3 steps", last | goal | {"unrolled_steps": 3}),
-        "eagle1": Variant("EAGLE: last layer and goal with 1 step", last | goal | {"unrolled_steps": 1}),
+        "hass": Variant("last layer and goal with 3 steps (HASS)", last | goal | {"unrolled_steps": 3}),
+        "eagle1": Variant("last layer and goal with 1 step (EAGLE)", last | goal | {"unrolled_steps": 1}),
     }
 
 
