@@ -24,7 +24,6 @@ TITLE = "EAGLE-3's training"
 QUALITY = None
 TRAINS = True
 METHOD, PLAIN, WHOLE = "eagle3", "plain decoding", "EAGLE-3"
-PARTS = "EAGLE-3 by training tokens"
 STEPS = 7
 TREE: dict[str, Any] = {"draft_top_k": 4, "draft_depth": STEPS, "draft_nodes": 15}
 
@@ -90,7 +89,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     for name, variant in variants.items():
         tokens = round(settings.tokens * variant.part)
         row = make_row(
-            logs[name], base, series=PARTS if not variant.changes else variant.label, label=variant.label,
+            logs[name], base, series=variant.label, label=variant.label,
             tree_nodes=TREE["draft_nodes"] + 1, x=tokens if not variant.changes else None,
         )  # fmt: skip
         rows.append(row.model_copy(update={"right_by_step": right_by_step(engines[name], texts)}))

@@ -57,7 +57,9 @@ def by_training(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figu
         line={"color": colours.accepted, "width": 2},
         hovertemplate="%{x:,} tokens: %{y:.2f} tokens per step<extra></extra>",
     )  # fmt: skip
-    kept.update_xaxes(title_text="training tokens", type="log", tickvals=[row.x for row in parts])
+    kept.update_xaxes(
+        title_text="training tokens", type="log", tickvals=[row.x for row in parts], tickformat=","
+    )
     kept.update_yaxes(title_text="tokens per step")
     whole = max(parts, key=lambda row: row.x or 0)
     lines = [whole, *(row for row in record.rows if row.x is None and row.right_by_step)]
