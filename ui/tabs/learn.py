@@ -120,7 +120,7 @@ def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
     """The times of steps that all tabs show, and where they were measured."""
     for figures in page.of_base(base):
         times = step_times(figures.record.rows)
-        if times:
+        if len(times) > 1:
             latency = [{name: row[name] for name in TIMES} for row in times]
             return {
                 "latency": latency,

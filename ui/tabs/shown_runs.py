@@ -172,10 +172,10 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
 def _sized(trace: dict[str, Any], rows: Sequence[Row], own: Row) -> dict[str, float] | None:
     """Nodes and milliseconds of a step; by size only Medusa's were timed, and not in each record."""
     nodes = len(trace["steps"][0]["nodes"])
-    if own.series != MEDUSA or own.tree_nodes == nodes:
+    if own.series != MEDUSA:
         return {"nodes": own.tree_nodes or 1, "ms": own.step_ms}
-    nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes), default=None)
-    if nearest is None:
+    nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes))
+    if abs(nearest["nodes"] - nodes) > nodes / 4:  # a tree of two nodes says nothing of one of sixteen
         return None
     return {"nodes": nearest["nodes"], "ms": nearest["step_ms"]}
 

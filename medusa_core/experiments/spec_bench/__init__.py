@@ -39,11 +39,9 @@ def step_times(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The times of a step by nodes as ``latency`` lists them.
 
     Plain decoding and Medusa's own tree have the times of their rows over all kinds of text, which are stated
-    beside them. None where no other size was timed: these two say nothing of the others.
+    beside them.
     """
     by_nodes = {row.tree_nodes: row for row in rows if row.series == STEP}
-    if not by_nodes:
-        return []
     by_nodes |= {row.tree_nodes: row for row in of_all_kinds(rows) if row.series in ("none", "medusa")}
     return [
         {

@@ -107,7 +107,9 @@ class Results:
         if sweep in self.sweeps:
             return [_point(one) for one in self.sweeps[sweep]["points"]]
         rows = self.figures.record.rows if self.figures and sweep == NODES else ()
-        return [_by_nodes(row) for row in rows if row.series == OF_NODES]
+        return [_by_nodes(row) for row in rows if row.series == OF_NODES] or [
+            _by_nodes(row) for row in self._rows() if sweep == NODES
+        ]
 
     def where_swept(self, sweep: str) -> str:
         """What they were measured on."""

@@ -131,7 +131,7 @@ def accuracies_file(load: LoadConfig) -> Path | None:
 def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
     """The step times that all tabs show, where they were measured, in place of the file's own."""
     times = step_times(figures.record.rows) if figures else []
-    if figures is None or not times:
+    if figures is None or len(times) < 2:
         return stats
     machine = figures.record.machine.model_dump() | {"dtype": figures.record.model.dtype}
     latency = tuple(parse_latency({"latency": times}))
