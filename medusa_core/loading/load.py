@@ -258,7 +258,7 @@ def _describe(
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
         draft_parameters=sum(tensor.numel() for draft in all_drafts for tensor in draft.tensors()),
-        dtype_reason="" if packing else placement.reason,  # which is one for unpacked weights
+        dtype_reason="" if packing else placement.reason,  # the reason speaks of unpacked weights
         forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",

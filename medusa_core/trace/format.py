@@ -282,7 +282,7 @@ class RunTrace(Record):
         return self
 
 
-WRITERS = "generate --trace or Share"  # of the files that are read here
+WRITERS = "generate --trace or Share"  # they write the files that are read here
 
 
 def read_trace(path: Path) -> RunTrace:
