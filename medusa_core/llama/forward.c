@@ -17,10 +17,14 @@ static float inverse_length(const float *x, num size, float epsilon) {
   return 1.0f / sqrtf(all / (float)size + epsilon);
 }
 
-/* RMS norm of a row whose padding is 0, written with its padding. */
+/* RMS norm of a row whose padding is 0, written with its padding; without a weight the row as it is. */
 static void norm(const float *x, const float *weight, num size, float epsilon, void *to, num kind, num at) {
-  vec by = all_lanes(inverse_length(x, size, epsilon));
-  for (num i = 0; i < wide(size); i += LANES) put(to, kind, at + i, load(x + i) * by * load(weight + i));
+  vec by = all_lanes(weight ? inverse_length(x, size, epsilon) : 1);
+  for (num i = 0; i < wide(size); i += LANES) {
+    vec scaled = load(x + i) * by;
+    if (weight) scaled *= load(weight + i);
+    put(to, kind, at + i, scaled);
+  }
 }
 
 /* A number of a token's embedding. */

@@ -53,7 +53,7 @@ class Llama:
             layers=len(weights.layers),
             vocabulary=weights.vocabulary,
             scale=weights.scale,
-            epsilon=first.before_attention.epsilon,
+            epsilon=first.before_mlp.epsilon,
             head_epsilon=first.query_norm.epsilon if first.query_norm is not None else 0.0,
             layer=self._layers,
             embedding=_address(weights.embedding),
@@ -187,7 +187,7 @@ def _sequence(part: Part) -> ctypes.Structure:
 
 def _layer(layer: Layer) -> ctypes.Structure:
     return structures.Layer(
-        before_attention=layer.before_attention.weight.data_ptr(),
+        before_attention=layer.before_attention and layer.before_attention.weight.data_ptr(),
         query_norm=layer.query_norm and layer.query_norm.weight.data_ptr(),
         key_norm=layer.key_norm and layer.key_norm.weight.data_ptr(),
         before_mlp=layer.before_mlp.weight.data_ptr(),

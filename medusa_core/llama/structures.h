@@ -19,7 +19,7 @@ typedef struct {
 } Linear;
 
 typedef struct {
-  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* the heads' norms may be absent */
+  const float *before_attention, *query_norm, *key_norm, *before_mlp; /* all but the last may be absent */
   const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   Linear qkv, out, gate_up, down; /* panels of gate and up by turns */
   num rotates, window;            /* a row sees keys less than ``window`` positions before it, 0: all */

@@ -52,7 +52,7 @@ class Norm:
 class Layer:
     """One decoder layer."""
 
-    before_attention: Norm
+    before_attention: Norm | None  # None: x is normed already
     qkv: Panels  # d → (H + 2 G) · D
     query_norm: Norm | None
     key_norm: Norm | None

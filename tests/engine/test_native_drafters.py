@@ -20,7 +20,6 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.mtp.drafter import NativeMtpNetwork
 from medusa_core.drafters.mtp.model import MtpLayer
-from medusa_core.llama.weights import NotLlamaError
 
 
 @pytest.mark.sample
@@ -58,13 +57,6 @@ SHAPE = DraftShape(
     hidden=64, intermediate=96, heads=4, key_heads=2, head_size=16, vocabulary=VOCABULARY,
     draft_vocabulary=48, norm_eps=1e-5, context=CONTEXT, layers=(0, 1, 2),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
-def test_an_eagle3_layer_with_norms_that_c_lacks_is_left_to_torch(flag, library):
-    model = DraftModel(replace(SHAPE, **{flag: True})).bfloat16()
-    with pytest.raises(NotLlamaError, match="it norms elsewhere"):
-        NativeNetwork(model, torch.randn(VOCABULARY, 64).bfloat16(), library)
 
 
 def random_weights(model, dtype):
@@ -105,7 +97,11 @@ def compare(networks, shape, features, dtype):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("flags", [(), ("norm_before_fc",), ("fc_norm",)])
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("norm_before_fc",), ("fc_norm",), ("norm_before_residual",), ("norm_output",),
+     ("norm_before_residual", "fc_norm", "norm_output")],
+)  # fmt: skip
 @torch.inference_mode()
 def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
     shape = replace(SHAPE, **dict.fromkeys(flags, True))

@@ -112,8 +112,6 @@ class NativeNetwork:
         copied = {id(one): one.nbytes for one in (*model.parameters(), parts.lm_head)}
         if sum(copied.values()) > COPY_LIMIT:
             raise NotLlamaError("its copies would be too large")
-        if shape.norm_before_residual or shape.norm_output:
-            raise NotLlamaError("it norms elsewhere than the public layer")
         if shape.hidden != wide(shape.hidden):  # two rows lie side by side without padding between them
             raise NotLlamaError(f"its rows have {shape.hidden} numbers")
         attention, mlp = parts.attention, parts.mlp
@@ -123,7 +121,7 @@ class NativeNetwork:
             embedding=embedding,
             layers=[
                 Layer(
-                    before_attention=_norm(parts.before_attention),
+                    before_attention=None if shape.norm_before_residual else _norm(parts.before_attention),
                     qkv=linear([attention.q_proj, attention.k_proj, attention.v_proj]),
                     query_norm=None,
                     key_norm=None,
@@ -162,6 +160,8 @@ class NativeNetwork:
 
     def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """What the layer's hidden states begin with [T, d]; C reads the embeddings itself."""
+        if self._draft.shape.norm_before_residual:
+            return self._draft.parts.before_attention(features)
         return features
 
     def __call__(
@@ -180,7 +180,10 @@ class NativeNetwork:
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
         # Drafted nodes share a position, and nothing needs the bits that they would have alone.
         rows = Rows(tokens, torch.zeros(count, dtype=torch.long), 0, seen)
-        results = Results(logits, [kept], before=[None, output])
+        normed = self._draft.shape.norm_output
+        results = Results(
+            logits, [kept], hidden=output if normed else None, before=() if normed else [None, output]
+        )
         self._model.run(tokens, positions, by, [Part(rows, cache)], results, features)
         return output, logits
 
