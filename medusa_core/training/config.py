@@ -79,6 +79,9 @@ class DrafterConfig(RunConfig):
     matrix_learning_rate: float = setting(
         4e-3, "peak rate of Muon on the matrices, with --optimizer muon", low=0.0, high=MOST_RATE
     )
+    matrix_decay: float = setting(
+        0.0, "weight decay of Muon: each step takes the rate times this off a matrix", low=0.0, high=10.0
+    )
     base_4bit: bool = setting(False, "hold the frozen base in 4 bits (bitsandbytes, CUDA only)")
 
 
@@ -132,6 +135,9 @@ class Eagle3Config(DraftLayerConfig):
     feature_layers: str = setting(
         "",
         "the three layers whose inputs are fused, as 2,4,6; of n, n: the last one's output; default: a rule",
+    )
+    norm_before_residual: bool = setting(
+        False, "add the normed features behind attention, as EAGLE-3.1 does: later guesses learn faster"
     )
     learning_rate: float = setting(5e-5, "peak learning rate", low=0.0, high=MOST_RATE)
 

@@ -121,6 +121,8 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
                 f"{config.start} reads layers {', '.join(map(str, layers or ()))}, the settings ask for "
                 f"{config.feature_layers}: leave out --feature-layers"
             )
+        if config.norm_before_residual and not shape.norm_before_residual:
+            raise MedusaError(f"{config.start} adds its states as they are: leave out --norm-before-residual")
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
@@ -131,7 +133,9 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
             {name: t.float() if t.is_floating_point() else t for name, t in read_draft(folder, shape).items()}
         )
         return model
-    shape = shape_of(base, config.draft_vocab, config.draft_mlp)
+    shape = replace(
+        shape_of(base, config.draft_vocab, config.draft_mlp), norm_before_residual=config.norm_before_residual
+    )
     if config.feature_layers:
         shape = replace(shape, layers=_layers_asked(config, base))
     if shape.draft_vocabulary > shape.vocabulary:

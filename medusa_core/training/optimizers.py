@@ -29,7 +29,7 @@ def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[
                 "torch's Muon takes single matrices, and this recipe trains others or several in one: use "
                 "--optimizer adamw"
             )
-        return muon_and_adamw(weights, config.matrix_learning_rate, parts[0][1], weight_decay=0.0)
+        return muon_and_adamw(weights, config.matrix_learning_rate, parts[0][1], config.matrix_decay)
     groups = [{"params": [weight for _, weight in named], "lr": rate} for named, rate in parts]
     if config.optimizer == "adamw":
         return [torch.optim.AdamW(groups, betas=_BETAS, weight_decay=0.0, fused=True)]

@@ -147,6 +147,17 @@ def test_the_layers_that_are_asked_for_are_read_in_training_and_by_the_drafter(t
         finish(again)
 
 
+def test_normed_states_are_added_where_that_is_asked_for(trained_base, tmp_path):
+    config = config_for(trained_base, tmp_path / "run", norm_before_residual=True, tokens=512)
+    folder = finish(config)
+    assert read_config(folder)["norm_before_residual"] is True
+    public = finish(config_for(trained_base, tmp_path / "public", tokens=512))
+    assert "norm_before_residual" not in read_config(public)
+    again = config_for(trained_base, tmp_path / "again", start=str(public), norm_before_residual=True)
+    with pytest.raises(MedusaError, match="leave out --norm-before-residual"):
+        finish(again)
+
+
 @pytest.mark.parametrize("layers", ["1,2", "0,1,x", "0,1,3"])
 def test_layers_that_the_base_has_not_are_refused(trained_base, tmp_path, layers):
     with pytest.raises(MedusaError, match="give 3 numbers from 0 to 2, as in 2,4,6"):

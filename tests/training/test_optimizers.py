@@ -11,8 +11,8 @@ from training_runs import finish, settings_for
 from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
-from medusa_core.training.config import HydraConfig, Medusa1Config
-from medusa_core.training.optimizers import Muon, muon_and_adamw
+from medusa_core.training.config import Eagle3Config, HydraConfig, Medusa1Config
+from medusa_core.training.optimizers import Muon, make_optimizers, muon_and_adamw
 from medusa_core.training.recipes import train
 
 
@@ -32,6 +32,13 @@ def test_muon_has_the_matrices_and_adamw_norms_and_the_lm_head():
     assert names_of(adamw, model) == set(dict(model.named_parameters())) - matrices
     groups = muon.param_groups[0], adamw.param_groups[0]
     assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.02, 0.1), (0.001, 0.0)]
+
+
+def test_the_decay_that_is_asked_for_is_that_of_the_matrices():
+    config = Eagle3Config(optimizer="muon", matrix_learning_rate=0.02, matrix_decay=0.5)
+    model = DraftModel(DraftShape.of(eagle3_files.config()))
+    muon, adamw = make_optimizers(config, (list(model.named_parameters()), config.learning_rate))
+    assert [one.param_groups[0]["weight_decay"] for one in (muon, adamw)] == [0.5, 0.0]
 
 
 def test_muon_in_float32_goes_where_torchs_does():
