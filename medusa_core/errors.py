@@ -100,7 +100,8 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is no UTF-8 text"
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, line {error.lineno}"
+        place = f"line {error.lineno}" if "\n" in error.doc.strip() else f"column {error.colno}"
+        return f"{error.msg}, {place}"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, OSError) and error.strerror:

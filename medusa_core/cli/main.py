@@ -126,7 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    args = build_parser().parse_args((sys.argv[1:] if argv is None else argv) or ["--help"])
     return exit_code_of(lambda: _run(args))
 
 

@@ -247,8 +247,8 @@ HEAD_ROWS: dict[str, Row] = {
         only_runs_fail=True,
     ),
     "accuracies that are no JSON": Row(
-        heads(text("accuracies.json", "{")), r"accuracies\.json as JSON \(.*line 1\)", "anew with calibrate",
-        BESIDE
+        heads(text("accuracies.json", "{")), r"accuracies\.json as JSON \(.*column 2\)",
+        "anew with calibrate", BESIDE,
     ),
     "accuracies that are no numbers": Row(
         heads(text("accuracies.json", "[[NaN]]")), "outside 0 to 1", "give shares", BESIDE
