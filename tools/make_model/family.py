@@ -29,7 +29,7 @@ _DRAFTERS = {  # the recipe of each with its own flags
     "medusa": "medusa1 --learning-rate 0.002",
     "hydra": f"hydra --heads 3 --lm-head base {_MUON}",
     "hydra-prefix": f"hydra --heads 3 --lm-head base --prefix {_MUON}",
-    "eagle3": f"eagle3 {_MUON}",
+    "eagle3": f"eagle3 {_MUON} --norm-before-residual --matrix-decay 1",
     "mtp": f"mtp {_MUON}",
     "block": f"block {_MUON}",
     "tokenswift": "tokenswift",
