@@ -122,7 +122,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
                 f"{config.feature_layers}: leave out --feature-layers"
             )
         if config.norm_before_residual and not shape.norm_before_residual:
-            raise MedusaError(f"{config.start} adds its states as they are: leave out --norm-before-residual")
+            raise MedusaError(f"{config.start} adds features as they are: leave out --norm-before-residual")
         if (shape.hidden, shape.vocabulary) != (fresh.hidden, fresh.vocabulary):
             raise MedusaError(
                 f"{config.start} is {shape.hidden} wide with {shape.vocabulary} tokens, the base "
