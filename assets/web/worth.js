@@ -5,7 +5,8 @@
 // with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
 // guess the bits that its token gets alone; "source" and "speedup" of a recorded
 // run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
-// nearest to the size of the run's trees; "small", how far the speeds of a small model carry}; null for a run from a file.
+// nearest to the size of the run's trees; "small", how far the speeds of a small model carry, "untimed", why the tree "auto" was
+// not chosen by times}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 
@@ -34,6 +35,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
   if (mean < NOTHING_KEPT) return say`No guess was kept in this run: one token a step, as without guesses, and what guessing took came on top.`;
   const perStep = say`${decimal(mean)} tokens a step is not yet a speedup: a step with a tree takes longer than a plain one.`;
   if (!beside) return perStep + " " + say`No step of plain decoding was timed with this run, so there is no estimate.`;
+  if (beside.untimed) return perStep + " " + LANGUAGE.tell(beside.untimed);
   return perStep + " " + say`Steps of this model and method have not been timed on this machine, so there is no estimate: Side by side measures it.`;
 }
 

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -177,4 +177,13 @@ def _run(args: argparse.Namespace) -> None:
     """Import the module that does the command's work, which may take seconds, and call it."""
     with importing():
         run = pkgutil.resolve_name(args.run)
-    run(args)
+    try:
+        run(args)
+    except MedusaError as error:
+        raise MedusaError(_with_flag(str(error), vars(args))) from error
+
+
+def _with_flag(text: str, settings: Container[str]) -> str:
+    """An error about a setting with its flag in the name's place, as "--top-p is 7, the largest is 1"."""
+    name, said, rest = text.partition(" is ")
+    return f"--{name.replace('_', '-')}{said}{rest}" if name in settings else text

@@ -7,6 +7,7 @@ from page_messages import step_messages
 from view_trace import make_trace
 
 from ui.records.messages import message_begin, message_end, message_trace
+from ui.runs.decode import UNTIMED
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +50,8 @@ def test_nothing_is_estimated_where_no_step_was_timed(view):
     assert (
         "so there is no estimate: Side by side measures it" in card.locator("[data-role=worth]").inner_text()
     )
+    card = ended(view, {"timed_ms": None, "exact": True, "untimed": UNTIMED})
+    assert card.locator("[data-role=worth]").inner_text().endswith(UNTIMED)
     view.evaluate("(text) => window.view.receive(text)", message_trace(10, "file", make_trace()))
     view.wait_for_function(
         "() => document.querySelector('[data-role=worth]').innerText.includes('timed with this run')"

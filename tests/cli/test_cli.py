@@ -122,7 +122,7 @@ def test_bench_measures_all_methods_and_they_agree(run, engine_folder, tmp_path)
         (["generate", "a", "--prompt-ids", "1"], "give either"),
         (["generate", "--prompt-ids", "1,x"], "write numbers with commas"),
         (["generate", "--prompt-ids", "99999"], "use ids of this model's tokenizer"),
-        (["generate", "a", "--temperature", "-1"], "temperature is -1.0, the smallest is 0.0: raise it"),
+        (["generate", "a", "--temperature", "-1"], "--temperature is -1.0, the smallest is 0.0: raise it"),
         (["generate", "a", "--temperature", "warm"], "invalid float value"),
         (["generate", "a", "--max-new-tokens", "0"], "the smallest is 1"),
         (["generate", "a", "--method", "magic"], f"use one of auto, {methods_in_words()}"),

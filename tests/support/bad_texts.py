@@ -64,12 +64,12 @@ FLAGS: dict[str, BadFlags] = {
         [*IDS, ",".join("1" * 200)], "200 tokens, the context holds 96", "shorten"
     ),
     "a temperature that is none": BadFlags(
-        _generate("--temperature", "nan"), "temperature is nan", "give a number"
+        _generate("--temperature", "nan"), "--temperature is nan", "give a number"
     ),
     "a negative temperature": BadFlags(_generate("--temperature", "-1"), "the smallest is 0.0", "raise it"),
-    "ε of zero": BadFlags(_generate("--epsilon", "0"), "epsilon is 0.0, the smallest is 0.01", "raise it"),
+    "ε of zero": BadFlags(_generate("--epsilon", "0"), "--epsilon is 0.0, the smallest is 0.01", "raise it"),
     "a huge budget": BadFlags(
-        _generate("--max-new-tokens", "9999999999"), "max_new_tokens is 9999999999, the largest is 1000000",
+        _generate("--max-new-tokens", "9999999999"), "--max-new-tokens is 9999999999, the largest is 1000000",
         "lower"
     ),
     "a seed that is no number": BadFlags(

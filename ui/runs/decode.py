@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 
 TOGETHER_SECONDS = 0.1  # of steps in one message: the page draws a run that goes on hardly more often
+UNTIMED = (
+    "“auto” was the tree shipped with the heads: which one is fastest here is not known yet, since the machine "
+    "had no quiet moment for timing its steps. Close other programs and start the app again, or compare in "
+    "Side by side."
+)
 SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
 
 
@@ -152,10 +157,15 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
 
     Steps that a page draws meanwhile take several times as long, so that they say nothing about speedup.
     """
-    from medusa_core.evaluation.step_times import timed_steps  # noqa: PLC0415 - imports torch
+    from medusa_core.evaluation import step_times  # noqa: PLC0415 - imports torch
 
-    small = as_data(small_words(engine.info.base))
-    return {"timed_ms": timed_steps(engine, config), "exact": engine.target.choice.exact, "small": small}
+    waits = step_times.asks_for_auto_tree(config) and step_times.lacks_step_times(engine)
+    return {
+        "timed_ms": step_times.timed_steps(engine, config),
+        "exact": engine.target.choice.exact,
+        "small": as_data(small_words(engine.info.base)),
+        "untimed": as_data(UNTIMED if waits else ""),
+    }
 
 
 def step_words(step: Step) -> Words:
