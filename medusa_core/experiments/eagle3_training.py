@@ -67,7 +67,6 @@ def variants_of(layers: int) -> dict[str, Variant]:
         "whole": Variant(WHOLE, {}),
         "last": Variant("features of the last layer alone", last),
         "goal": Variant("features as a goal", goal),
-        "normed": Variant("normed states added (EAGLE-3.1)", {"norm_before_residual": True}),
         "untested": Variant("no training-time test", {"unrolled_steps": 1}),
         "hass": Variant("last layer and goal with 3 steps (HASS)", last | goal | {"unrolled_steps": 3}),
         "eagle1": Variant("last layer and goal with 1 step (EAGLE)", last | goal | {"unrolled_steps": 1}),
