@@ -24,14 +24,14 @@ _DRAFTER_TOKENS = 16_384_000
 _ANSWERS = 9600
 _RECIPE = "tools/make_model/goes_on.json"
 _TEMPERATURES = {"cold": "0", "warm": "0.7"}
-_MUON = "--optimizer muon --matrix-learning-rate 0.01 --learning-rate 0.001"
+_MUON = "--optimizer muon --learning-rate 0.001 --matrix-learning-rate"
 _DRAFTERS = {  # the recipe of each with its own flags
     "medusa": "medusa1 --learning-rate 0.002",
-    "hydra": f"hydra --heads 3 --lm-head base {_MUON}",
-    "hydra-prefix": f"hydra --heads 3 --lm-head base --prefix {_MUON}",
-    "eagle3": f"eagle3 {_MUON} --norm-before-residual --matrix-decay 1",
-    "mtp": f"mtp {_MUON}",
-    "block": f"block {_MUON}",
+    "hydra": f"hydra --heads 3 --lm-head base {_MUON} 0.01",
+    "hydra-prefix": f"hydra --heads 3 --lm-head base --prefix {_MUON} 0.01",
+    "eagle3": f"eagle3 {_MUON} 0.004 --norm-before-residual --matrix-decay 1",
+    "mtp": f"mtp {_MUON} 0.01",
+    "block": f"block {_MUON} 0.01",
     "tokenswift": "tokenswift",
 }
 _BASE = (
