@@ -37,4 +37,4 @@ def test_a_whole_number_is_a_number(engine):
 def test_nan_on_the_command_line_is_no_number(command, engine_folder):
     code, _, said = command(["generate", "fade", "--model", engine_folder, "--temperature", "nan"])
     assert code == 2
-    assert said == "error: temperature is nan: give a number from 0.0 to 2.0\n"
+    assert said == "error: --temperature is nan: give a number from 0.0 to 2.0\n"
