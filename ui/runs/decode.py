@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 TOGETHER_SECONDS = 0.1  # of steps in one message: the page draws a run that goes on hardly more often
 UNTIMED = (
     "“auto” was the tree shipped with the heads: which one is fastest here is not known yet, since the "
-    "machine had no quiet moment for timing its steps. Close other programs and start the app again, or "
-    "compare in Side by side."
+    "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
+    "app again, or compare in Side by side."
 )
 SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
 
