@@ -133,7 +133,7 @@ class PlainRotary(nn.Module):
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin for ``positions`` [1, P], in the dtype of ``x``: [1, P, D] each."""
-        angles = positions[..., None].float() * self._frequencies
+        angles = positions[..., None].float() * self._frequencies.to(positions.device)
         both = torch.cat([angles, angles], dim=-1)
         return both.cos().to(x.dtype), both.sin().to(x.dtype)
 
