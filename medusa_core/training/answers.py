@@ -127,8 +127,8 @@ class Writer:
         records: list[dict] = []
         tokens = 0
         if texts:
-            length = int(rng.integers(SHORTEST, LONGEST + 1))
-            openings = [self._ids(text)[:length] for text in texts]
+            lengths = rng.integers(SHORTEST, LONGEST + 1, size=len(texts)).tolist()
+            openings = [self._ids(text)[:length] for text, length in zip(texts, lengths, strict=True)]
             records, tokens = yield from self._continue(openings, 0)
         if chats:
             dialogues, new = yield from self._converse(chats)
