@@ -253,6 +253,13 @@ def test_without_a_base_in_the_config_the_model_is_asked_for(tmp_path):
         find_sources("", str(folder))
 
 
+@pytest.mark.parametrize("said", [{}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}])
+def test_rotations_lie_on_the_device_that_is_asked_for(said):
+    """A device without memory stands for a GPU: tensors of the CPU do not mix with its own either."""
+    found = RotaryTable(DraftShape.of(files.config(**said)), torch.device("meta")).at(2, 5)
+    assert (found.cos.device.type, found.cos.shape[0]) == ("meta", 5)
+
+
 @pytest.mark.parametrize("said", [
     {"rope_scaling": {"type": "linear", "factor": 2.0}},
     {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
