@@ -177,8 +177,8 @@ class LoadConfig:
         choices=("yarn", "window"),
     )
     capture: bool = setting(
-        False,
-        "on an NVIDIA GPU, record each step once as a CUDA graph and replay it; no GPU has run this yet",
+        True,
+        "on an NVIDIA GPU, record each step once as a CUDA graph and replay it; off: launch each kernel anew",
     )
     trust_remote_code: bool = setting(
         False, "run Python code that the model's folder brings; only for authors you trust"

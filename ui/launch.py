@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from starlette.middleware import Middleware
@@ -105,6 +106,8 @@ def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     if reach.host is not None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
+    if gpu is not None:
+        load = replace(load, capture=False)  # each run's process would record its steps anew
     if not flags.without_model:
         require_model(load)
     session = Session(load, policy=policy, gpu=gpu)

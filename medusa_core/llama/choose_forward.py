@@ -22,7 +22,7 @@ from medusa_core.model.loaded_model import branch_alone, distance, rounding, tri
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
 
-_NOT_CAPTURED = "--capture replays its steps as CUDA graphs, which no GPU has run yet"
+_NOT_CAPTURED = "not captured: --no-capture"
 
 
 def choose_forward(

@@ -146,9 +146,6 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
-    if config.capture and target.output_device.type != "cuda":
-        words = "warning: --capture counts for nothing on %s: CUDA graphs need an NVIDIA GPU, leave it out"
-        _log.warning(words, target.output_device.type)
     options = {"capture": config.capture, "release": True, "int8": int8}
     choose_forward(target, threads_for=fastest_threads, library=native_library(), **options)
     return_freed_memory()

@@ -4,7 +4,7 @@ What differs between two steps lies on the device: tokens, depths, the tree's ma
 rows are copied into buffers, rows are padded to a few sizes, and attention reads a bucket of slots, of which
 the mask leaves those of the text. So a step is the same list of kernels at the same addresses each time.
 A recording knows the addresses of its cache, whose memory outlives the run: the next run takes it over. Parts
-of a prompt are read as they come, without a recording. No GPU has run this yet, so it is no default.
+of a prompt are read as they come, without a recording.
 
 N rows, padded · B slots of a bucket
 """
@@ -276,6 +276,8 @@ def _checked(record: Record) -> Record:
 
 def _tried(target: Target, record: Record) -> CapturedForward:
     """Raises NotCapturedError, or whatever recording the model raises."""
+    if getattr(target.held.weights, "is_quantized", False):
+        raise NotCapturedError("its weights are quantised, and no recording of such products has been tried")
     if len({parameter.device for parameter in target.held.weights.parameters()}) > 1:
         raise NotCapturedError("it is spread over several devices")
     plain, vocabulary = target.forward, target.vocab_size

@@ -98,7 +98,7 @@ class ForwardChoice:
         """For a person: ``forward in C, exact``."""
         parts = ["forward in C, exact" if self.native else "transformers' forward"]
         if self.captured:
-            parts.append("captured as CUDA graphs, untested")
+            parts.append("captured as CUDA graphs")
         if self.threads is not None:
             parts.append(counted(self.threads, "thread"))
         return ", ".join(parts) + (f" ({self.why})" if self.why else "")

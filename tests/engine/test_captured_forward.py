@@ -99,7 +99,7 @@ def test_what_drafters_read_of_a_row_is_recorded_too():
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_a_gpu_runs_transformers_forward_unless_steps_are_to_be_captured(monkeypatch, name):
+def test_a_gpu_captures_steps_unless_told_not_to(monkeypatch, name):
     """The device is only called so, as long as the choice is made."""
 
     def on_the_cpu(target, record):
@@ -110,13 +110,11 @@ def test_a_gpu_runs_transformers_forward_unless_steps_are_to_be_captured(monkeyp
     monkeypatch.setattr(choosing, "capture_model", on_the_cpu)
     monkeypatch.setattr(choosing, "recorded_on_cuda", as_list_of_operations)
     eager, recorded = Target(family_model(name)), Target(family_model(name))
-    assert choosing.choose_forward(eager).words() == (
-        "transformers' forward (--capture replays its steps as CUDA graphs, which no GPU has run yet)"
-    )
+    assert choosing.choose_forward(eager).words() == "transformers' forward (not captured: --no-capture)"
     assert not eager.choice.captured
     assert choosing.choose_forward(recorded, capture=True).captured
     assert isinstance(recorded.forward, CapturedForward)
-    assert "captured as CUDA graphs, untested" in recorded.choice.words()
+    assert "captured as CUDA graphs" in recorded.choice.words()
 
 
 def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):

@@ -25,7 +25,7 @@ from ui.tabs.model_bar.menu import (
 )
 
 OFFERS = (AllowedModel("owner/model", "owner/heads"), AllowedModel("/srv/secret place/model", "none"))
-USED = LoadConfig("a/b", dtype="float16", quantize="4bit", capture=True)
+USED = LoadConfig("a/b", dtype="float16", quantize="4bit", capture=False)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def labels(session, recent=()):
 def test_on_ones_own_machine_any_model_can_be_named(private):
     recent = [USED, LoadConfig("/home/me/mine", dtype="float32"), LoadConfig("c", "none")]
     assert labels(private, recent) == [
-        "mine", "embedded model", "embedded model · bfloat16", "a/b · float16 · 4bit · captured",
+        "mine", "embedded model", "embedded model · bfloat16", "a/b · float16 · 4bit · not captured",
         "c + no heads · auto", "another one…",
     ]  # fmt: skip
 
@@ -71,17 +71,19 @@ def test_each_entry_means_its_model(private, public):
         assert AllowedModel(wish_of(public, value).model, wish_of(public, value).heads) in OFFERS, label
     assert wish_of(private, OWN) == private.models.own_config
     assert wish_of(private, value_of(USED), "", "", "auto", "none", False) == USED
-    assert wish_of(private, OTHER, "x", "none", "auto", "8bit", False) == LoadConfig(
+    assert wish_of(private, OTHER, "x", "none", "auto", "8bit", True) == LoadConfig(
         "x", "none", quantize="8bit"
     )
-    assert wish_of(private, OTHER, "", "heads", "auto", "none", True) == LoadConfig("", "heads", capture=True)
+    assert wish_of(private, OTHER, "", "heads", "auto", "none", False) == LoadConfig(
+        "", "heads", capture=False
+    )
 
 
 @pytest.mark.parametrize(
     "value", ["", "offer 9", "offer -1", "{}", "[]", "nonsense", '{"model": "x"}', "[" * 100_000, "NaN",
               json.dumps({"model": 1, "heads": "", "dtype": "auto", "quantize": "none"}),
               json.dumps({"model": "x", "heads": "", "dtype": "int3", "quantize": "none"}),
-              value_of(USED).replace("true", '"yes"')],
+              value_of(USED).replace("false", '"yes"')],
 )  # fmt: skip
 def test_a_value_that_was_never_offered_is_refused(private, public, value):
     for session in (private, public):
@@ -99,7 +101,7 @@ def test_fields_that_name_no_model_are_refused(private, texts):
 
 
 def test_what_a_browser_kept_is_read_as_far_as_it_makes_sense():
-    good = {"model": "a/b", "heads": "", "dtype": "float16", "quantize": "4bit", "capture": True}
+    good = {"model": "a/b", "heads": "", "dtype": "float16", "quantize": "4bit", "capture": False}
     stored = [
         good | {"device": "cuda", "trust_remote_code": True},
         3,
@@ -108,7 +110,7 @@ def test_what_a_browser_kept_is_read_as_far_as_it_makes_sense():
     ]
     assert remembered(stored) == [USED]
     del good["capture"]  # as it was kept before there was the switch
-    assert remembered([good]) == [replace(USED, capture=False)]
+    assert remembered([good]) == [replace(USED, capture=True)]
     assert [remembered(other) for other in (None, "x", 3, {"a": 1}, [[]])] == [[]] * 5
     assert len(remembered([good] * 100)) == MOST_RECENT
 

@@ -79,7 +79,7 @@ def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
 def _wish(record: object) -> LoadConfig:
     """From what came out of a browser. Raises MedusaError."""
     # A browser may have kept its record before there was the switch.
-    given: dict[str, Any] = {"capture": False} | (record if isinstance(record, dict) else {})
+    given: dict[str, Any] = {"capture": LoadConfig.capture} | (record if isinstance(record, dict) else {})
     for name in TEXTS:
         if not isinstance(given.get(name), str) or len(given[name]) > LONGEST_NAME:
             raise MedusaError(f"that names no model: a name has at most {LONGEST_NAME} characters")
