@@ -20,6 +20,7 @@ from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.checkpoints.locate import locate_model
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
+from medusa_core.loading.devices import cpu_has_bf16
 from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import DivergenceLimit
@@ -51,6 +52,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     phases = load_phases(config, sources)
     tokenizer = _tokenizer(sources, config, out)
     device = accelerator.device
+    bf16 = device.type != "cpu" or cpu_has_bf16()  # a processor without it takes many times as long
     torch.manual_seed(config.seed)
     model = _model(config, tokenizer).to(device)
     dropout = Dropout(model)
@@ -61,7 +63,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     text = PhasedText(phases, {kind: split.train for kind, split in splits.items()}, config, encoder.end)
 
     def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             hidden = body(tokens[:, :-1].to(device), use_cache=False).last_hidden_state
             logits = model.lm_head(hidden)
         targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
