@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
-from medusa_core.experiments.record import ExperimentRecord, Row, nodes_words, number_words, spread_words
+from medusa_core.experiments.record import (
+    ExperimentRecord,
+    MachineRecord,
+    ModelRecord,
+    Row,
+    Spread,
+    nodes_words,
+    number_words,
+    spread_words,
+)
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import project_folder, read_text
+from medusa_core.words import bytes_words, count_words, three_digits
 
 BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
 _OPENING = "<!-- measured:"
@@ -61,10 +73,10 @@ def rendered(text: str) -> str:
 def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     """The lines of a table by its name, which may have one argument: "drafter hydra"."""
     first, _, argument = name.partition(" ")
-    if first == "machines":
-        return _machines(folder)
+    if name in OF_ALL_MACHINES:
+        return OF_ALL_MACHINES[name](folder)
     if first not in TABLES or bool(argument) != (first == DRAFTER):
-        known = ", ".join([*TABLES, "machines"])
+        known = ", ".join([*TABLES, *OF_ALL_MACHINES])
         raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
     experiment, lines = TABLES[first]
     records = list(_records(experiment, folder))
@@ -127,6 +139,70 @@ def _machines(folder: Path) -> list[str]:
         lines.append([kind.title, *rates, *ratios, *kept, record.model.dtype, _date(record)])
     adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
     return [*_grid(head, lines), "", adds]
+
+
+def _gpus(folder: Path) -> list[str]:
+    """What single runs of ``bench`` measured, a row for each method or size of tree."""
+    head = ["machine", "model", "captured", "method", "nodes", "tokens per step", "ms a step"]
+    head += ["over a plain step", "tokens/s", "over plain decoding", "over the limit", "peak memory"]
+    lines: list[list[str]] = []
+    origins: list[str] = []
+    for file in sorted(folder.glob(_BENCH)):
+        runs = [json.loads(line) for line in read_text(file).splitlines()]
+        lines += [cells for run in runs for cells in _bench_cells(run)]
+        origins += ["", _bench_origin(runs)]
+    return [*_grid(head, lines), *origins] if lines else ["Not measured yet on a GPU."]
+
+
+def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
+    """The rows of one run. What other programs compute has no step of ours, and is never captured."""
+    record = run["record"]
+    machine, model = MachineRecord(**record["machine"]), ModelRecord(**record["model"])
+    methods = record.get("methods", {})
+    rows = [{**row, "method": name, "nodes": row.get("tree_nodes")} for name, row in methods.items()]
+    rows = rows or record["points"]
+    plain = next((row["step_ms"] for row in rows if row["method"] == "none"), None)
+    for row in rows:
+        step, nodes, limit = (row.get(name) for name in ("step_ms", "nodes", "over_limit"))
+        overhead = row.get("overhead", step / plain if step and plain else None)
+        yield [
+            store.title_of(machine),
+            f"{model.base}, {count_words(model.parameters)}",
+            "" if step is None else "yes" if _CAPTURED in model.forward else "no",
+            NAMES.get(row["method"], row["method"]),
+            "" if nodes is None else f"{nodes:g}",
+            number_words(row.get("tokens_per_step")),
+            number_words(step),
+            number_words(overhead),
+            _range_words(row, "tokens_per_second", 0),
+            _range_words(row, "speedup"),
+            "" if limit is None else three_digits(limit),
+            bytes_words(run["peak_gib"] * 2**30),
+        ]
+
+
+def _range_words(row: dict[str, Any], name: str, digits: int = 2) -> str:
+    """A median of ``bench`` with its range, empty where it has none."""
+    if row.get(name) is None:
+        return ""
+    low, high = row[f"{name}_range"]
+    return Spread(median=row[name], low=low, high=high).words(digits)
+
+
+def _bench_origin(runs: list[dict[str, Any]]) -> str:
+    """The same as ``_origin`` of one machine's runs, each value once."""
+    machines = [MachineRecord(**run["record"]["machine"]) for run in runs]
+    facts = [
+        *(store.title_of(machine) for machine in machines),
+        *(run["record"]["model"]["dtype"] for run in runs),
+        *(f"torch {machine.torch}" for machine in machines),
+        *(_day(run["date"]) for run in runs),
+    ]
+    commands = (
+        ", ".join([f"`{run['command']}`", *_busy(machine)])
+        for run, machine in zip(runs, machines, strict=True)
+    )
+    return f"{', '.join(dict.fromkeys(facts))}: {'; '.join(commands)}"
 
 
 def _steps(rows: list[Row]) -> list[str]:
@@ -226,21 +302,31 @@ def _origin(record: ExperimentRecord) -> str:
     """On what, when and by which command."""
     machine = record.machine
     facts = [store.title_of(machine), counted(machine.threads, "thread"), record.model.dtype, _date(record)]
-    if is_busy(machine.model_dump()):
-        facts.append(f"while other programs used {machine.other_cores_busy:.1f} cores")
-    return f"{', '.join(facts)}: `{record.command}`"
+    return f"{', '.join([*facts, *_busy(machine)])}: `{record.command}`"
+
+
+def _busy(machine: MachineRecord) -> list[str]:
+    """That other programs ran meanwhile, where they did."""
+    if not is_busy(machine.model_dump()):
+        return []
+    return [f"while other programs used {machine.other_cores_busy:.1f} cores"]
 
 
 def _date(record: ExperimentRecord) -> str:
-    older = ", with an older engine" if record.is_outdated else ""
-    day = datetime.date.fromisoformat(record.date)
-    return f"{day.day} {day:%B %Y}{older}"
+    return f"{_day(record.date)}{', with an older engine' if record.is_outdated else ''}"
+
+
+def _day(date: str) -> str:
+    day = datetime.date.fromisoformat(date)
+    return f"{day.day} {day:%B %Y}"
 
 
 def _missing(experiment: str) -> str:
     return f"Not measured yet: `python -m medusa_core reproduce {experiment} --store` does it."
 
 
+_BENCH = "*/bench.jsonl"  # below the store: runs of `bench --json`, a line each
+_CAPTURED = "captured as CUDA graphs"  # in a forward's words
 DRAFTER = "drafter"
 _WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
 # By name the experiment and what makes its rows lines.
@@ -254,6 +340,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "layers": ("eagle3-training", _layers),
     "long-texts": ("tokenswift", _long_texts),
 }
+OF_ALL_MACHINES: dict[str, Callable[[Path], list[str]]] = {"machines": _machines, "gpu": _gpus}
 
 
 if __name__ == "__main__":

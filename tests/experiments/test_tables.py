@@ -113,7 +113,7 @@ def test_every_table_is_that_of_its_record(file):
 
 def test_every_table_stands_somewhere_and_the_cards_have_theirs():
     named = {name for file in FILES for _, name, _ in tables.BLOCK.findall(file.read_text(encoding="utf-8"))}
-    assert {*tables.TABLES, "machines"} - {tables.DRAFTER} <= named
+    assert {*tables.TABLES, *tables.OF_ALL_MACHINES} - {tables.DRAFTER} <= named
     assert {f"drafter {name}" for name in ("draft_model", "eagle3", "hydra")} <= named
 
 
@@ -121,6 +121,7 @@ def test_what_was_not_measured_is_one_line(tmp_path):
     for name in ("headline", "steps", "drafter hydra", "long-texts"):
         (line,) = tables.table(name, tmp_path)
         assert line.startswith("Not measured yet: `python -m medusa_core reproduce ")
+    assert tables.table("gpu", tmp_path) == ["Not measured yet on a GPU."]
     store.keep(headline(name="figure3"), tmp_path)
     assert "| Intel Xeon with AMX, 2 cores | not measured yet |" in tables.table("machines", tmp_path)
     assert "Not measured yet" in tables.table("headline", tmp_path)[0]
@@ -162,6 +163,64 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
     for slug in (store.DEFAULT_KIND, "amd-epyc-avx2-2", "another"):
         monkeypatch.setattr(store, "own_kinds", lambda slug=slug: [slug])
         assert "AMD EPYC with AVX2" in tables.table("headline", tmp_path)[-1]
+
+
+# --- What single runs of ``bench`` measured on a GPU.
+
+BENCH = store.MEASURED / "nvidia-h200" / "bench.jsonl"
+
+
+def gpu_rows(lines):
+    """The table's rows by its head."""
+    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|")
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_the_table_of_gpus_has_a_row_for_each_method_and_size_of_the_stored_runs():
+    lines = tables.table("gpu")
+    rows = [row for row in gpu_rows(lines) if row["machine"] == "NVIDIA H200"]
+    shape = "llama-7b, random weights, 6.74 B"
+    assert [[row[name] for name in ("model", "captured", "method", "nodes")] for row in rows] == [
+        ["embedded, 14.4 M", "no", "plain decoding", "1"],
+        ["embedded, 14.4 M", "no", "Medusa", "64"],
+        ["embedded, 14.4 M", "", "`generate`", ""],
+        ["embedded, 14.4 M", "yes", "plain decoding", "1"],
+        ["embedded, 14.4 M", "yes", "Medusa", "64"],
+        *([shape, "no", "plain decoding" if n == 1 else "Medusa", str(n)] for n in (1, 16, 32, 64)),
+        *([shape, "yes", "plain decoding" if n == 1 else "Medusa", str(n)] for n in (1, 16, 32, 64)),
+    ]
+    runs = [json.loads(line) for line in BENCH.read_text(encoding="utf-8").splitlines()]
+    medusa, random = runs[1]["record"]["methods"]["medusa"], runs[3]["record"]["points"]
+    low, high = medusa["tokens_per_second_range"]
+    assert rows[4]["tokens/s"] == f"{medusa['tokens_per_second']:,.0f} ({low:,.0f} to {high:,.0f})"
+    assert rows[4]["over a plain step"] == f"{medusa['overhead']:.2f}"
+    assert rows[-1]["over a plain step"] == f"{random[-1]['step_ms'] / random[0]['step_ms']:.2f}"
+    # Random weights tell nothing of tokens.
+    assert {row[name] for row in rows[5:] for name in ("tokens per step", "tokens/s")} == {""}
+    # As README says below it.
+    plain = [float(rows[place]["ms a step"]) for place in (0, 3)]
+    assert plain[1] < plain[0] / 2
+    assert all(f"`{run['command']}`" in lines[-1] for run in runs)
+    assert lines[-1].startswith("NVIDIA H200, bfloat16, torch 2.11.0+cu130, 26 November 2026: ")
+
+
+def test_a_second_machine_s_runs_are_rows_behind_the_first_one_s(tmp_path):
+    for folder, name, run in (("nvidia-a", "NVIDIA A", 1), ("nvidia-b", "NVIDIA B", 3)):
+        data = json.loads(BENCH.read_text(encoding="utf-8").splitlines()[run])
+        data["record"]["machine"] |= {"gpu": name, "other_cores_busy": 0.9 if name[-1] == "B" else 0.0}
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / BENCH.name).write_text(json.dumps(data) + "\n", encoding="utf-8")
+    lines = tables.table("gpu", tmp_path)
+    assert [row["machine"] for row in gpu_rows(lines)] == ["NVIDIA A"] * 2 + ["NVIDIA B"] * 4
+    first, second = (line for line in lines if line.startswith("NVIDIA"))
+    assert (first.startswith("NVIDIA A, "), first.endswith("`")) == (True, True)
+    assert second.endswith("`, while other programs used 0.9 cores")
+    # Of the tree sizes alone there are no tokens, and no columns for them.
+    (tmp_path / "nvidia-a" / BENCH.name).unlink()
+    assert "tokens/s" not in tables.table("gpu", tmp_path)[0]
+    # A folder with nothing else is no kind of machine.
+    assert store.kinds(tmp_path) == []
+    assert "NVIDIA" not in "\n".join(tables.table("machines", tmp_path))
 
 
 @pytest.mark.parametrize("name", ["without-loss", "long-texts", "drafters", "kinds-of-text"])
