@@ -2,16 +2,19 @@
 
 import subprocess
 
+import pytest
+
 from medusa_core.cli.flags import add_settings, read_settings
 from medusa_core.cli.main import OneLineParser, build_parser
 from medusa_core.training.recipes import RECIPES
-from tools.make_model.family import main, stages_of
+from tools.make_model.family import _CPU, _GPU, main, stages_of
 from tools.make_model.settings import PretrainConfig
 
 
-def test_every_stage_is_a_command_whose_settings_are_accepted(tmp_path):
+@pytest.mark.parametrize("sizes", [_CPU, _GPU])
+def test_every_stage_is_a_command_whose_settings_are_accepted(tmp_path, sizes):
     budgets = {}
-    for stage in stages_of(tmp_path / "out", tmp_path / "data", 1.0):
+    for stage in stages_of(tmp_path / "out", tmp_path / "data", 1.0, sizes):
         if stage.module == "medusa_core":
             args = build_parser().parse_args(stage.arguments)
             config = read_settings(RECIPES[args.recipe_name], args)

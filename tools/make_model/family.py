@@ -35,20 +35,44 @@ _DRAFTERS = {  # the recipe of each with its own flags
     "tokenswift": "tokenswift",
 }
 _BASE = (
-    "--start assets/model --tokenizer assets/model/tokenizer.json --context 8192 --batch-tokens 16384 "
-    "--accumulate 2 --matrix-learning-rate 0.002 --learning-rate 0.001 --weight-decay 0.1 "
-    "--decay-share 0.6 --compile"
+    "--start assets/model --tokenizer assets/model/tokenizer.json --context 8192 "
+    "--matrix-learning-rate 0.002 --learning-rate 0.001 --weight-decay 0.1 --decay-share 0.6"
 )
 # Heads and adapter together on the base's own texts, with the adapter merged: one base for all.
 _MEDUSA2 = (
-    "--base-name embedded --start assets/model/heads --batch-tokens 4096 --teacher self "
+    "--base-name embedded --start assets/model/heads --teacher self "
     "--learning-rate 0.0025 --backbone-learning-rate 0.0007 --head-weight 0.1 --no-lora-lm-head "
-    "--lora-dropout 0 --save merged --compile"
+    "--lora-dropout 0 --save merged"
 )
 _DRAFT_MODEL = (
     "--recipe assets/model/drafters/draft_model/recipe.json --tokenizer assets/model/tokenizer.json "
     "--layers 2 --hidden-size 160 --intermediate-size 448 --attention-heads 5 --kv-heads 1 "
-    "--context 8192 --rotary-base 100000 --long-share 0 --batch-tokens 8192 --compile"
+    "--context 8192 --rotary-base 100000 --long-share 0"
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Flags that suit what computes, with the tokens of a step or the texts of a batch in them."""
+
+    base: str
+    heads: str
+    draft_model: str
+    answers: str
+
+
+_CPU = Sizes(
+    base="--batch-tokens 16384 --accumulate 2 --compile",
+    heads="--batch-tokens 4096 --compile",
+    draft_model="--batch-tokens 8192 --compile",
+    answers="--answer-batch 160",
+)
+# An H200 trained with such sizes. Compiling takes longer there than all of a stage's steps.
+_GPU = Sizes(
+    base="--batch-tokens 65536",
+    heads="--batch-tokens 16384",
+    draft_model="--batch-tokens 16384",
+    answers="--answer-batch 4800",
 )
 
 
@@ -79,11 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", default="", help="names of stages, with commas; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of all tokens, to try the order [1]")
+    parser.add_argument("--gpu", action="store_true", help="larger batches, and nothing is compiled")
     parser.add_argument("--list", action="store_true", help="print the stages and do nothing")
     args = parser.parse_args(arguments)
 
     def run() -> None:
-        stages = {stage.name: stage for stage in stages_of(args.out, args.data_root, args.scale)}
+        sizes = _GPU if args.gpu else _CPU
+        stages = {stage.name: stage for stage in stages_of(args.out, args.data_root, args.scale, sizes)}
         wanted = args.only.split(",") if args.only else list(stages)
         if unknown := [name for name in wanted if name not in stages]:
             raise MedusaError(f"there is no stage {unknown[0]!r}: use some of {', '.join(stages)}")
@@ -108,7 +134,7 @@ def _finish(stage: Stage, out: Path) -> None:
         raise MedusaError(f"the stage {stage.name} ended with code {code}: run the command again to go on")
 
 
-def stages_of(out: Path, data: Path, scale: float) -> Iterator[Stage]:
+def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Iterator[Stage]:
     """All stages in their order, with runs below ``out`` and texts from ``data``."""
     out, data = out.absolute(), data.absolute()
 
@@ -116,31 +142,33 @@ def stages_of(out: Path, data: Path, scale: float) -> Iterator[Stage]:
         places = [
             word for flag, place in folders.items() for word in (f"--{flag.replace('_', '-')}", str(place))
         ]
-        budget = ["--tokens", str(max(16_384, round(tokens * scale) // 4096 * 4096))] if tokens else []
+        budget = ["--tokens", str(max(16_384, round(tokens * scale) // 16_384 * 16_384))] if tokens else []
         return Stage(name, module, (*shlex.split(flags), *places, *budget))
 
     def texts(name: str, model: Path, temperature: str) -> Stage:
         flags = f"train self-distill --train nothing --recipe {_RECIPE} --temperature {temperature} "
-        flags += f"--answer-batch 160 --answers {max(32, round(_ANSWERS * scale))}"
+        flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
         return stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
 
     base, model = out / "base" / "model", out / "medusa2" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
-    flags = f"--recipe {_RECIPE} {_BASE}"
+    flags = f"--recipe {_RECIPE} {_BASE} {sizes.base}"
     yield stage("base", "tools.make_model", flags, _BASE_TOKENS, data_root=data, out=out / "base")
     yield texts("own", base, "0.3")
     folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}
-    yield stage("medusa2", "medusa_core", f"train medusa2 {_MEDUSA2}", _ADAPTER_TOKENS, **folders)
+    flags = f"train medusa2 {_MEDUSA2} {sizes.heads}"
+    yield stage("medusa2", "medusa_core", flags, _ADAPTER_TOKENS, **folders)
     for name, temperature in _TEMPERATURES.items():
         yield texts(name, model, temperature)
     yield Stage("answers")
     for name, own in _DRAFTERS.items():
-        flags = f"train {own} --base-name embedded --batch-tokens 4096 --compile"
+        flags = f"train {own} --base-name embedded {sizes.heads}"
         folders = {"model": model, "data": out / "answers", "out": out / name}
         folders |= {"start": model / "heads"} if name == "medusa" else {}
         yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, **folders)
     folders = {"data_root": out, "out": out / "draft_model"}
-    yield stage("draft_model", "tools.make_model", _DRAFT_MODEL, _DRAFTER_TOKENS, **folders)
+    flags = f"{_DRAFT_MODEL} {sizes.draft_model}"
+    yield stage("draft_model", "tools.make_model", flags, _DRAFTER_TOKENS, **folders)
 
 
 def _join_texts(out: Path) -> None:
