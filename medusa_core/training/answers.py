@@ -85,6 +85,9 @@ class Writer:
         self._folder = folder
         self._seeds = load_seeds(config)
         self._end = end_token(tokenizer)
+        named = model.generation_config.eos_token_id
+        ends = {self._end, *(named if isinstance(named, list) else [named])} - {None}
+        self._ends = torch.tensor(list(ends), device=model.device)
         chats = any(example.messages for seeds in self._seeds for example in seeds.examples)
         if chats and not tokenizer.chat_template:
             raise MedusaError(
@@ -125,7 +128,7 @@ class Writer:
         texts = [example.text for example in examples if example.text is not None]
         chats = [list(example.user_turns) for example in examples if example.text is None]
         lengths = rng.integers(SHORTEST, LONGEST + 1, size=len(texts)).tolist()
-        openings = [self._ids(text)[:length] for text, length in zip(texts, lengths, strict=True)]
+        openings = [self._ids(text, length) for text, length in zip(texts, lengths, strict=True)]
         continued, tokens = yield from self._continue(openings, int(rng.integers(SHORTEST, LONGEST // 2)))
         dialogues, more = yield from self._converse(chats)
         return continued + dialogues, tokens + more
@@ -180,16 +183,13 @@ class Writer:
         context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         if context and width + limit > context:
             width = context - limit
-        ids = torch.full((len(rows), width), self._end)
-        mask = torch.zeros_like(ids)
-        for number, row in enumerate(rows):
-            kept = row[-width:]
-            ids[number, width - len(kept) :] = torch.tensor(kept)
-            mask[number, width - len(kept) :] = 1
+        kept = [row[-width:] for row in rows]
         device = self._model.device
+        ids = torch.tensor([[self._end] * (width - len(row)) + row for row in kept], device=device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in kept], device=device)
+        cache = None
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         generate: Any = self._model.generate  # a mixin of every model that the type does not name
-        ids, mask, cache = ids.to(device), mask.to(device), None
         while True:
             try:
                 with torch.inference_mode():
@@ -207,21 +207,16 @@ class Writer:
                     raise
                 raise not_a_number() from error
             ids, cache = output.sequences, output.past_key_values
-            new = ids[:, width:].tolist()
-            if ids.shape[1] >= width + limit or all(self._length(row) < len(row) for row in new):
-                return [row[: self._length(row)] for row in new]
+            new = ids[:, width:]
+            lengths = (torch.isin(new, self._ends).cumsum(1) == 0).sum(1)
+            if ids.shape[1] >= width + limit or bool((lengths < new.shape[1]).all()):
+                return [row[:length] for row, length in zip(new.tolist(), lengths.tolist(), strict=True)]
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
             yield 0
 
-    def _length(self, tokens: list[int]) -> int:
-        """How many come before an end-of-text."""
-        named = self._model.generation_config.eos_token_id
-        ends = {self._end, *(named if isinstance(named, list) else [named])}
-        return next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-
-    def _ids(self, text: str) -> list[int]:
-        # Far more characters than the longest beginning has tokens.
-        return self._tokenizer(text[: LONGEST * 16], add_special_tokens=False, verbose=False)["input_ids"]
+    def _ids(self, text: str, length: int) -> list[int]:
+        text = text[: length * 16]  # far more characters than so many tokens have
+        return self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:length]
 
     def _text(self, tokens: list[int]) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
