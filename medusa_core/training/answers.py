@@ -1,9 +1,9 @@
 """Self-distillation, first half: text by the model itself, for heads to learn from (paper §2.3.2).
 
 A seed is a dialogue whose user turns the model answers one after the other, or the beginning of a text that
-it continues. Answers are written in batches at a low temperature into one JSON-lines file a kind of text,
-which every recipe reads. Each line names its batch, so that a run that is broken off drops a half-written
-batch and goes on.
+it continues. Answers are written in batches at a low temperature, all kinds of text together, since many rows
+take hardly longer than a few. They go into one JSON-lines file a kind, which every recipe reads. Each line
+names its batch, so that a run that is broken off drops a half-written batch and goes on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ INVENTED = "invented"  # the kind of text whose beginnings the model makes up
 INVENTED_TEMPERATURE = 1.0  # of those beginnings, so that they differ
 PROGRESS = ".progress"  # how many batches are whole
 MOST_SEEDS = 50_000  # prompts of a kind of text held in memory
+_BARE = Example("", (), paired=False, place="")  # nothing to begin with: the model makes it up
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """What answers of one kind begin with; no examples means that the model invents the beginnings."""
+    """What answers of one kind begin with."""
 
     kind: str
     examples: list[Example]
@@ -55,7 +56,7 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
         ]
         return [Seeds(seeds.kind, seeds.examples, float(len(seeds.examples))) for seeds in found]
     if not _has_corpus(config):
-        return [Seeds(INVENTED, [], 1.0)]
+        return [Seeds(INVENTED, [_BARE], 1.0)]
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     return [
         Seeds(source.kind, _some(source.examples(heldout=False)), cast("float", source.weight))
@@ -84,6 +85,9 @@ class Writer:
         self._folder = folder
         self._seeds = load_seeds(config)
         self._end = end_token(tokenizer)
+        named = model.generation_config.eos_token_id
+        ends = {self._end, *(named if isinstance(named, list) else [named])} - {None}
+        self._ends = torch.tensor(list(ends), device=model.device)
         chats = any(example.messages for seeds in self._seeds for example in seeds.examples)
         if chats and not tokenizer.chat_template:
             raise MedusaError(
@@ -108,51 +112,46 @@ class Writer:
             rows = min(self._config.answer_batch, self._config.answers - index * self._config.answer_batch)
             weights = np.asarray([seeds.weight for seeds in self._seeds])
             picks = rng.choice(len(self._seeds), size=rows, p=weights / weights.sum())
-            tokens = 0
-            for which in np.unique(picks):
-                count = int((picks == which).sum())
-                records, new = yield from self._answer(self._seeds[which], count, rng)
-                self._append(self._seeds[which].kind, index, records)
-                tokens += new
+            picked = [self._seeds[which] for which in picks]
+            chosen = [(seeds.kind, seeds.examples[rng.integers(len(seeds.examples))]) for seeds in picked]
+            chosen.sort(key=lambda one: one[1].text is None)  # texts first
+            records, tokens = yield from self._answer([example for _, example in chosen], rng)
+            for kind in sorted({kind for kind, _ in chosen}):
+                own = [record for (its, _), record in zip(chosen, records, strict=True) if its == kind]
+                self._append(kind, index, own)
             self.done = index + 1
             self._note(self.done)
             yield tokens
 
-    def _answer(self, seeds: Seeds, count: int, rng: np.random.Generator) -> Answers:
-        if not seeds.examples:
-            return (yield from self._continue([[]] * count, int(rng.integers(SHORTEST, LONGEST // 2))))
-        chosen = [seeds.examples[i] for i in rng.integers(len(seeds.examples), size=count)]
-        texts = [example.text for example in chosen if example.text is not None]
-        chats = [list(example.user_turns) for example in chosen if example.text is None]
-        records: list[dict] = []
-        tokens = 0
-        if texts:
-            lengths = rng.integers(SHORTEST, LONGEST + 1, size=len(texts)).tolist()
-            openings = [self._ids(text)[:length] for text, length in zip(texts, lengths, strict=True)]
-            records, tokens = yield from self._continue(openings, 0)
-        if chats:
-            dialogues, new = yield from self._converse(chats)
-            records, tokens = records + dialogues, tokens + new
-        return records, tokens
+    def _answer(self, examples: list[Example], rng: np.random.Generator) -> Answers:
+        """A record of each example, texts before dialogues; it is empty where the text is blank."""
+        texts = [example.text for example in examples if example.text is not None]
+        chats = [list(example.user_turns) for example in examples if example.text is None]
+        lengths = rng.integers(SHORTEST, LONGEST + 1, size=len(texts)).tolist()
+        openings = [self._ids(text, length) for text, length in zip(texts, lengths, strict=True)]
+        continued, tokens = yield from self._continue(openings, int(rng.integers(SHORTEST, LONGEST // 2)))
+        dialogues, more = yield from self._converse(chats)
+        return continued + dialogues, tokens + more
 
     def _continue(self, openings: list[list[int]], invented: int) -> Answers:
-        """Texts that begin with the openings, after ``invented`` tokens the model draws freely."""
+        """Texts that begin with the openings; an empty one becomes ``invented`` tokens drawn freely."""
         begin = self._tokenizer.bos_token_id
         begin = self._end if begin is None else begin
         rows = [[begin, *opening] for opening in openings]
-        if invented:
-            drawn = yield from self._generate(rows, invented, INVENTED_TEMPERATURE)
-            rows = [row + tokens for row, tokens in zip(rows, drawn, strict=True)]
+        bare = [row for row in rows if len(row) == 1]
+        drawn = yield from self._generate(bare, invented, INVENTED_TEMPERATURE)
+        for row, tokens in zip(bare, drawn, strict=True):
+            row.extend(tokens)
         new = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
         texts = [self._text(row[1:] + tokens) for row, tokens in zip(rows, new, strict=True)]
         count = sum(len(row) + len(tokens) for row, tokens in zip(rows, new, strict=True))
-        return [{"text": text} for text in texts if text.strip()], count
+        return [{"text": text} if text.strip() else {} for text in texts], count
 
     def _converse(self, turns: list[list[str]]) -> Answers:
         """Dialogues in which the model answers each user's turn, knowing its earlier answers."""
         dialogues: list[list[dict]] = [[] for _ in turns]
         tokens = 0
-        for number in range(max(map(len, turns))):
+        for number in range(max(map(len, turns), default=0)):
             open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
             for i in open_ones:
                 dialogues[i].append({"role": "user", "content": turns[i][number]})
@@ -178,20 +177,19 @@ class Writer:
 
         Yields after every ``_AT_ONCE`` tokens, since others may wait for the thread that computes this.
         """
+        if not rows:
+            return []
         width = max(map(len, rows))
         context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         if context and width + limit > context:
             width = context - limit
-        ids = torch.full((len(rows), width), self._end)
-        mask = torch.zeros_like(ids)
-        for number, row in enumerate(rows):
-            kept = row[-width:]
-            ids[number, width - len(kept) :] = torch.tensor(kept)
-            mask[number, width - len(kept) :] = 1
+        kept = [row[-width:] for row in rows]
         device = self._model.device
+        ids = torch.tensor([[self._end] * (width - len(row)) + row for row in kept], device=device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in kept], device=device)
+        cache = None
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         generate: Any = self._model.generate  # a mixin of every model that the type does not name
-        ids, mask, cache = ids.to(device), mask.to(device), None
         while True:
             try:
                 with torch.inference_mode():
@@ -209,21 +207,16 @@ class Writer:
                     raise
                 raise not_a_number() from error
             ids, cache = output.sequences, output.past_key_values
-            new = ids[:, width:].tolist()
-            if ids.shape[1] >= width + limit or all(self._length(row) < len(row) for row in new):
-                return [row[: self._length(row)] for row in new]
+            new = ids[:, width:]
+            lengths = (torch.isin(new, self._ends).cumsum(1) == 0).sum(1)
+            if ids.shape[1] >= width + limit or bool((lengths < new.shape[1]).all()):
+                return [row[:length] for row, length in zip(new.tolist(), lengths.tolist(), strict=True)]
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
             yield 0
 
-    def _length(self, tokens: list[int]) -> int:
-        """How many come before an end-of-text."""
-        named = self._model.generation_config.eos_token_id
-        ends = {self._end, *(named if isinstance(named, list) else [named])}
-        return next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-
-    def _ids(self, text: str) -> list[int]:
-        # Far more characters than the longest beginning has tokens.
-        return self._tokenizer(text[: LONGEST * 16], add_special_tokens=False, verbose=False)["input_ids"]
+    def _ids(self, text: str, length: int) -> list[int]:
+        text = text[: length * 16]  # far more characters than so many tokens have
+        return self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:length]
 
     def _text(self, tokens: list[int]) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -233,7 +226,7 @@ class Writer:
 
     def _append(self, kind: str, index: int, records: list[dict]) -> None:
         with open(self._folder / f"{kind}.jsonl", "a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in records)
+            file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in records if record)
 
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""

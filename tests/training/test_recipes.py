@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ import torch
 from paths import ROOT
 from training_corpus import losses_of
 from training_runs import finish, medusa2_config, settings_for
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationMixin
 
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.heads import read_heads
@@ -279,6 +280,44 @@ def test_dialogues_are_answered_turn_by_turn(trained_base, tmp_path):
     finish(distill_config(trained_base, tmp_path, prompts=str(prompts), train="medusa1"))
     roles = {tuple(m["role"] for m in record["messages"]) for record in answers_of(tmp_path)["prompts"]}
     assert roles == {("user", "assistant"), ("user", "assistant", "user", "assistant")}
+
+
+def test_all_kinds_of_a_batch_are_written_at_once(trained_base, tmp_path, monkeypatch):
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    (prompts / "cats.txt").write_text("The cat saw\n", encoding="utf-8")
+    (prompts / "dogs.txt").write_text("The dog saw\n", encoding="utf-8")
+    mixed = [{"text": "The owl saw"}, {"prompt": "What saw the owl?"}]
+    (prompts / "owls.jsonl").write_text("".join(json.dumps(one) + "\n" for one in mixed), encoding="utf-8")
+    (prompts / "chats.jsonl").write_text('{"prompt": "What saw the cat?"}\n', encoding="utf-8")
+    called, plain = [], GenerationMixin.generate
+
+    def generate(model, ids, **settings):
+        called.append(len(ids))
+        return plain(model, ids, **settings)
+
+    monkeypatch.setattr(GenerationMixin, "generate", generate)
+    finish(distill_config(trained_base, tmp_path, prompts=str(prompts), answer_batch=24, answer_tokens=8,
+                          train="nothing"))  # fmt: skip
+    written = answers_of(tmp_path)
+    texts, chats = (sum(name in record for kind in written.values() for record in kind)
+                    for name in ("text", "messages"))  # fmt: skip
+    assert called == [texts, chats]
+    assert texts + chats == 24
+    assert set(written) == {"cats", "dogs", "owls", "chats"}
+    assert all(record["text"].startswith("The cat saw") for record in written["cats"])
+    assert all(record["text"].startswith("The dog saw") for record in written["dogs"])
+    assert {record["messages"][0]["content"] for record in written["chats"]} == {"What saw the cat?"}
+    owls = [record.get("text") or record["messages"][0]["content"] for record in written["owls"]]
+    assert {owl[:11] for owl in owls} == {"The owl saw", "What saw th"}
+
+
+def test_a_blank_text_is_left_out(trained_base, tmp_path, monkeypatch):
+    texts = itertools.cycle(["The owl", " \n"])
+    monkeypatch.setattr(answers.Writer, "_text", lambda writer, tokens: next(texts))
+    finish(distill_config(trained_base, tmp_path, train="nothing"))
+    written = [record["text"] for records in answers_of(tmp_path).values() for record in records]
+    assert written == ["The owl"] * 12
 
 
 def test_pauses_within_an_answer_change_no_word(trained_base, tmp_path, monkeypatch):
