@@ -35,6 +35,7 @@ class TreeLayer(CacheLayerMixin):
     is_sliding = False
     keys: torch.Tensor
     values: torch.Tensor
+    _held: list[torch.Tensor]
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -44,10 +45,21 @@ class TreeLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate with the shape, dtype and device of the first keys and values."""
-        self.keys = key_states.new_zeros(*key_states.shape[:2], self.slots, key_states.shape[3])
-        self.values = value_states.new_zeros(*value_states.shape[:2], self.slots, value_states.shape[3])
+        alike = key_states.shape == value_states.shape
+        both = [key_states.expand(2, *key_states.shape)] if alike else [key_states, value_states]
+        self._hold(both, 0)
         self.dtype, self.device = key_states.dtype, key_states.device
         self.is_initialized = True
+
+    def _hold(self, before: Sequence[torch.Tensor], count: int) -> None:
+        """Allocate like ``before``, with its first ``count`` rows. Keys and values of one shape lie together.
+
+        Rows of both then move at once: on a GPU a commit's time is that of its launches.
+        """
+        self._held = [old.new_zeros(*old.shape[:-2], self.slots, old.shape[-1]) for old in before]
+        for new, old in zip(self._held, before, strict=True):
+            new[..., :count, :] = old[..., :count, :]
+        self.keys, self.values = self._held[0] if len(self._held) == 1 else self._held
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
@@ -64,15 +76,14 @@ class TreeLayer(CacheLayerMixin):
         self.values[:, :, self.length : end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def keep(self, rows: torch.Tensor | None, count: int) -> None:
-        """Commit ``count`` of the rows written last: the first ones, or those numbered by ``rows``."""
+    def keep(self, slots: torch.Tensor | None, count: int) -> None:
+        """Commit ``count`` of the rows written last: the first ones, or those in ``slots``."""
         # A layer that reads the keys of another one was never written.
-        if rows is not None and self.is_initialized:
-            source = rows.to(self.keys.device) + self.length
-            target = slice(self.length, self.length + count)
-            # Indexing copies before it is assigned, so overlapping source and target are safe.
-            self.keys[:, :, target] = self.keys[:, :, source]
-            self.values[:, :, target] = self.values[:, :, source]
+        if slots is not None and self.is_initialized:
+            source = slots.to(self.device)
+            for held in self._held:
+                # Indexing copies before it is assigned, so overlapping source and target are safe.
+                held[..., self.length : self.length + count, :] = held[..., source, :]
         self.length += count
 
     def take(self, other: TreeLayer, rows: torch.Tensor, start: int) -> None:
@@ -85,13 +96,10 @@ class TreeLayer(CacheLayerMixin):
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; the committed ones are copied."""
-        if slots > self.slots and self.is_initialized:
-            for name in ("keys", "values"):
-                old = getattr(self, name)
-                new = old.new_zeros(*old.shape[:2], slots, old.shape[3])
-                new[:, :, : self.length] = old[:, :, : self.length]
-                setattr(self, name, new)
+        grows = slots > self.slots
         self.slots = max(slots, self.slots)
+        if grows and self.is_initialized:
+            self._hold(self._held, self.length)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Width of the mask and its offset, as transformers asks for them."""
@@ -169,9 +177,11 @@ class TreeCache(Cache):
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         count = len(path)
         in_place = list(path) == list(range(count))
-        rows = None if in_place else torch.tensor(path, device=self._layers[0].keys.device)
+        # One tensor for all layers; those elsewhere copy it.
+        rows = [self.length + row for row in path]
+        slots = None if in_place else torch.tensor(rows, device=self._layers[0].keys.device)
         for layer in self._layers:
-            layer.keep(rows, count)
+            layer.keep(slots, count)
 
     def truncate(self, length: int) -> None:
         """Forget the rows from ``length`` on, for a text that goes on differently; the memory stays."""
