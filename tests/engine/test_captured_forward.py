@@ -117,6 +117,14 @@ def test_a_gpu_captures_steps_unless_told_not_to(monkeypatch, name):
     assert "captured as CUDA graphs" in recorded.choice.words()
 
 
+def test_quantised_weights_run_as_they_are(monkeypatch):
+    target = Target(family_model("llama"))
+    monkeypatch.setattr(target.held.weights, "is_quantized", True, raising=False)
+    capture_model(target, as_list_of_operations)
+    assert not target.choice.captured
+    assert "not captured: its weights are quantised" in target.choice.why
+
+
 def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):
     target = Target(family_model("llama"))
     elsewhere = torch.nn.Parameter(torch.empty(1, device="meta"))

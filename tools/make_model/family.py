@@ -67,7 +67,7 @@ _CPU = Sizes(
     draft_model="--batch-tokens 8192 --compile",
     answers="--answer-batch 160",
 )
-# An H200 trained with such sizes. Compiling takes longer there than all of a stage's steps.
+# An H200 trained with such sizes, and with nothing compiled.
 _GPU = Sizes(
     base="--batch-tokens 65536",
     heads="--batch-tokens 16384",
