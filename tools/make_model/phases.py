@@ -1,15 +1,16 @@
 """The order of a pretraining run's text: phases, each with its own mixture, window length and dropout.
 
 A recipe may list ``"phases"``; without them a run has two, short windows and then windows of the whole
-context, both with the recipe's shares of text.
+context, both with the recipe's shares of text. A phase that keeps kinds of text reads them in every other
+forward pass, where teachers say what is learned.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.encoding import TokenArrays
 from tools.make_model.settings import PretrainConfig
 
-_FIELDS = {"share", "window", "weights", "dropout"}
+_FIELDS = {"share", "window", "weights", "dropout", "keeps"}
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,15 @@ class Phase:
     window: int
     weights: Mapping[str, float]
     dropout: float
+    keeps: Mapping[str, float] = field(default_factory=dict)  # kinds that teachers speak for
 
 
 def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
     """The phases of the recipe in their order, or today's two without any.
 
-    ``{"phases": [{"share", "window", "weights": {kind: weight}, "dropout"?}]}``; shares and weights need not
-    add up to 1, and a kind that is not named is not read. Raises MedusaError for what cannot be trained on.
+    ``{"phases": [{"share", "window", "weights": {kind: weight}, "dropout"?, "keeps"?: {kind: weight}}]}``;
+    shares and weights need not add up to 1, and a kind that is not named is not read. Raises MedusaError for
+    what cannot be trained on.
     """
     path = Path(config.recipe)
     entries = json.loads(path.read_text(encoding="utf-8")).get("phases")
@@ -52,6 +55,14 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
             raise MedusaError(f"the recipe {path} lists no phase: name one, or leave phases out")
     for phase in phases:
         _check_window(phase.window, config)
+    if bool(config.teachers) != any(phase.keeps for phase in phases):
+        raise MedusaError(
+            f'teachers speak for the kinds that a phase keeps: name both, --teachers and "keeps" in {path}'
+        )
+    if config.teachers and config.accumulate % 2:
+        raise MedusaError(
+            f"every other pass of a step keeps text, a step has {config.accumulate}: make --accumulate even"
+        )
     return phases
 
 
@@ -65,11 +76,15 @@ def _default_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[P
 def _phase(entry: dict[str, Any], kinds: set[str], dropout: float) -> Phase:
     if unknown := sorted(entry.keys() - _FIELDS):
         raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(_FIELDS))}")
-    weights = {kind: float(weight) for kind, weight in entry["weights"].items()}
-    if unknown := sorted(weights.keys() - kinds):
+    weights, keeps = (
+        {kind: float(weight) for kind, weight in entries.items()}
+        for entries in (entry["weights"], entry.get("keeps", {}))
+    )
+    if unknown := sorted((weights | keeps).keys() - kinds):
         raise ValueError(f"{unknown[0]!r} is no source of the recipe: {', '.join(sorted(kinds))}")
-    phase = Phase(float(entry["share"]), int(entry["window"]), weights, float(entry.get("dropout", dropout)))
-    positive = [phase.share, phase.window, *weights.values()]
+    rate = float(entry.get("dropout", dropout))
+    phase = Phase(float(entry["share"]), int(entry["window"]), weights, rate, keeps)
+    positive = [phase.share, phase.window, *weights.values(), *keeps.values()]
     if not weights or not all(math.isfinite(number) and number > 0 for number in positive):
         raise ValueError("share, window and every weight must be above 0, and one kind at least named")
     if not 0 <= phase.dropout < 1:
@@ -104,27 +119,43 @@ class PhasedText:
         self._phases = list(phases)
         self._accumulate = config.accumulate
         self._pass_tokens = config.batch_tokens // config.accumulate
-        self._mixtures = list(_mixtures(phases, texts, config, pad))
+        self._mixtures = [
+            [
+                _mixture(weights, phase.window, texts, config, number, pad)
+                for weights in (phase.keeps, phase.weights)
+                if weights
+            ]
+            for number, phase in enumerate(phases)
+        ]
 
     def phase(self, step: int) -> Phase:
         """The phase that the step belongs to."""
         return self._phases[self._number(step)]
 
+    def keeps(self, step: int, number: int) -> bool:
+        """Whether a forward pass of a step reads text that teachers speak for."""
+        return bool(self.phase(step).keeps) and number % 2 == 0
+
     def batch(self, step: int, number: int) -> Batch:
         """The windows of one forward pass of a step."""
         which = self._number(step)
         rows = self._pass_tokens // self._phases[which].window
-        return self._mixtures[which].batch(step * self._accumulate + number, rows)
+        mixtures = self._mixtures[which]
+        passes, part = divmod(step * self._accumulate + number, len(mixtures))
+        return mixtures[part].batch(passes, rows)
 
     def _number(self, step: int) -> int:
         return next((which for which, end in enumerate(self._ends) if step < end), len(self._ends) - 1)
 
 
-def _mixtures(
-    phases: Sequence[Phase], texts: Mapping[str, TokenArrays], config: PretrainConfig, pad: int
-) -> Iterable[PackedMixture]:
-    for number, phase in enumerate(phases):
-        windows = config.max_tokens // phase.window
-        arrays = [texts[kind] for kind in phase.weights]
-        seed = config.seed + phase.window + number
-        yield PackedMixture(arrays, list(phase.weights.values()), phase.window, windows, seed, pad)
+def _mixture(
+    weights: Mapping[str, float],
+    window: int,
+    texts: Mapping[str, TokenArrays],
+    config: PretrainConfig,
+    number: int,
+    pad: int,
+) -> PackedMixture:
+    arrays = [texts[kind] for kind in weights]
+    seed = config.seed + window + number
+    return PackedMixture(arrays, list(weights.values()), window, config.max_tokens // window, seed, pad)

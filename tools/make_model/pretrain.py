@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.heads import disk_errors
-from medusa_core.checkpoints.locate import locate_model
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.loading.devices import cpu_has_bf16
@@ -31,6 +30,7 @@ from medusa_core.training.run_folder import replace_file
 from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
 from tools.make_model.settings import PretrainConfig
+from tools.make_model.teachers import Teachers, read_llama
 from tools.make_model.tokenizer import build_tokenizer, save_tokenizer
 
 PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
@@ -55,6 +55,9 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     bf16 = device.type != "cpu" or cpu_has_bf16()  # a processor without it takes many times as long
     torch.manual_seed(config.seed)
     model = _model(config, tokenizer).to(device)
+    teachers = (
+        Teachers(config.teachers.split(","), config.feature_weight, device) if config.teachers else None
+    )
     dropout = Dropout(model)
     # Phases differ in their windows: a graph for each shape is faster than one for all.
     body = torch.compile(model.model, dynamic=False) if config.compile else model.model
@@ -79,6 +82,9 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
         dropout.rate = phase.dropout
         model.set_attn_implementation(attention_of(phase.window))
         batch = text.batch(step, number)
+        if teachers and text.keeps(step, number):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                return {"loss": teachers.loss(model, batch.tokens.to(device), batch.trained.to(device))}
         return {"loss": loss_of(batch.tokens, batch.trained)}
 
     heldout = {
@@ -163,7 +169,7 @@ def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 def _model(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaForCausalLM:
     if not config.start:
         return LlamaForCausalLM(_architecture(config, tokenizer))
-    model = LlamaForCausalLM.from_pretrained(locate_model(config.start), dtype=torch.float32)
+    model = read_llama(config.start)
     if model.config.vocab_size != tokenizer.get_vocab_size():
         raise MedusaError(
             f"{config.start} has {model.config.vocab_size} tokens, the tokenizer "

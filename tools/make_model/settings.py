@@ -17,7 +17,18 @@ class PretrainConfig(RunConfig):
     tokenizer: str = setting(
         "", "tokenizer.json to keep, so that losses stay comparable; default: a new one made from the text"
     )
-    start: str = setting("", "folder of a Llama to go on from, which gives the sizes; default: fresh weights")
+    start: str = setting(
+        "",
+        "folder of a Llama to go on from, which gives the sizes, or several as A=0.4,B=0.6, whose mean is "
+        "taken; default: fresh weights",
+    )
+    teachers: str = setting(
+        "",
+        "folders of Llamas, with commas: the mean of their predictions is learned on text that a phase keeps",
+    )
+    feature_weight: float = setting(
+        1.0, "weight of the distance from the first teacher's hidden states", low=0.0, high=1e6
+    )
     vocab_size: int = setting(4096, "tokens of a new tokenizer, a byte-level BPE", low=300, high=65_536)
     hidden_size: int = setting(384, "width of the model", low=16, high=65_536)
     intermediate_size: int = setting(1024, "width of the MLP", low=16, high=262_144)
