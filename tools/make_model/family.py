@@ -19,10 +19,12 @@ from medusa_core.errors import MedusaError
 from medusa_core.files import project_folder
 
 _BASE_TOKENS = 22_000_000
+_KEPT_TOKENS = 1_638_400
 _ADAPTER_TOKENS = 3_600_000
 _DRAFTER_TOKENS = 16_384_000
 _ANSWERS = 9600
 _RECIPE = "tools/make_model/goes_on.json"
+_KEEPS = "tools/make_model/keeps.json"
 _TEMPERATURES = {"cold": "0", "warm": "0.7"}
 _MUON = "--optimizer muon --learning-rate 0.001 --matrix-learning-rate"
 _DRAFTERS = {  # the recipe of each with its own flags
@@ -37,6 +39,11 @@ _DRAFTERS = {  # the recipe of each with its own flags
 _BASE = (
     "--start assets/model --tokenizer assets/model/tokenizer.json --context 8192 "
     "--matrix-learning-rate 0.002 --learning-rate 0.001 --weight-decay 0.1 --decay-share 0.6"
+)
+# What learned sums forgot stories: the mean of both models, held to what both say, has the best of each.
+_KEPT = (
+    "--tokenizer assets/model/tokenizer.json --context 8192 --batch-tokens 8192 --accumulate 2 "
+    "--matrix-learning-rate 0.001 --learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
 )
 # Heads and adapter together on the base's own texts, with the adapter merged: one base for all.
 _MEDUSA2 = (
@@ -150,10 +157,16 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
         return stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
 
-    base, model = out / "base" / "model", out / "medusa2" / "model"
+    base, model = out / "kept" / "model", out / "medusa2" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
     flags = f"--recipe {_RECIPE} {_BASE} {sizes.base}"
     yield stage("base", "tools.make_model", flags, _BASE_TOKENS, data_root=data, out=out / "base")
+    learned = out / "base" / "model"
+    mean, both = (
+        shlex.quote(form.format(learned)) for form in ("assets/model=0.35,{}=0.65", "assets/model,{}")
+    )
+    flags = f"--recipe {_KEEPS} {_KEPT} --start {mean} --teachers {both}"
+    yield stage("kept", "tools.make_model", flags, _KEPT_TOKENS, data_root=data, out=out / "kept")
     yield texts("own", base, "0.3")
     folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}
     flags = f"train medusa2 {_MEDUSA2} {sizes.heads}"
