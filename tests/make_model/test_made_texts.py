@@ -38,6 +38,15 @@ def test_every_sum_is_right_and_numbers_are_either_trained_on_or_held_out(docume
             assert not (found := _written(problem)) or any(is_held_out(a, sign, b) for a, sign, b, _ in found)
 
 
+def test_one_drill_in_four_tells_products_by_their_reverses_and_quotients():
+    tables = [found for found in map(_written, drills(3, 80)) if {sign for _, sign, _, _ in found} <= {*"*/"}]
+    assert 10 <= len(tables) <= 30
+    for found in tables:
+        products = [(a, b, c) for a, sign, b, c in found if sign == "*"]
+        told = [(b, "*", a, c) in found or (c, "/", a, b) in found for a, b, c in products]
+        assert sum(told) > 0.7 * len(told)  # held-out sums are missing
+
+
 @pytest.mark.parametrize("make", [one_step, two_steps])
 def test_a_problem_ends_with_its_result(make):
     random = Random(5)

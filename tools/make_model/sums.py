@@ -196,10 +196,16 @@ def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
 
 
 def drills(seed: int, documents: int) -> Iterator[str]:
-    """Yield columns of bare sums, none of them held out: many more numbers in as many tokens."""
+    """Yield columns of bare sums, none of them held out: many more numbers in as many tokens.
+
+    One in four has products with their reverses and quotients, by which those held out can be told.
+    """
     random = Random(seed)
     for _ in range(documents):
         lines: list[str] = []
+        tables = random.random() < 0.25
+        while tables and len(lines) < _DRILL:
+            lines += _family(random)
         while len(lines) < _DRILL:
             sign = random.choice("++--*/")
             a, b = _numbers(random, sign)
@@ -209,6 +215,13 @@ def drills(seed: int, documents: int) -> Iterator[str]:
             if (sign != "-" or a > b) and not is_held_out(a, sign, b):
                 lines.append(_working(a, sign, b))
         yield "\n".join(lines)
+
+
+def _family(random: Random) -> list[str]:
+    """A product, its reverse and their quotients in any order, without those that are held out."""
+    a, b = random.randint(2, 12), random.randint(2, 12)
+    sums = [(a, "*", b), (b, "*", a), (a * b, "/", a), (a * b, "/", b)]
+    return [_working(*one) for one in random.sample(sums, 4) if not is_held_out(*one)]
 
 
 def _numbers(random: Random, sign: str) -> tuple[int, int]:
