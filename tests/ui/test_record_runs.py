@@ -1,0 +1,55 @@
+"""Recorded runs made anew: each with its own prompt, method and settings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tools import record_runs
+from ui.records.examples import ASSETS
+
+NAMES = ("0-story", "4-booking", "6-EAGLE-3", "8-prompt-lookup")  # greedy and at a temperature
+
+
+def copied(folder):
+    for name in NAMES:
+        shutil.copy(next((ASSETS / "traces").glob(f"{name}*")), folder)
+    return {file.name: json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")}
+
+
+def what_was_run(trace):
+    config = dict(trace["config"])
+    # A tree that a machine chose is the shipped one in the new run, by which it is the same on each machine.
+    drafter = {**config.pop("drafter")["settings"], "tree": None}
+    return trace["prompt"], trace["model"]["dtype"], config, drafter
+
+
+def test_the_same_weights_make_the_same_runs(tmp_path, capsys):
+    before = copied(tmp_path)
+    record_runs.main(["--folder", str(tmp_path)])
+    assert len(capsys.readouterr().out.splitlines()) == len(NAMES) == len(before)
+    for name, old in before.items():
+        new = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        assert what_was_run(new) == what_was_run(old)
+        assert new["model"] == old["model"]
+        if not old["config"]["temperature"]:  # sampled runs follow rounding, which differs between machines
+            assert new["output"]["token_ids"] == old["output"]["token_ids"]
+
+
+def test_some_are_left_as_they_are_and_another_seed_makes_another_run(tmp_path):
+    before = copied(tmp_path)
+    record_runs.main(["--folder", str(tmp_path), "--seed", "12", "4-booking"])
+    after = {name: json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in before}
+    assert [name for name in before if after[name] != before[name]] == [
+        name for name in before if name.startswith("4-booking")
+    ]
+    assert {trace["config"]["seed"] for name, trace in after.items() if name.startswith("4")} == {12}
+
+
+def test_a_file_that_is_no_trace_is_named(tmp_path, capsys):
+    (tmp_path / "broken.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        record_runs.main(["--folder", str(tmp_path)])
+    assert "broken.json" in capsys.readouterr().err

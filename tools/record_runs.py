@@ -1,0 +1,68 @@
+"""Make the recorded runs of Watch anew: `python -m tools.record_runs`, after a change of model or drafters.
+
+Each keeps its file, prompt and settings. What its name promises is for you to look at: with other weights
+another `--seed` may be needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from medusa_core.api import load
+from medusa_core.config import RUN_SETTINGS, GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.errors import MedusaError
+from medusa_core.trace.builder import TraceBuilder, write_trace
+from medusa_core.trace.format import read_trace
+from ui.records.examples import ASSETS
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the files, and say how long each run has become."""
+    parser = argparse.ArgumentParser(prog="python -m tools.record_runs", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of the files' names; default: all of them")
+    parser.add_argument("--seed", type=int, help="of a run at a temperature; default: that of the recording")
+    parser.add_argument("--folder", type=Path, default=ASSETS / "traces", help="default: %(default)s")
+    flags = parser.parse_args(arguments)
+    engines: dict[str, Engine] = {}
+    try:
+        for file in sorted(flags.folder.glob("*.json")):
+            if flags.names and not any(name in file.name for name in flags.names):
+                continue
+            trace = read_trace(file).model_dump(mode="json")
+            dtype = trace["model"]["dtype"]
+            if dtype not in engines:
+                engines[dtype] = load(dtype=dtype, device="cpu")
+            builder = recorded(engines[dtype], trace, flags.seed)
+            write_trace(builder.packed(), file)
+            output = builder.output()
+            print(f"{file.stem}: {output['new_tokens']} tokens in {output['steps']} steps")
+    except MedusaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) -> TraceBuilder:
+    """The run of a trace made again by this engine. Raises MedusaError for settings that it does not have."""
+    settings = trace["config"]
+    drafter, rule = settings["drafter"], settings["acceptance"]
+    given = {name: settings[name] for name in RUN_SETTINGS if settings.get(name) is not None}
+    if seed is not None:
+        given["seed"] = seed
+    options = drafter["settings"] | rule["settings"]
+    if "tree" in options:
+        options["tree"] = "default"  # what "auto" takes is another tree on each machine
+    config = GenerationConfig.of(method=drafter["name"], acceptance=rule["name"], **given | options)
+    prompt = engine.encode(trace["prompt"]["text"])
+    builder = TraceBuilder(engine, config, prompt)
+    for step in engine.stream(prompt, config):
+        builder.add(step)
+    return builder
+
+
+if __name__ == "__main__":
+    main()
