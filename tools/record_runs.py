@@ -14,6 +14,7 @@ from typing import Any
 
 from medusa_core.api import load
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
+from medusa_core.drafters.medusa import AUTO
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder, write_trace
@@ -30,9 +31,14 @@ def main(arguments: list[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     engines: dict[str, Engine] = {}
     try:
-        for file in sorted(flags.folder.glob("*.json")):
-            if flags.names and not any(name in file.name for name in flags.names):
-                continue
+        files = [
+            file
+            for file in sorted(flags.folder.glob("*.json"))
+            if not flags.names or any(name in file.name for name in flags.names)
+        ]
+        if not files:
+            raise MedusaError(f"{flags.folder} has no such recording: leave out the names, or the folder")
+        for file in files:
             trace = read_trace(file).model_dump(mode="json")
             dtype = trace["model"]["dtype"]
             if dtype not in engines:
@@ -54,7 +60,7 @@ def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) 
     if seed is not None:
         given["seed"] = seed
     options = drafter["settings"] | rule["settings"]
-    if "tree" in options:
+    if options.get("tree") == AUTO:
         options["tree"] = "default"  # what "auto" takes is another tree on each machine
     config = GenerationConfig.of(method=drafter["name"], acceptance=rule["name"], **given | options)
     prompt = engine.encode(trace["prompt"]["text"])

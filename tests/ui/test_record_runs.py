@@ -22,7 +22,9 @@ def copied(folder):
 def what_was_run(trace):
     config = dict(trace["config"])
     # A tree that a machine chose is the shipped one in the new run, by which it is the same on each machine.
-    drafter = {**config.pop("drafter")["settings"], "tree": None}
+    drafter = config.pop("drafter")["settings"]
+    if drafter.get("tree") == "auto":
+        drafter["tree"] = "default"
     return trace["prompt"], trace["model"]["dtype"], config, drafter
 
 
@@ -46,6 +48,13 @@ def test_some_are_left_as_they_are_and_another_seed_makes_another_run(tmp_path):
         name for name in before if name.startswith("4-booking")
     ]
     assert {trace["config"]["seed"] for name, trace in after.items() if name.startswith("4")} == {12}
+
+
+def test_a_name_that_no_recording_has_is_an_error(tmp_path, capsys):
+    copied(tmp_path)
+    with pytest.raises(SystemExit):
+        record_runs.main(["--folder", str(tmp_path), "nothing"])
+    assert "no such recording" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_trace_is_named(tmp_path, capsys):

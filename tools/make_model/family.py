@@ -42,8 +42,8 @@ _BASE = (
 )
 # What learned sums forgot stories: the mean of both models, held to what both say, has the best of each.
 _KEPT = (
-    "--tokenizer assets/model/tokenizer.json --context 8192 --batch-tokens 8192 --accumulate 2 "
-    "--matrix-learning-rate 0.001 --learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
+    "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.001 "
+    "--learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
 )
 # Heads and adapter together on the base's own texts, with the adapter merged: one base for all.
 _MEDUSA2 = (
@@ -63,6 +63,7 @@ class Sizes:
     """Flags that suit what computes, with the tokens of a step or the texts of a batch in them."""
 
     base: str
+    kept: str
     heads: str
     draft_model: str
     answers: str
@@ -70,13 +71,15 @@ class Sizes:
 
 _CPU = Sizes(
     base="--batch-tokens 16384 --accumulate 2 --compile",
+    kept="--batch-tokens 8192",
     heads="--batch-tokens 4096 --compile",
     draft_model="--batch-tokens 8192 --compile",
     answers="--answer-batch 160",
 )
 # An H200 trained with such sizes, and with nothing compiled.
 _GPU = Sizes(
-    base="--batch-tokens 65536",
+    base="--batch-tokens 65536 --warmup-steps 25",
+    kept="--batch-tokens 32768",
     heads="--batch-tokens 16384",
     draft_model="--batch-tokens 16384",
     answers="--answer-batch 4800",
@@ -165,7 +168,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
     mean, both = (
         shlex.quote(form.format(learned)) for form in ("assets/model=0.35,{}=0.65", "assets/model,{}")
     )
-    flags = f"--recipe {_KEEPS} {_KEPT} --start {mean} --teachers {both}"
+    flags = f"--recipe {_KEEPS} {_KEPT} {sizes.kept} --start {mean} --teachers {both}"
     yield stage("kept", "tools.make_model", flags, _KEPT_TOKENS, data_root=data, out=out / "kept")
     yield texts("own", base, "0.3")
     folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}

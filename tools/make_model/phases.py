@@ -35,7 +35,7 @@ class Phase:
 
 
 def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
-    """The phases of the recipe in their order, or today's two without any.
+    """The phases of the recipe in their order, or the default two where it lists none.
 
     ``{"phases": [{"share", "window", "weights": {kind: weight}, "dropout"?, "keeps"?: {kind: weight}}]}``;
     shares and weights need not add up to 1, and a kind that is not named is not read. Raises MedusaError for

@@ -55,9 +55,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     bf16 = device.type != "cpu" or cpu_has_bf16()  # a processor without it takes many times as long
     torch.manual_seed(config.seed)
     model = _model(config, tokenizer).to(device)
-    teachers = (
-        Teachers(config.teachers.split(","), config.feature_weight, device) if config.teachers else None
-    )
+    teachers = Teachers(config.teachers.split(","), config.feature_weight, model) if config.teachers else None
     dropout = Dropout(model)
     # Phases differ in their windows: a graph for each shape is faster than one for all.
     body = torch.compile(model.model, dynamic=False) if config.compile else model.model

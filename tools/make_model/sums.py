@@ -198,7 +198,7 @@ def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
 def drills(seed: int, documents: int) -> Iterator[str]:
     """Yield columns of bare sums, none of them held out: many more numbers in as many tokens.
 
-    One in four has products with their reverses and quotients, by which those held out can be told.
+    One in four has products with their reverses and quotients, from which held-out ones can be worked out.
     """
     random = Random(seed)
     for _ in range(documents):
@@ -214,7 +214,7 @@ def drills(seed: int, documents: int) -> Iterator[str]:
                 a, b, sign = c, random.randint(2, max(2, min(40, c - 1))), random.choice("+-")
             if (sign != "-" or a > b) and not is_held_out(a, sign, b):
                 lines.append(_working(a, sign, b))
-        yield "\n".join(lines)
+        yield "\n".join(lines[:_DRILL])
 
 
 def _family(random: Random) -> list[str]:

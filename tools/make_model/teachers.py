@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from transformers import LlamaForCausalLM
 
-from medusa_core.checkpoints.locate import locate_model
+from medusa_core.checkpoints.locate import as_folder, locate_model
 from medusa_core.errors import MedusaError
 from medusa_core.training.losses import mean_divergence
 
@@ -20,16 +20,27 @@ from medusa_core.training.losses import mean_divergence
 class Teachers:
     """Frozen models of one vocabulary, the first of them also a teacher of hidden states."""
 
-    def __init__(self, folders: Sequence[str], feature_weight: float, device: torch.device) -> None:
-        self._models = [read_llama(folder) for folder in folders]
-        torch.nn.ModuleList(self._models).to(device).eval().requires_grad_(False)
+    def __init__(self, folders: Sequence[str], feature_weight: float, student: LlamaForCausalLM) -> None:
+        """Puts them on the device of the student. Raises MedusaError for one that does not fit it."""
+        self._models = [_read(folder) for folder in folders]
         self._feature_weight = feature_weight
+        for number, (folder, model) in enumerate(zip(folders, self._models, strict=True)):
+            names = ["vocab_size"]
+            if feature_weight and not number:
+                names += ["hidden_size", "num_hidden_layers"]
+            for name in names:
+                its, own = getattr(model.config, name), getattr(student.config, name)
+                if its != own:
+                    raise MedusaError(
+                        f"the teacher {folder} has {name} {its}, what learns from it {own}: name another"
+                    )
+        torch.nn.ModuleList(self._models).to(student.device).eval().requires_grad_(False)
 
     def loss(self, model: LlamaForCausalLM, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
         """KL(mean of the teachers ‖ model) in nats, plus the weighted distance of hidden states.
 
-        ``tokens`` and ``trained`` are [B, T + 1]. The distance is the square of what the states differ by
-        over the square of the teacher's, the mean over layers.
+        ``tokens`` and ``trained`` are [B, T + 1]. The distance is the squared norm of the difference divided
+        by the squared norm of the teacher's states, averaged over layers.
         """
         inputs, counted = tokens[:, :-1], trained[:, 1:]
         with torch.no_grad():
@@ -45,35 +56,45 @@ class Teachers:
             mean = spoken.logsumexp(0) - math.log(len(found))
         own = model.model(inputs, output_hidden_states=True, use_cache=False)
         divergence = mean_divergence(model.lm_head(own.last_hidden_state[counted]), mean)
+        if not self._feature_weight:
+            return divergence
         pairs = list(zip(own.hidden_states[1:], found[0].hidden_states[1:], strict=True))
-        apart = sum(
-            ((mine - its).square().sum() / its.square().sum() for mine, its in pairs), torch.zeros(())
-        )
-        return divergence + self._feature_weight * apart / len(pairs)
+        apart = torch.stack([(mine - its).square().sum() / its.square().sum() for mine, its in pairs])
+        return divergence + self._feature_weight * apart.mean()
 
 
 def read_llama(name: str) -> LlamaForCausalLM:
     """A model from a folder, or ``A=0.4,B=0.6``: the mean of several of one shape by their shares.
 
-    Raises MedusaError for shares that are no numbers and for models whose weights differ in shape.
+    Raises MedusaError for shares that are no numbers above 0 and for models whose weights differ in shape.
     """
-    if "=" not in name:
-        return LlamaForCausalLM.from_pretrained(locate_model(name), dtype=torch.float32)
+    if "=" not in name or as_folder(name):
+        return _read(name)
     folders, shares = zip(*(part.rpartition("=")[::2] for part in name.split(",")), strict=True)
-    try:
-        weights = [float(share) for share in shares]
-    except ValueError as error:
-        raise MedusaError(f"cannot read shares from {name!r}: write A=0.4,B=0.6") from error
-    models = [read_llama(folder) for folder in folders]
+    weights = [_share(share, name) for share in shares]
+    models = [_read(folder) for folder in folders]
     states = [model.state_dict() for model in models]
-    if any({key: value.shape for key, value in state.items()} != _shapes(states[0]) for state in states):
+    shapes = [{key: value.shape for key, value in state.items()} for state in states]
+    if any(shape != shapes[0] for shape in shapes):
         raise MedusaError(f"the models of {name!r} differ in shape: name several of one architecture")
-    for key, value in states[0].items():
-        value.copy_(
-            sum(share * state[key] for share, state in zip(weights, states, strict=True)) / sum(weights)
-        )
+    # All of the mean is computed before any of it is written: tied weights have two names.
+    mean = {
+        key: sum(weight * state[key] for weight, state in zip(weights, states, strict=True)) / sum(weights)
+        for key in states[0]
+    }
+    models[0].load_state_dict(mean)
     return models[0]
 
 
-def _shapes(state: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
-    return {key: value.shape for key, value in state.items()}
+def _read(name: str) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(locate_model(name), dtype=torch.float32)
+
+
+def _share(word: str, name: str) -> float:
+    try:
+        share = float(word)
+    except ValueError:
+        share = 0.0
+    if not (math.isfinite(share) and share > 0):
+        raise MedusaError(f"cannot read shares above 0 from {name!r}: write A=0.4,B=0.6")
+    return share
