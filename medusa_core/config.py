@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import SettingError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -189,18 +189,18 @@ class LoadConfig:
 
 
 def pick_settings(kind: type[Settings], options: Mapping[str, Any]) -> Settings:
-    """A settings record from what ``options`` has for it. Raises MedusaError for a value out of range."""
+    """A settings record from what ``options`` has for it. Raises SettingError for a value out of range."""
     picked = kind(**{item.name: options[item.name] for item in fields(kind) if item.name in options})
     check_settings(picked)
     return picked
 
 
 def check_settings(config: Any) -> None:
-    """Raise MedusaError when a field of a settings dataclass is of another kind or out of its range."""
+    """Raise SettingError when a field of a settings dataclass is of another kind or out of its range."""
     for item in fields(config):
         value, meta = getattr(config, item.name), item.metadata
         if meta.get("choices") and value not in meta["choices"]:
-            raise MedusaError(f"{item.name} is {value!r}: use one of {', '.join(meta['choices'])}")
+            raise SettingError(f"{item.name} is {value!r}: use one of {', '.join(meta['choices'])}")
         low, high = meta.get("low"), meta.get("high")
         if low is not None or high is not None:
             whole = isinstance(item.default, int)
@@ -216,19 +216,19 @@ def check_settings(config: Any) -> None:
             for text in value:
                 _require_kind(f"an entry of {item.name}", text, str, "a text")
         if isinstance(value, float) and math.isnan(value):  # no comparison would refuse it
-            raise MedusaError(f"{item.name} is nan: give a number{_range_words(low, high)}")
+            raise SettingError(f"{item.name} is nan: give a number{_range_words(low, high)}")
         if low is not None and value < low:
-            raise MedusaError(f"{item.name} is {value}, the smallest is {low}: raise it")
+            raise SettingError(f"{item.name} is {value}, the smallest is {low}: raise it")
         if high is not None and value > high:
-            raise MedusaError(f"{item.name} is {value}, the largest is {high}: lower it")
+            raise SettingError(f"{item.name} is {value}, the largest is {high}: lower it")
         if isinstance(value, float) and not math.isfinite(value):
-            raise MedusaError(f"{item.name} is {value}: give a number")
+            raise SettingError(f"{item.name} is {value}: give a number")
 
 
 def _require_kind(name: str, value: Any, kind: type | UnionType, words: str) -> None:
-    """Raise MedusaError for a value of another kind; True and False are no numbers."""
+    """Raise SettingError for a value of another kind; True and False are no numbers."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise MedusaError(f"{name} is {value!r} ({type(value).__name__}): give {words}")
+        raise SettingError(f"{name} is {value!r} ({type(value).__name__}): give {words}")
 
 
 def _range_words(low: float | None, high: float | None) -> str:

@@ -36,6 +36,10 @@ class MedusaError(ValueError):
         super().__init__(short_line(text))
 
 
+class SettingError(MedusaError):
+    """A setting out of its range or of another kind; the text begins with the setting's name."""
+
+
 def one_line(text: str) -> str:
     """The text without line breaks; what no terminal or no JSON takes, as in an odd name, is escaped."""
     return "".join(

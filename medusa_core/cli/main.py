@@ -21,6 +21,7 @@ from medusa_core.cli import commands
 from medusa_core.cli.signals import Terminated, signals_stop
 from medusa_core.errors import (
     MedusaError,
+    SettingError,
     close_name,
     is_out_of_memory,
     missing_package,
@@ -179,7 +180,7 @@ def _run(args: argparse.Namespace) -> None:
         run = pkgutil.resolve_name(args.run)
     try:
         run(args)
-    except MedusaError as error:
+    except SettingError as error:
         raise MedusaError(_with_flag(str(error), vars(args))) from error
 
 

@@ -219,3 +219,11 @@ def test_the_help_names_a_static_space(command):
     code, said, _ = command(["export", "replay", "--help"])
     assert code == 0
     assert "sdk: static" in " ".join(said.split())
+
+
+def test_a_file_with_the_name_of_a_setting_is_not_taken_for_the_flag(command, tmp_path, monkeypatch):
+    (tmp_path / "prompt").write_text("hello", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(["generate", "hi", "--heads", "prompt"])
+    assert code == 2
+    assert err.startswith("error: prompt is a file")
