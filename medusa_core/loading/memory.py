@@ -153,7 +153,7 @@ class _Counted:
         rows = held = (config.context or min(trained, USUAL_CONTEXT)) + TREE
         if in_c and config.context > trained and config.extend == "window":
             held = min(rows, window_slots(trained))  # transformers keeps all
-        if config.capture and placement.device.type == "cuda":
+        if config.capture and packing is None and placement.device.type == "cuda":
             rows = held = padded_rows(rows, SIZES[-1])
         return (self.shape.cache_per_row * held + beside * rows) * each
 

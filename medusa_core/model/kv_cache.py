@@ -45,7 +45,7 @@ class TreeLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate with the shape, dtype and device of the first keys and values."""
-        alike = key_states.shape == value_states.shape
+        alike = (key_states.shape, key_states.dtype) == (value_states.shape, value_states.dtype)
         both = [key_states.expand(2, *key_states.shape)] if alike else [key_states, value_states]
         self._hold(both, 0)
         self.dtype, self.device = key_states.dtype, key_states.device

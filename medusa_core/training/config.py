@@ -80,7 +80,7 @@ class DrafterConfig(RunConfig):
         4e-3, "peak rate of Muon on the matrices, with --optimizer muon", low=0.0, high=MOST_RATE
     )
     matrix_decay: float = setting(
-        0.0, "weight decay of Muon: each step takes the rate times this off a matrix", low=0.0, high=10.0
+        0.0, "weight decay of Muon: each step shrinks a matrix by the rate times this", low=0.0, high=10.0
     )
     base_4bit: bool = setting(False, "hold the frozen base in 4 bits (bitsandbytes, CUDA only)")
 

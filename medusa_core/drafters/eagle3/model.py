@@ -126,7 +126,7 @@ class DraftModel(nn.Module):
 
     @property
     def parts(self) -> LayerParts:
-        """Its modules as C reads them. C has no norms elsewhere than the public layer."""
+        """Its modules as C reads them."""
         layer = self.midlayer
         norms = layer.input_layernorm, layer.hidden_norm, layer.self_attn, layer.post_attention_layernorm
         return LayerParts(self.fc, *norms, layer.mlp, self.norm, self.lm_head.weight)
