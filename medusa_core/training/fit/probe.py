@@ -85,13 +85,16 @@ def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> 
     settings = answer_config(config, replace(plan, answers=2 * config.answer_batch), seeds)
     settings = replace(settings, out=str(place))
     with closing(write_answers(settings, place / ANSWERS)) as records:
+        batches = tokens = 0
         for record in records:
-            rate, answers, tokens = record.tokens_per_second, record.step * config.answer_batch, record.tokens
-            if record.step == record.steps or tokens / rate > _LONG_ENOUGH:
+            if record.step == batches:  # it is within a batch
+                continue
+            batches, tokens, rate = record.step, record.tokens, record.tokens_per_second
+            if batches == record.steps or (tokens and tokens / rate > _LONG_ENOUGH):
                 break
     if not tokens:
         raise MedusaError("the base wrote nothing in the probe: check that it writes text at all")
-    return rate, tokens / answers
+    return rate, tokens / (batches * config.answer_batch)
 
 
 def _training(config: Medusa1Config, place: Path) -> float:
