@@ -50,8 +50,10 @@ def test_nothing_is_estimated_where_no_step_was_timed(view):
     assert (
         "so there is no estimate: Side by side measures it" in card.locator("[data-role=worth]").inner_text()
     )
-    card = ended(view, {"timed_ms": None, "exact": True, "untimed": UNTIMED})
-    assert card.locator("[data-role=worth]").inner_text().endswith(UNTIMED)
+    ended(view, {"timed_ms": None, "exact": True, "untimed": UNTIMED})
+    view.wait_for_function(
+        "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
+    )
     view.evaluate("(text) => window.view.receive(text)", message_trace(10, "file", make_trace()))
     view.wait_for_function(
         "() => document.querySelector('[data-role=worth]').innerText.includes('timed with this run')"
@@ -83,6 +85,7 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
 def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view):
     view.evaluate("mountShare(window.view)")
     view.evaluate("(text) => window.view.receive(text)", message_trace(1, "file", make_trace()))
+    view.locator(".mdv-grid").wait_for()
     before = view.locator(".mdv-grid").bounding_box()
     view.locator(".mdv-shareopen").click()
     assert view.locator(".mdv-share").evaluate("dialog => dialog.matches(':modal')")
