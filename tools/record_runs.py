@@ -61,7 +61,7 @@ def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) 
         given["seed"] = seed
     options = drafter["settings"] | rule["settings"]
     if options.get("tree") == AUTO:
-        options["tree"] = "default"  # what "auto" takes is another tree on each machine
+        options["tree"] = "default"  # "auto" takes another tree on each machine.
     config = GenerationConfig.of(method=drafter["name"], acceptance=rule["name"], **given | options)
     prompt = engine.encode(trace["prompt"]["text"])
     builder = TraceBuilder(engine, config, prompt)
