@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.kv_cache import TreeCache, TreeLayer
 from medusa_core.model.target import Target
 
 SLOTS = 64
@@ -97,6 +97,13 @@ def test_memory_is_allocated_once():
     cache.update(torch.ones(1, 2, 4, 3), torch.ones(1, 2, 4, 3), 0)
     assert [layer.keys.data_ptr() for layer in cache.layers] == places
     assert cache.layers[0].keys.shape == (1, 2, 8, 3)
+
+
+def test_keys_and_values_keep_their_own_dtypes():
+    layer = TreeLayer(8)
+    keys = torch.ones(1, 2, 1, 3)
+    layer.lazy_initialization(keys, keys.bfloat16())
+    assert (layer.keys.dtype, layer.values.dtype) == (torch.float32, torch.bfloat16)
 
 
 def test_room_shrinks_with_commits_not_with_writes():

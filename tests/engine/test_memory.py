@@ -200,6 +200,17 @@ def test_a_gpu_has_the_cpu_beside_it(seven_b, free, monkeypatch):
     assert not packed.fits  # packed layers do not run from the CPU
 
 
+def test_packed_weights_need_no_room_for_captured_steps(seven_b, free, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(memory, "spare_memory", lambda device, packed: 0)
+    free(8)
+    for quantize, alike in (("none", False), ("4bit", True)):
+        config = LoadConfig(model=str(seven_b), quantize=quantize)
+        sizes = {estimate_memory(replace(config, capture=capture)).total for capture in (False, True)}
+        assert (len(sizes) == 1) == alike
+
+
 # --- against what a process takes --------------------------------------------------------------------------
 
 MEASURE = """

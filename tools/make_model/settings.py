@@ -68,5 +68,6 @@ class PretrainConfig(RunConfig):
         0.4, "last share of the run over which the rate falls to zero", low=0.0, high=1.0
     )
     compile: bool = setting(
-        False, "compile the model with torch.compile (a minute first, then each step is shorter)"
+        False,
+        "torch.compile, a minute first, then each step is shorter; passes with teachers run as they are",
     )
