@@ -31,6 +31,8 @@ def main(arguments: list[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     engines: dict[str, Engine] = {}
     try:
+        if not flags.folder.is_dir():
+            raise MedusaError(f"there is no folder {flags.folder}: name another, or leave --folder out")
         files = [
             file
             for file in sorted(flags.folder.glob("*.json"))

@@ -178,7 +178,7 @@ class TextPrinter:
 
 
 def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
-    """Decode the prompts of a file, several at once. Raises MedusaError, also when all prompts fail."""
+    """Decode the prompts of a file, several at once. Raises MedusaError, also when a prompt failed."""
     size = BATCH if args.batch is None else args.batch
     if size < 1:
         raise MedusaError(f"--batch is {size}, the smallest is 1: raise it")
@@ -201,7 +201,10 @@ def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
     tokens = sum(output["new_tokens"] for output in outputs)
     words = f"{counted(tokens, 'token')} after {counted(len(outputs), 'prompt')} in {seconds:.1f} s: "
     words += f"{tokens / seconds:.0f} tokens/s"
-    print(words + (f"; {failed} failed" if failed else ""), file=sys.stderr)
+    print(words, file=sys.stderr)
+    if failed:
+        first = next(result.error for result in results if result.output is None)
+        raise MedusaError(f"{counted(failed, 'prompt')} of {len(results)} failed, the first one so: {first}")
 
 
 def _run_saved(

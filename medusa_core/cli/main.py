@@ -38,7 +38,7 @@ _LESS = "use a smaller model, batch or context, or close what else is running"
 
 
 class _ShortHelp(argparse.HelpFormatter):
-    """Of a flag and its negation the one that changes something, and no room left empty beside flags."""
+    """Negations are named where they change something, and no room is left empty beside flags."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
@@ -49,7 +49,8 @@ class _ShortHelp(argparse.HelpFormatter):
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, argparse.BooleanOptionalAction):
-            return action.option_strings[bool(action.default)]
+            flag = action.option_strings[0]
+            return flag.replace("--", "--[no-]", 1) if action.default else flag
         return super()._format_action_invocation(action)
 
 

@@ -48,7 +48,7 @@ def named_tree(
     if name == AUTO and fastest is not None:
         return fastest
     if name not in (AUTO, DEFAULT):
-        return load_tree(name)
+        return load_tree(name, besides=(AUTO, DEFAULT))
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
 
 

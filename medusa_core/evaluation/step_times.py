@@ -130,7 +130,8 @@ def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
     draft = medusa_draft(engine)
     nodes = f"tree auto: {draft.tree(AUTO).size} nodes"
     if draft.fastest is None or draft.fastest.tokens_per_second is None:
-        return f"{nodes}, as shipped with the heads"
+        busy = ": this machine is too busy to time its steps" if lacks_step_times(engine) else ""
+        return f"{nodes}, as shipped with the heads{busy}"
     return f"{nodes}, the fastest here by the times of its steps"
 
 

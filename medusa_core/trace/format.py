@@ -285,10 +285,10 @@ class RunTrace(Record):
 WRITERS = "generate --trace or Share"  # they write the files that are read here
 
 
-def read_trace(path: Path) -> RunTrace:
+def read_trace(path: str | Path) -> RunTrace:
     """Read and check a trace file of any version. Raises MedusaError that says where it is wrong."""
     try:
-        data = read_bytes(path)
+        data = read_bytes(Path(path))
     except OSError as error:
         raise MedusaError(
             f"cannot read the trace {path}: {error.strerror}: name a file that {WRITERS} wrote"

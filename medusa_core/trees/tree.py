@@ -165,10 +165,11 @@ def published_trees() -> dict[str, list[list[int]]]:
     return json.loads(text)
 
 
-def load_tree(name: str) -> Topology:
+def load_tree(name: str, *, besides: Sequence[str] = ()) -> Topology:
     """A tree by name (published, ``cartesian-4x2x1``) or from a JSON file of rank tuples.
 
-    The file holds the list itself or an object with the list under ``"choices"``. Raises MedusaError.
+    The file holds the list itself or an object with the list under ``"choices"``. Raises MedusaError, which
+    also lists the names ``besides`` that the caller knows.
     """
     published = published_trees()
     if name in published:
@@ -178,10 +179,11 @@ def load_tree(name: str) -> Topology:
     path = Path(name)
     if os.path.isdir(name):
         raise MedusaError(f"the tree {name} is a folder: name a .json file")
+    names = [*besides, *published]
     if path.suffix != ".json" and not os.path.isfile(path):  # pathlib's raises when the name is too long
         raise MedusaError(
             f"no tree is called {name[:_LONGEST_NAME]!r}: "
-            + name_fix(name, published, f"{', '.join(published)}, {CARTESIAN_PREFIX}4x2x1 or a .json file")
+            + name_fix(name, names, f"{', '.join(names)}, {CARTESIAN_PREFIX}4x2x1 or a .json file")
         )
     choices = _read_choices(path)
     try:

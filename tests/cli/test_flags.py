@@ -117,6 +117,7 @@ def test_help_fits_two_screens_with_the_flags_of_each_drafter_and_rule(command, 
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= 80
     words = " ".join(said.split())
+    assert "--[no-]capture " in words  # on unless told otherwise, so that its text says what it does
     assert f"{', '.join(drafter_names())}; two in one tree: {merged_in_words()} [auto]" in words
     assert all(f"{name}: " in words for name in rule_names())
     listed = said.partition("by --help-settings:\n")[2]

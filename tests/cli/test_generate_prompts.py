@@ -48,7 +48,7 @@ def results(out):
 def test_a_line_a_prompt_in_the_order_of_the_file(run, capsys, engine_folder, batch):
     code, out, err = run("--json", "--batch", batch)
     found = results(out)
-    assert code == 0
+    assert code == 2
     assert [list(one) for one in found] == [
         ["prompt", "output" if number in (0, 2, 5, 7) else "error"] for number in range(len(LINES))
     ]
@@ -59,7 +59,7 @@ def test_a_line_a_prompt_in_the_order_of_the_file(run, capsys, engine_folder, ba
     ]  # fmt: skip
     assert "U+0000" in found[3]["error"]
     assert "48 tokens after 4 prompts in " in err
-    assert "; 4 failed" in err
+    assert f"error: 4 prompts of {len(LINES)} failed, the first one so: {found[1]['error']}" in err
     for one in decoded:  # each as the command for one prompt gives it
         common = ["--model", str(engine_folder), "--dtype", "float32", "--max-new-tokens", "12", "--json"]
         main(["generate", one["prompt"], *common])

@@ -10,6 +10,7 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from medusa_core.drafters._head_trees import named_tree
 from medusa_core.errors import MedusaError
 from medusa_core.trees.token_tree import ancestor_mask
 from medusa_core.trees.tree import MAX_NODES, Topology, load_tree, published_trees
@@ -201,6 +202,8 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_unknown_name_lists_what_there_is(name):
     with pytest.raises(MedusaError, match=r"no tree is called .* use one of mc_sim_7b_63"):
         load_tree(name)
+    with pytest.raises(MedusaError, match=r"no tree is called .* use one of auto, default, mc_sim_7b_63"):
+        named_tree(name, 2, None)
 
 
 @pytest.mark.parametrize(

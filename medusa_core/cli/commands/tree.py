@@ -111,7 +111,8 @@ def _print_budgets(found: Sequence[Budget], stream: TextIO) -> None:
 def run_show(args: argparse.Namespace) -> None:
     """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
     # The heads are loaded for their own trees, which takes torch.
-    tree = tree_of_heads(args.tree) if args.tree in (AUTO, DEFAULT) else load_tree(args.tree)
+    of_heads = (AUTO, DEFAULT)
+    tree = tree_of_heads(args.tree) if args.tree in of_heads else load_tree(args.tree, besides=of_heads)
     print(json.dumps(tree_record(tree)) if args.json else drawing(tree))
 
 
