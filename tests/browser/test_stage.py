@@ -95,7 +95,9 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, o
     page.wait_for_function(f"() => !({CUT})([]).includes('[data-part=tree] [data-node]')")
     assert page.locator("[data-part=tree] [data-node]").count() == 16
     assert page.evaluate(SMALLEST) >= 10
-    box = tree.bounding_box()
+    text, box = page.locator("[data-role=text]").bounding_box(), tree.bounding_box()
+    assert text["y"] + text["height"] <= box["y"]
+    assert text["x"] + text["width"] <= 390
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
     assert box["y"] + box["height"] <= 844
@@ -106,6 +108,15 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, o
     )
     assert tree.bounding_box()["x"] < 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_phone_says_what_is_wrong_above_the_prompt(shipped_address, open_page):
+    page = opened(open_page, shipped_address, PHONE)
+    page.locator("#decode-prompt textarea").fill("x " * 80_000)
+    page.click("#decode-run")
+    page.wait_for_selector("#decode-status >> text=shorten it")
+    words = page.locator("#decode-status .text-line-words").bounding_box()
+    assert words["y"] + words["height"] <= page.locator("#decode-prompt textarea").bounding_box()["y"]
 
 
 def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shipped_address, open_page):
