@@ -104,7 +104,7 @@ class GenerationConfig:
         step=0.01,
     )
     max_new_tokens: int = setting(128, "token budget of the run", low=1, high=1_000_000, step=1)
-    seed: int = setting(0, "seed of the draws", low=0, high=MOST_SEED, step=1)
+    seed: int = setting(0, "seed of all random draws", low=0, high=MOST_SEED, step=1)
     ignore_eos: bool = setting(False, "go on after the end-of-text token")
     stop: tuple[str, ...] = setting((), "text that ends the run")
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -34,8 +34,8 @@ _PLACES = 64  # earlier places, the latest ones, of which a token's share is cou
 class Settings:
     """How much has to agree, and how much is drafted then."""
 
-    lookup_ngram: int = setting(3, "tokens looked up in the text, at most", low=1, high=8, step=1)
-    lookup_tokens: int = setting(10, "tokens drafted after a match, at most", low=1, high=64, step=1)
+    lookup_ngram: int = setting(3, "the most tokens looked up in the text", low=1, high=8, step=1)
+    lookup_tokens: int = setting(10, "the most tokens drafted after a match", low=1, high=64, step=1)
 
 
 METHOD = Method(

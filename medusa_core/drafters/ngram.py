@@ -30,9 +30,9 @@ _NAME = __name__.rpartition(".")[2]
 class Settings:
     """How much of the text so far goes into a tree."""
 
-    draft_top_k: int = setting(20, "n-grams that may be merged into the tree", low=1, high=64, step=1)
-    draft_depth: int = setting(3, "tokens drafted after the root, at most", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "drafted nodes, the root not counted, at most", low=1, high=128, step=1)
+    draft_top_k: int = setting(20, "the most n-grams merged into the tree", low=1, high=64, step=1)
+    draft_depth: int = setting(3, "the most tokens drafted after the root", low=1, high=16, step=1)
+    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
 
 
 METHOD = Method(

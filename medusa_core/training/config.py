@@ -89,7 +89,7 @@ class DrafterConfig(RunConfig):
 class HeadsConfig(DrafterConfig):
     """What the recipes for heads on a frozen base share."""
 
-    heads: int = setting(5, "number of heads K", low=1, high=16)
+    heads: int = setting(5, "number of heads, K", low=1, high=16)
     head_decay: float = setting(0.8, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
     compile: bool = setting(False, "compile the base with torch.compile: worth it from a few minutes on")
 
@@ -169,7 +169,7 @@ class HydraConfig(Medusa1Config):
 
     out: str = setting("runs/hydra", "run folder: config, metrics, checkpoints, card and the heads")
     start: str = setting("", "folder or hub name of Hydra heads to go on from; default: fresh heads")
-    heads: int = setting(4, "number of heads K", low=1, high=16)
+    heads: int = setting(4, "number of heads, K", low=1, high=16)
     prefix: bool = setting(False, "a decoder layer over the hidden states in front of the heads (prefix-mlp)")
     head_decay: float = setting(1.0, "λ: head k's loss counts λ^k", low=0.0, high=1.0)
     learn_from: str = setting(
@@ -190,7 +190,7 @@ class TokenSwiftConfig(HeadsConfig):
 
     out: str = setting("runs/tokenswift", "run folder: config, metrics, checkpoints, card and the heads")
     start: str = setting("", "folder or hub name of TokenSwift heads to go on from; default: fresh heads")
-    heads: int = setting(3, "number of heads K", low=1, high=16)
+    heads: int = setting(3, "number of heads, K", low=1, high=16)
     learning_rate: float = setting(5e-3, "peak learning rate of the heads", low=0.0, high=MOST_RATE)
 
 

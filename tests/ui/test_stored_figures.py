@@ -61,7 +61,7 @@ def test_methods_say_why_the_order_is_not_the_published_one():
     reason = reason_against_paper(record)
     words = str(shown_methods(stored_page().stored, ASSETS).words)
     assert reason in words
-    assert bool(reason) == ("Against Spec-Bench" in words)
+    assert bool(reason) == ("Unlike in Spec-Bench" in words)
 
 
 def test_every_reason_is_translated():

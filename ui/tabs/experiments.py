@@ -91,7 +91,7 @@ SECTIONS = {  # name in the menu, and what it shows
     "tokenswift": (
         "Long texts (TokenSwift)",
         "What becomes of the speed as a text grows? Each step reads the whole cache, so a plain step takes "
-        "longer and longer; the more tokens a step keeps, the more seldom the cache is read.",
+        "longer and longer; the more tokens a step keeps, the less often the cache is read.",
     ),
     "figure21": (
         "Simulated: candidates (figure 21)",

@@ -46,7 +46,7 @@ def link() -> None:
 def build(session: Session, figures: gr.State, recorded: list[Recording]) -> None:
     """Lay the tab out over the first recorded run. Where there is none, it says so."""
     if not recorded:
-        gr.HTML("<p class='note'>There is no recorded run that the tour could be told with.</p>")
+        gr.HTML("<p class='note'>There is no recorded run to show the tour with.</p>")
         return
     trace, runs = recorded[0].trace, lesson_runs(recorded)
 

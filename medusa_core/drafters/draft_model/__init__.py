@@ -23,10 +23,10 @@ class Settings:
 
     # 1 makes a chain of the tree.
     draft_top_k: int = setting(
-        1, "guesses a node is given, and nodes a level goes on from", low=1, high=64, step=1
+        1, "how many guesses each node gets, and how many nodes of a level get some", low=1, high=64, step=1
     )
-    draft_depth: int = setting(3, "tokens drafted after the root, at most", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "drafted nodes, the root not counted, at most", low=1, high=128, step=1)
+    draft_depth: int = setting(3, "the most tokens drafted after the root", low=1, high=16, step=1)
+    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
 
 
 METHOD = Method(

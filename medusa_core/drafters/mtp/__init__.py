@@ -25,10 +25,10 @@ class Settings:
     """The shape of the dynamic tree."""
 
     draft_top_k: int = setting(
-        4, "guesses a node is given, and nodes a level goes on from", low=1, high=64, step=1
+        4, "how many guesses each node gets, and how many nodes of a level get some", low=1, high=64, step=1
     )
-    draft_depth: int = setting(3, "levels of drafted nodes, at most", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "drafted nodes, the root not counted, at most", low=1, high=128, step=1)
+    draft_depth: int = setting(3, "the most levels of drafted nodes", low=1, high=16, step=1)
+    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
 
 
 METHOD = Method(

@@ -20,8 +20,8 @@ from medusa_core.drafters._cost import NOTHING
 class Settings:
     """How large a tree is, and how unlikely its least likely node."""
 
-    draft_nodes: int = setting(32, "drafted nodes, the root not counted, at most", low=1, high=128, step=1)
-    suffix_depth: int = setting(24, "tokens of the longest path, at most", low=1, high=64, step=1)
+    draft_nodes: int = setting(32, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
+    suffix_depth: int = setting(24, "the most tokens on a path", low=1, high=64, step=1)
     suffix_least: float = setting(
         0.05, "a path is drafted while its share of the text's continuations is at least this",
         low=0.01, high=1.0, step=0.01,

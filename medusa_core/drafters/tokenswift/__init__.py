@@ -34,17 +34,17 @@ class Settings(TreeSettings):
 
     draft_budget: int = setting(
         512,
-        "rows of the text so far that the model sees while it drafts; of a shorter text all",
+        "how many rows of the text the model sees while it drafts; all of a shorter text",
         low=32,
         high=32768,
         step=32,
     )
     draft_sinks: int = setting(
-        16, "of these rows, the text's first ones, which are always among them", low=0, high=1024, step=1
+        16, "how many of these are the text's first rows, which are always seen", low=0, high=1024, step=1
     )
     draft_ngrams: int = setting(
         20,
-        "most frequent n-grams of the text that begin with the first guess, merged into the tree",
+        "how many n-grams that begin with the first guess join the tree, the most frequent first",
         low=0,
         high=64,
         step=1,

@@ -36,7 +36,7 @@ class FitConfig:
         "medusa1: the base stays as it is; medusa2: an adapter as well, stronger",
         choices=("medusa1", "medusa2"),
     )
-    heads: int = setting(5, "number of heads K", low=1, high=16)
+    heads: int = setting(5, "number of heads, K", low=1, high=16)
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
     share_lm_head: bool = setting(
         False, "heads without LM heads of their own: far smaller (format v2), somewhat less often right"
