@@ -87,8 +87,14 @@ def rule_settings(config: GenerationConfig) -> Any:
 
 
 def make_rule(config: GenerationConfig, generator: torch.Generator) -> AcceptanceRule:
-    """The rule named by ``config.acceptance``. Raises MedusaError for an unknown name."""
-    return rule_info(config.acceptance).build(config.temperature, rule_settings(config), generator)
+    """The rule named by ``config.acceptance``; at temperature 0 each is greedy matching.
+
+    Raises MedusaError for an unknown name.
+    """
+    info, settings = rule_info(config.acceptance), rule_settings(config)
+    if config.temperature <= 0:
+        info, settings = rule_info("match"), NoSettings()
+    return info.build(config.temperature, settings, generator)
 
 
 def sampling_of(config: GenerationConfig, generator: torch.Generator) -> Sampling | None:

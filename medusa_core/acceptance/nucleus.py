@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.match import MatchRule
+from medusa_core.acceptance import RuleInfo
 from medusa_core.acceptance.sampling import choose, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import setting
@@ -43,12 +42,12 @@ class Settings:
 class NucleusRule:
     """One draw for each node of each path, and one more for the next root."""
 
+    by_argmax = False
+
     def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
         self._temperature = temperature
         self._generator = generator
         self._ties = settings.ties
-        self.by_argmax = temperature <= 0
-        self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]: argmax or one draw."""
@@ -56,8 +55,6 @@ class NucleusRule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every path from the root to a leaf by draws of its own."""
-        if self._greedy is not None:
-            return self._greedy(tree, logits)
         paths = paths_of(tree.parents)
         rest = iter(self._draws(logits, [node for path in paths for node in path[:-1]]))
         tokens = tree.tokens.tolist()

@@ -16,7 +16,6 @@ import math
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.match import MatchRule
 from medusa_core.acceptance.sampling import choose, drawn, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 
@@ -32,11 +31,11 @@ _FALLEN = "not tried: the guess before it was not accepted"
 class RejectionRule:
     """p against q by one random number a guess; the rest of p where none is kept."""
 
+    by_argmax = False
+
     def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
         self._temperature = temperature
         self._generator = generator
-        self.by_argmax = temperature <= 0
-        self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]: argmax or one draw."""
@@ -44,8 +43,6 @@ class RejectionRule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Try the children of the root, then those of the child that was kept, and so on."""
-        if self._greedy is not None:
-            return self._greedy(tree, logits)
         children: list[list[int]] = [[] for _ in tree.parents]
         for node, parent in enumerate(tree.parents[1:], start=1):
             children[parent].append(node)

@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.match import MatchRule
+from medusa_core.acceptance import RuleInfo
 from medusa_core.acceptance.sampling import choose, drawn, entropy, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path, statistics_beside
 from medusa_core.config import setting
@@ -44,17 +43,17 @@ class Settings:
 class TypicalRule:
     """p against an entropy-dependent threshold; the root by argmax, or drawn with ``root="sample"``."""
 
+    by_argmax = False
+
     def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
         self._temperature = temperature
         self._settings = settings
         self._generator = generator
         self._samples_root = settings.root == "sample"
-        self.by_argmax = temperature <= 0
-        self._greedy = MatchRule(temperature, NoSettings(), generator) if temperature <= 0 else None
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """One token a row of ``logits`` [N, V]."""
-        if self.by_argmax or not self._samples_root:
+        if not self._samples_root:
             return choose(logits, 0.0, self._generator)
         probs = probabilities(logits, self._temperature)
         bars = (self._settings.delta * (-entropy(probs)).exp()).clamp(max=self._settings.epsilon)
@@ -64,8 +63,6 @@ class TypicalRule:
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the threshold at its parent."""
-        if self._greedy is not None:
-            return self._greedy(tree, logits)
         # Greedy roots of all nodes come with the statistics; a draw is made at the node that ends the path.
         best = [] if self._samples_root else [self.choose(logits)]
         statistics, (tokens, *roots) = statistics_beside(tree, logits, self._temperature, tree.tokens, *best)

@@ -10,7 +10,6 @@ import tiny
 import torch
 
 from medusa_core.acceptance import NoSettings, sampling_of
-from medusa_core.acceptance.match import MatchRule
 from medusa_core.acceptance.rejection import RejectionRule
 from medusa_core.acceptance.sampling import Sampling
 from medusa_core.config import GenerationConfig
@@ -29,17 +28,17 @@ def drafting(engine):
     return small_model.with_draft_model(engine)
 
 
-def verdicts(temperature, count=60):
+def verdicts():
     tree, generator = tiny.token_tree(PARENTS, TOKENS), torch.Generator().manual_seed(1)
-    rule = RejectionRule(temperature, NoSettings(), generator)
+    rule = RejectionRule(1.2, NoSettings(), generator)
     logits = torch.randn(len(PARENTS), 8, generator=torch.Generator().manual_seed(4))
-    return [rule(tree, logits) for _ in range(count)], tree, logits
+    return [rule(tree, logits) for _ in range(60)], tree, logits
 
 
 def test_each_reason_is_what_was_compared():
     """A number below the bar keeps a guess; those behind it and beside it say why nothing was compared."""
     seen = set()
-    for verdict in verdicts(1.2)[0]:
+    for verdict in verdicts()[0]:
         for node in range(1, len(PARENTS)):
             reason, kept = verdict.reasons[node], node in verdict.path
             assert verdict.passes[node] == kept
@@ -78,15 +77,10 @@ def test_a_reason_with_q_holds_all_numbers_of_the_comparison(drafting):
 
 
 def test_the_bonus_is_never_a_guess_that_was_rejected():
-    found, _, _ = verdicts(1.2)
+    found, _, _ = verdicts()
     for verdict in found:
         drafted = [TOKENS[node] for node, parent in enumerate(PARENTS) if parent == verdict.path[-1]]
         assert verdict.bonus not in drafted
-
-
-def test_at_temperature_0_it_is_greedy_matching():
-    found, tree, logits = verdicts(0.0, count=1)
-    assert found[0] == MatchRule(0.0, NoSettings(), torch.Generator())(tree, logits)
 
 
 def test_a_drafter_equal_to_the_model_is_always_accepted(engine):
