@@ -68,7 +68,7 @@ function receiveValue() {
   const text = props.value || "";
   if (text.startsWith(REFUSED)) decodeShare.say(LANGUAGE.tell(JSON.parse(text).words));
   else decodeView.receive(text);
-  if (!text.startsWith('{"seq":0,"kind":"trace"')) return;
+  if (!text.startsWith('{"kind":"trace"')) return;
   decodeShare.say("");
   decodeShare.close();
 }

@@ -24,8 +24,8 @@ STEPS = step_messages("live", TRACE)
 def build_page() -> gr.Blocks:
     """A view with a finished trace, one of a match run, and one that is fed live by buttons."""
     with gr.Blocks() as page:
-        DecodeView(message_trace(1, "done", TRACE, "recorded example"), elem_id="view")
-        DecodeView(message_trace(2, "match", MATCH_TRACE), elem_id="match")
+        DecodeView(message_trace("done", TRACE, "recorded example"), elem_id="view")
+        DecodeView(message_trace("match", MATCH_TRACE), elem_id="match")
         live = DecodeView(elem_id="live")
         begin, step, end = (gr.Button(name, elem_id=name) for name in ("begin", "step", "end"))
         count = gr.State(0)
@@ -33,9 +33,9 @@ def build_page() -> gr.Blocks:
         def one_step(done: int) -> tuple[str, int]:
             return STEPS[done], done + 1
 
-        begin.click(lambda: message_begin(5, "live", TRACE), None, live)
+        begin.click(lambda: message_begin("live", TRACE), None, live)
         step.click(one_step, count, [live, count])
-        end.click(lambda: message_end(99, "live", TRACE), None, live)
+        end.click(lambda: message_end("live", TRACE), None, live)
     return page
 
 
@@ -279,14 +279,14 @@ def test_every_control_is_large_enough(page):
 
 
 def test_messages_hold_what_was_given():
-    message = json.loads(message_trace(1, "r", TRACE, "note"))
-    assert (message["seq"], message["kind"], message["run"], message["note"]) == (1, "trace", "r", "note")
+    message = json.loads(message_trace("r", TRACE, "note"))
+    assert (message["kind"], message["run"], message["note"]) == ("trace", "r", "note")
     assert unpacked(message["trace"]) == {
         **TRACE,
         "steps": [{**step, "after": []} for step in TRACE["steps"]],
     }
-    assert "<" not in message_trace(1, "r", TRACE)
-    begin = json.loads(message_begin(2, "r", TRACE))["trace"]
+    assert "<" not in message_trace("r", TRACE)
+    begin = json.loads(message_begin("r", TRACE))["trace"]
     assert begin["steps"] == []
     assert "output" not in begin
 

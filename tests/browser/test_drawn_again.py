@@ -62,7 +62,7 @@ def traces(engine) -> dict[str, dict]:
 @pytest.mark.parametrize("name", ["one shape", "ngram", "large"])
 def test_a_step_looks_the_same_whatever_was_drawn_before(page, engine, name):
     trace = traces(engine)[name]
-    text, last = message_trace(1, "run", trace), len(trace["steps"]) - 1
+    text, last = message_trace("run", trace), len(trace["steps"]) - 1
     assert last >= 3
     page.evaluate("(text) => { window.used = mountFresh(); used.receive(text); }", text)
     for step in (last, 1, 2, last - 1, 0, 2):
@@ -83,7 +83,7 @@ def test_a_live_run_is_drawn_a_few_times_and_whole_at_its_end(page):
       const steps = { attributes: true, attributeFilter: ["data-step"] };
       new MutationObserver(() => draws++).observe(view.root, steps);
     }""")
-    page.evaluate("(text) => view.receive(text)", message_begin(0, "live", trace))
+    page.evaluate("(text) => view.receive(text)", message_begin("live", trace))
     send = """async (texts) => {
       for (const text of texts) {
         view.receive(text);
@@ -92,11 +92,11 @@ def test_a_live_run_is_drawn_a_few_times_and_whole_at_its_end(page):
     }"""
     page.evaluate(send, step_messages("live", trace))
     assert page.evaluate("[view.state.trace.steps.length, draws < 30]") == [40, True]
-    page.evaluate("(text) => view.receive(text)", message_end(99, "live", trace))
+    page.evaluate("(text) => view.receive(text)", message_end("live", trace))
     page.wait_for_function("view.root.dataset.step === '39'")
     page.evaluate(
         "(text) => { window.fresh = mountFresh(); fresh.receive(text); fresh.store.goto(39); }",
-        message_trace(1, "run", trace),
+        message_trace("run", trace),
     )
     assert shown(page, "view") == shown(page, "fresh")
     said = """[view, fresh].map(({ root }) => root.querySelector(".mdv-maskpic").getAttribute("aria-label")

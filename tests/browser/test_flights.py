@@ -39,7 +39,7 @@ NOT_CHANGED = {"offset", "computedOffset", "easing", "composite"}  # keys of a k
 
 @pytest.fixture
 def shown(view):
-    view.evaluate("(text) => window.view.receive(text)", message_trace(1, "run", make_trace()))
+    view.evaluate("(text) => window.view.receive(text)", message_trace("run", make_trace()))
     view.wait_for_selector(".mdv-node")
     return view
 
@@ -117,7 +117,7 @@ def test_a_long_context_is_drawn_by_bins_and_said(view):
         step["cache_length"] += LENGTH
         if number == 1:
             step["drafter_rows"] = [[row, row + 1] for row in range(0, LENGTH, 4)]
-    view.evaluate("(text) => view.receive(text)", message_trace(1, "seen", trace))
+    view.evaluate("(text) => view.receive(text)", message_trace("seen", trace))
     view.locator(".mdv-area-kv").scroll_into_view_if_needed()  # it is drawn while it is in sight
     view.wait_for_selector(".mdv-kvcell")
     assert view.locator(".mdv-kvprefix .seen").count() == 0
@@ -136,7 +136,7 @@ def test_a_window_is_said_where_rows_lie_before_it(view):
     trace["model"] |= {"context": 24_000, "extend": "window", "window": 1024}
     trace["steps"][2]["cache_length"] += LENGTH
     length = trace["steps"][2]["cache_length"]
-    view.evaluate("(text) => view.receive(text)", message_trace(1, "window", trace))
+    view.evaluate("(text) => view.receive(text)", message_trace("window", trace))
     view.locator(".mdv-area-kv").scroll_into_view_if_needed()
     assert "last 1024" not in view.locator("[data-role=mask-caption]").inner_text()
     view.evaluate("view.store.goto(2)")
@@ -202,7 +202,7 @@ def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(empty_page):
     page.set_content("<div id='host'></div>")
     page.add_script_tag(content=web_script())
     page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    for number, message in enumerate([message_begin(1, "r", TRACE), *step_messages("r", TRACE)[:3]]):
+    for number, message in enumerate([message_begin("r", TRACE), *step_messages("r", TRACE)[:3]]):
         page.evaluate("(text) => view.receive(text)", message)
         if number:
             page.wait_for_selector(f'.mdv[data-step="{number - 1}"]')

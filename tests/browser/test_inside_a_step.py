@@ -54,7 +54,7 @@ def show(shared_page, traces):
     def show_run(name: str):
         shared_page.mouse.move(0, 0)
         settle(shared_page, {})
-        shared_page.evaluate("(text) => window.view.receive(text)", message_trace(1, name, traces[name]))
+        shared_page.evaluate("(text) => window.view.receive(text)", message_trace(name, traces[name]))
         shared_page.evaluate(FRAME)
         shared_page.locator(".mdv").focus()
         return shared_page
@@ -295,7 +295,7 @@ def test_a_trace_without_the_new_fields_is_shown_with_letters_for_the_sizes(show
     del old["sizes"], old["temperatures"]
     for step in old["steps"]:
         del step["after"]
-    page.evaluate("(text) => window.view.receive(text)", message_trace(2, "old", old))
+    page.evaluate("(text) => window.view.receive(text)", message_trace("old", old))
     press(page, ".")
     assert "hidden state [1, d]" in words(page, "shapes")
     press(page, "ArrowDown", "ArrowDown")

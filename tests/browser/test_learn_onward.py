@@ -73,7 +73,7 @@ def test_a_drafter_is_drawn_from_its_own_run_as_in_the_phase_propose(open_card, 
     assert f"the recorded run “{name}”" in page.locator(".learn-source").inner_text()
     step = page.evaluate("document.querySelector('.learn-host').learn.state.shown.facts.index")
     picture = page.locator(".learn-picture .mdv-drafting")
-    drawn, words = page.evaluate(PROPOSE, [message_trace(0, "other", trace), step])
+    drawn, words = page.evaluate(PROPOSE, [message_trace("other", trace), step])
     assert picture.text_content() == drawn
     assert "undefined" not in drawn + words
     assert picture.locator("[data-node]").count() > 3

@@ -209,14 +209,14 @@ def test_a_run_without_a_server_and_a_foreign_one_ask_for_nothing(empty_page, tr
     assert detailed(empty_page) == [STEPS, False]
     assert not empty_page.evaluate("isWindowed(view.state)")
     short = {**trace, "steps": trace["steps"][:900], "output": {**trace["output"], "steps": 900}}
-    empty_page.evaluate("(text) => view.receive(text)", message_trace(1, "file", short))
+    empty_page.evaluate("(text) => view.receive(text)", message_trace("file", short))
     goto(empty_page, 10)
     assert detailed(empty_page) == [900, False]
     assert empty_page.evaluate("asked") == []
 
 
 def test_exports_of_a_long_run_have_what_the_page_no_longer_holds(page, trace, record):
-    end = {"kind": "end", "seq": 1, "run": "live", "output": trace["output"], "beside": None}
+    end = {"kind": "end", "run": "live", "output": trace["output"], "beside": None}
     page.evaluate("(text) => view.receive(text)", numbered(KEY, json.dumps(end)))
     csv = page.evaluate("stepsAsCsv(view.state.trace)").splitlines()
     assert len(csv) == STEPS + 1

@@ -32,7 +32,7 @@ def show(chromium):
         page.set_content(f"<body class='{theme}'><div id='host'></div></body>")
         page.add_script_tag(content=web_script())
         page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-        page.evaluate("(text) => window.view.receive(text)", message_trace(0, "run", trace))
+        page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
         page.evaluate(SETTLED)
         return page
 

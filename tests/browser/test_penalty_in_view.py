@@ -23,7 +23,7 @@ def record(engine, config):
 
 
 def show(page, trace):
-    page.evaluate("(text) => window.view.receive(text)", message_trace(0, "run", trace))
+    page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
     page.evaluate(SETTLED)
 
 

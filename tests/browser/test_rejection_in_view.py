@@ -56,7 +56,7 @@ def page(chromium, traces, kind):
     page.set_content("<body><div id='host'></div></body>")
     page.add_script_tag(content=web_script())
     page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    page.evaluate("(text) => window.view.receive(text)", message_trace(0, "run", trace))
+    page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
     page.evaluate("(trace) => { document.mdvTrace = trace; }", trace)
     page.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
     yield page

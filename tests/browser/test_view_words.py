@@ -55,7 +55,7 @@ def ended(reason: str, kept: int) -> dict:
     ],
 )  # fmt: skip
 def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, reason, cut):
-    tell(view, message_trace(1, "r", ended(reason, kept=2)))
+    tell(view, message_trace("r", ended(reason, kept=2)))
     goto_last(view)
     for node in (1, 4, 7):
         label = view.locator(f'.mdv-node[data-node="{node}"]').get_attribute("aria-label")
@@ -71,7 +71,7 @@ def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, reason,
 
 
 def test_a_run_that_was_kept_whole_has_no_cut_chips(view):
-    tell(view, message_trace(1, "r", make_trace(3)))
+    tell(view, message_trace("r", make_trace(3)))
     goto_last(view)
     assert view.locator(".mdv-node.is-cut, .mdv-strip .is-cut").count() == 0
 
@@ -81,20 +81,20 @@ def test_the_root_is_no_guess_and_one_is_not_plural(view):
     step = trace["steps"][0]
     step["nodes"], step["path"], step["emitted"] = step["nodes"][:2], [0], step["emitted"][:1]
     step["nodes"][1] |= {"passes": False, "accepted": False}
-    tell(view, message_trace(1, "r", trace))
+    tell(view, message_trace("r", trace))
     assert view.locator("[data-role=summary]").inner_text().startswith("Step 1 of 1: 1 guess, 1 token kept: ")
     assert view.locator("[data-count=steps]").inner_text().split() == ["1", "step"]
     assert view.locator("[data-count=tokens]").inner_text().split() == ["1", "token"]
     assert (
         view.locator(".mdv-maskpic").get_attribute("aria-label").startswith("2 rows: the root and 1 guess.")
     )
-    tell(view, message_trace(2, "s", make_trace(2)))
+    tell(view, message_trace("s", make_trace(2)))
     assert view.locator("[data-role=summary]").inner_text().startswith("Step 1 of 2: 11 guesses, ")
 
 
 def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view):
     trace = make_trace(4)
-    tell(view, message_trace(1, "old", trace), message_begin(2, "new", trace))
+    tell(view, message_trace("old", trace), message_begin("new", trace))
     assert view.locator(".mdv-badges .is-live").count() == 1
     assert "Waiting" in view.locator("[data-role=summary]").inner_text()
     tell(view, message_broken(SENTENCE))
@@ -103,14 +103,14 @@ def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view)
     assert view.locator(".mdv-badges .is-live").count() == 0
     assert view.locator(".mdv-badges .is-failure").inner_text() == "not finished"
     assert view.evaluate("document.querySelector('.mdv-ticks').width") == 0  # the bars of the run before
-    tell(view, message_trace(3, "next", trace))
+    tell(view, message_trace("next", trace))
     assert view.locator("[data-role=failure]").is_hidden()
 
 
 def test_a_finished_run_does_not_change_when_a_later_one_is_refused(view):
     trace = make_trace(2)
     steps = step_messages("r", trace)
-    tell(view, message_begin(1, "r", trace), *steps, message_end(3, "r", trace))
+    tell(view, message_begin("r", trace), *steps, message_end("r", trace))
     tell(view, message_broken(SENTENCE))
     assert view.locator("[data-role=failure]").is_hidden()
     assert view.locator(".mdv-node").count() > 0
@@ -119,7 +119,7 @@ def test_a_finished_run_does_not_change_when_a_later_one_is_refused(view):
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phase_has_the_colour_of_the_chart(view, dark):
     view.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
-    tell(view, message_trace(1, "r", make_trace(2)))
+    tell(view, message_trace("r", make_trace(2)))
     colours = dict(zip(PHASES, (DARK if dark else LIGHT).phases, strict=True))
     for phase in ("propose", "verify", "accept", "commit"):
         shown = view.evaluate(
@@ -144,7 +144,7 @@ def test_restoring_tells_the_page_the_settings_of_the_run(view):
     }""")
     rule = trace["config"]["acceptance"]
     own = {"acceptance": rule["name"], "temperature": trace["config"]["temperature"], **rule["settings"]}
-    tell(view, message_trace(1, "r", trace, settings={"epsilon": own["epsilon"], "seed": 0}))
+    tell(view, message_trace("r", trace, settings={"epsilon": own["epsilon"], "seed": 0}))
     wished = own | {"epsilon": 0.5, "seed": 3}
     view.evaluate("(detail) => host.dispatchEvent(new CustomEvent('settings', { detail }))", wished)
     view.wait_for_selector(".mdv.is-hypothetical")

@@ -20,9 +20,9 @@ def ended(view, beside, **config):
     for step in trace["steps"]:
         step["ms"] |= {"total": 9.0}
     for message in [
-        message_begin(1, "r", trace),
+        message_begin("r", trace),
         *step_messages("r", trace),
-        message_end(9, "r", trace, beside),
+        message_end("r", trace, beside),
     ]:
         view.evaluate("(text) => window.view.receive(text)", message)
     view.wait_for_selector(".mdv-area-worth", state="visible")
@@ -54,7 +54,7 @@ def test_nothing_is_estimated_where_no_step_was_timed(view):
     view.wait_for_function(
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
     )
-    view.evaluate("(text) => window.view.receive(text)", message_trace(10, "file", make_trace()))
+    view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
     view.wait_for_function(
         "() => document.querySelector('[data-role=worth]').innerText.includes('timed with this run')"
     )
@@ -84,7 +84,7 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
 
 def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view):
     view.evaluate("mountShare(window.view)")
-    view.evaluate("(text) => window.view.receive(text)", message_trace(1, "file", make_trace()))
+    view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
     view.locator(".mdv-grid").wait_for()
     before = view.locator(".mdv-grid").bounding_box()
     view.locator(".mdv-shareopen").click()

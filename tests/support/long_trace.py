@@ -43,8 +43,8 @@ def numbered(key: str, message: str) -> str:
 
 def messages(run: str, trace: dict, together: int = 50) -> list[str]:
     """Begin and steps, so many in one message."""
-    tables, told = Tables(), [message_begin(0, run, trace)]
+    tables, told = Tables(), [message_begin(run, trace)]
     for first in range(0, len(trace["steps"]), together):
         steps = [packed_step(step, tables) for step in trace["steps"][first : first + together]]
-        told.append(message_steps(1 + first, run, first, {**tables.grown(), "steps": steps}))
+        told.append(message_steps(run, first, {**tables.grown(), "steps": steps}))
     return told

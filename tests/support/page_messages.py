@@ -10,6 +10,5 @@ def step_messages(run: str, trace: dict) -> list[str]:
     tables = Tables()
     packed = [(packed_step(step, tables), tables.grown()) for step in trace["steps"]]
     return [
-        message_steps(1000 + number, run, number, {**news, "steps": [step]})
-        for number, (step, news) in enumerate(packed)
+        message_steps(run, number, {**news, "steps": [step]}) for number, (step, news) in enumerate(packed)
     ]

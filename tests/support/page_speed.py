@@ -148,7 +148,7 @@ def percentile(times: list[float], share: float) -> float:
 def answers(page: Any, trace: dict) -> int:
     """Print how long the view takes to answer; how many of the figures are too slow."""
     slow = 0
-    page.evaluate("(text) => window.view.receive(text)", message_trace(1, "speed", trace))
+    page.evaluate("(text) => window.view.receive(text)", message_trace("speed", trace))
     page.wait_for_selector(".mdv-node")
     page.evaluate(ACTS)
     for state in ("folded", "all nodes"):
@@ -164,7 +164,7 @@ def answers(page: Any, trace: dict) -> int:
 def lags(page: Any, trace: dict) -> int:
     """Print how far mask and reason of a live run are behind its tree."""
     short = {**trace, "steps": trace["steps"][:LIVE_STEPS]}
-    messages = [message_begin(1, "live", short), *step_messages("live", short)]
+    messages = [message_begin("live", short), *step_messages("live", short)]
     times = page.evaluate(LAGS, [messages, LIVE_MS])
     median, late = percentile(times, 0.5), percentile(times, 0.95)
     print(f"mask of a live run behind its tree: median {median:5.1f} ms   95 % within {late:5.1f} ms")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from medusa_core.training.config import Medusa1Config
 from ui.components.views import learn_content, learn_script
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
@@ -22,7 +21,7 @@ FIRST = next(iter(RUNS.values()))
 
 def tour_content(trace: dict[str, Any]) -> str:
     """The tour with ``trace`` as the page's recorded run, the recorded runs of other drafters beside it."""
-    records = lesson_records(Medusa1Config().head_decay, stored_page()) | computed_records(stored_page())
+    records = lesson_records(stored_page()) | computed_records(stored_page())
     return learn_content(lesson_texts(), records, trace, lesson_runs(recordings()))
 
 

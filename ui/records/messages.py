@@ -1,6 +1,6 @@
 """What the parts of the page that scripts draw are sent: each message is a JSON string.
 
-To the linked view, by "kind" ("seq" only makes equal messages differ):
+To the linked view, by "kind":
   trace  a whole run, shown from step "at" {"run", "trace", "layouts", "note", "settings", "at"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …, "layouts"}
@@ -47,7 +47,6 @@ def encoded(content: Any) -> str:
 
 
 def message_trace(
-    seq: int,
     run: str,
     trace: dict,
     note: str = "",
@@ -61,26 +60,26 @@ def message_trace(
     `beside` is as in `message_end`.
     """
     shown = {"note": as_data(note), "settings": settings, "beside": beside, "at": at}
-    return _message(seq, "trace", run, **with_layouts(trace), **shown)
+    return _message("trace", run, **with_layouts(trace), **shown)
 
 
-def message_begin(seq: int, run: str, trace: dict) -> str:
+def message_begin(run: str, trace: dict) -> str:
     """A live run starts: the trace's head, with whatever it holds of steps and output left out."""
     head = {key: value for key, value in trace.items() if key != "output"}
-    return _message(seq, "begin", run, trace={**head, "steps": []})
+    return _message("begin", run, trace={**head, "steps": []})
 
 
-def message_steps(seq: int, run: str, first: int, news: dict) -> str:
+def message_steps(run: str, first: int, news: dict) -> str:
     """More steps, the first of them number ``first``; `news` are those of a TraceBuilder."""
-    return _message(seq, "steps", run, first=first, **news, layouts=layouts_of(news["shapes"]))
+    return _message("steps", run, first=first, **news, layouts=layouts_of(news["shapes"]))
 
 
-def message_end(seq: int, run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
+def message_end(run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
     """The run is over: what came of it. A long run's steps are not sent again, which would take seconds.
 
     ``beside`` is what is known of model and machine and is no part of the run (`assets/web/worth.js`).
     """
-    return _message(seq, "end", run, output=trace["output"], beside=beside)
+    return _message("end", run, output=trace["output"], beside=beside)
 
 
 def message_rest() -> str:
@@ -96,7 +95,7 @@ def message_refused(words: str) -> str:
 
 def message_broken(words: str) -> str:
     """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
-    return _message(0, "broken", uuid.uuid4().hex, words=as_data(words))
+    return _message("broken", uuid.uuid4().hex, words=as_data(words))
 
 
 def with_layouts(trace: dict[str, Any]) -> dict[str, Any]:
@@ -130,8 +129,8 @@ def tree_rows(parents: Sequence[int]) -> list[float]:
     return rows
 
 
-def _message(seq: int, kind: str, run: str, **content: Any) -> str:
-    return encoded({"seq": seq, "kind": kind, "run": run, **content})
+def _message(kind: str, run: str, **content: Any) -> str:
+    return encoded({"kind": kind, "run": run, **content})
 
 
 # ---- the transcript --------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def shown_steps(
     tokens, computed, shown = 0, 0.0, 0.0
     started = sent_at = perf_counter()
     builder = TraceBuilder(engine, config, ids)
-    yield Update(message_begin(0, run, builder.begin()), "Reading the prompt…", run_record=builder.record)
+    yield Update(message_begin(run, builder.begin()), "Reading the prompt…", run_record=builder.record)
     with closing(steps):
         for step in steps:
             arrived = perf_counter()
@@ -138,7 +138,7 @@ def shown_steps(
             tokens, computed = tokens + len(step.emitted), computed + step.ms.total / 1000
             last = flag.stopped or step.finish_reason is not None
             if number == 1 or last or arrived - sent_at > TOGETHER_SECONDS:
-                message = message_steps(number, run, sent, builder.news())
+                message = message_steps(run, sent, builder.news())
                 words = Words("{0}; {1}", step_words(step), rates(step.ms.total, tokens, computed))
                 yield Update(message, words)
                 sent, sent_at = number, perf_counter()
@@ -148,12 +148,12 @@ def shown_steps(
     record = builder.ended()
     trace = record.trace()
     words = summary(trace, perf_counter() - started, shown)
-    end = message_end(number + 1, run, trace, _beside(engine, config))
+    end = message_end(run, trace, _beside(engine, config))
     yield Update(end, words, trace=trace, run_record=record)
 
 
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
-    """What speedup and equality of the text hang on beside the run.
+    """What speedup and equality of the text depend on beside the run.
 
     Steps that a page draws meanwhile take several times as long, so that they say nothing about speedup.
     """

@@ -132,7 +132,7 @@ def recorded_message(recording: Recording, page: PageFigures, step: int | None =
     """Shows the run from ``step``; without one, from where ε and δ have something to show."""
     at = step if step is not None else TURNING if recording.rule == "typical" else 0
     return message_trace(
-        0, _run(recording), recording.trace, "recorded run", recording.settings,
+        _run(recording), recording.trace, "recorded run", recording.settings,
         recorded_worth(recording.trace, page), at,
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ def connect_share(
             return message_refused(str(error)), gr.skip(), *(gr.skip() for _ in (*settings, *charts.plots))
         own = settings_of(trace)
         note = Words("uploaded trace, {0}", amount(len(trace["steps"]), "step"))
-        message = message_trace(0, uuid.uuid4().hex, trace, note, own)
+        message = message_trace(uuid.uuid4().hex, trace, note, own)
         return message, None, *_held(settings, own), *charts.updates(trace, dark)
 
     opened = view.upload(
