@@ -28,7 +28,7 @@ from medusa_core.experiments.record import (
     spread_words,
 )
 from medusa_core.experiments.remarks import reason_against_paper
-from medusa_core.experiments.spec_bench import NAMES, STEP, of_all_kinds
+from medusa_core.experiments.spec_bench import NAMES, STEP, by_series, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import project_folder, read_text
 from medusa_core.words import bytes_words, count_words, three_digits
@@ -64,7 +64,7 @@ def files_with_tables(root: Path) -> list[Path]:
 
 
 def rendered(text: str) -> str:
-    """The text with each of its tables made anew. Raises MedusaError for a table that there is not."""
+    """The text with each of its tables made anew. Raises MedusaError for an unknown table."""
     if text.count(_OPENING) != len(BLOCK.findall(text)):
         raise MedusaError(f"a {_OPENING} … --> has no <!-- /measured --> behind it: close it")
     return BLOCK.sub(lambda found: found[1] + "\n".join([*table(found[2]), ""]) + found[3], text)
@@ -233,11 +233,8 @@ def _drafters(rows: list[Row]) -> list[str]:
     """A row for each method, the fastest over all kinds first, with the kinds of text beside each other."""
     rows = [row for row in rows if row.series != STEP]
     kinds = ", ".join(dict.fromkeys(row.label for row in rows))
-    of_series: dict[str, list[Row]] = {}
-    for row in rows:
-        of_series.setdefault(row.series, []).append(row)
     lines = []
-    for found in sorted(of_series.values(), key=lambda found: -found[-1].tokens_per_second.median):
+    for found in sorted(by_series(rows).values(), key=lambda found: -found[-1].tokens_per_second.median):
         of_all = found[-1]
         kept = ", ".join(f"{row.tokens_per_step.mean:.2f}" for row in found)
         speedups = ", ".join(number_words(row.speedup.median if row.speedup else None) for row in found)
@@ -278,11 +275,8 @@ def _layers(rows: list[Row]) -> list[str]:
 
 def _long_texts(rows: list[Row]) -> list[str]:
     """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
-    series: dict[str, list[Row]] = {}
-    for row in rows:
-        series.setdefault(row.series, []).append(row)
     lines = []
-    for name, found in series.items():
+    for name, found in by_series(rows).items():
         if not name.startswith(PLAIN):
             lines.append([f"{name}: tokens per step", *(f"{row.tokens_per_step.mean:.2f}" for row in found)])
             lines.append(["speedup over plain decoding", *(spread_words(row.speedup) for row in found)])

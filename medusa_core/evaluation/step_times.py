@@ -85,7 +85,7 @@ def measure_step_times(engine: Engine, seconds: float = SECONDS) -> list[Latency
     steps: dict[int, list[float]] = {size: [] for size in configs}
     state = RunState(engine.target.new_cache(_PROMPT))
     vocabulary = engine.target.vocab_size
-    # Any tokens do: what a step takes hangs on the number of rows, hardly on what they say.
+    # Any tokens do: what a step takes depends on the number of rows, hardly on what they say.
     prompt = [(7 * index + 3) % vocabulary for index in range(min(_PROMPT, engine.target.context // 4))]
     if engine.target.choice.captured:
         for config in configs.values():  # The first step of a size records its graph, which takes long.

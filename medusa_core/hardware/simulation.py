@@ -4,11 +4,11 @@ The paper writes acceleration = 0.477·log(candidates) and does not print the ba
 step at 64 candidates, close to its figure 4a, and is our reading. A step keeps its root in any case, so no
 acceleration is below 1.
 
-The time of a block hangs on how far reading and arithmetic overlap. With full overlap, the roofline, the gain
-ends above batch 32 and falls with the length of the text, as in figures 22 and 23, but at batch 1 the best
-count is about 170. Where the two times are added it is about 50, close to figure 21's 64, and the three
-speeds that the paper measured on an A100 are all 0.86 to 0.87 of what the formula says; but then the gain
-ends at batch 16.
+The time of a block depends on how far reading and arithmetic overlap. With full overlap, the roofline, the
+gain ends above batch 32 and falls with the length of the text, as in figures 22 and 23, but at batch 1 the
+best count is about 170. Where the two times are added it is about 50, close to figure 21's 64, and the
+three speeds that the paper measured on an A100 are all 0.86 to 0.87 of what the formula says; but then the
+gain ends at batch 16.
 """
 
 from __future__ import annotations

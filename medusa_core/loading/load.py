@@ -124,7 +124,7 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     report("files", "Looking for the files")
     report.estimate = _estimate(config, placement, methods, report)
     if report.estimate is None:
-        report("memory", "Nobody can tell beforehand how much memory the model needs")
+        report("memory", "The memory that the model needs cannot be estimated beforehand")
     else:
         estimate = report.estimate
         report("memory", f"The model {estimate.sentence()}")

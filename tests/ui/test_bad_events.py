@@ -83,7 +83,7 @@ def test_a_number_that_is_not_finite_is_refused_everywhere(site, quiet, number):
         ):
             answer = site.client.post(f"{site.url}/{service}", content=body, headers=JSON)
             assert answer.status_code == 400, (service, answer.text)
-            assert "is not to be read as JSON" in answer.json()["detail"]
+            assert "is not valid JSON" in answer.json()["detail"]
 
 
 WRONG_EVENTS = [

@@ -11,7 +11,6 @@ from paths import ROOT
 from medusa_core.drafters import method
 from medusa_core.experiments import store
 from medusa_core.experiments.spec_bench import step_times
-from medusa_core.training.config import Medusa1Config
 from ui.components.views import learn_content
 from ui.records.examples import recordings
 from ui.records.figures import stored_page
@@ -105,7 +104,7 @@ def test_every_linked_term_is_in_the_glossary(language):
 
 
 def test_measurements_are_those_of_the_shipped_files():
-    records = lesson_records(Medusa1Config().head_decay, stored_page())
+    records = lesson_records(stored_page())
     measured = json.loads((ROOT / "assets/model/heads/accuracies.json").read_text("utf-8"))
     table = store.record("table2")
     assert records["accuracies"] == measured["accuracies"]
@@ -123,6 +122,6 @@ def test_no_number_of_a_measurement_is_written_into_a_text():
 
 def test_what_is_sent_holds_no_tag():
     trace = {"steps": [], "output": {"text": "<script>alert(1)</script>"}}
-    content = learn_content(TEXTS, lesson_records(0.8, stored_page()), trace)
+    content = learn_content(TEXTS, lesson_records(stored_page()), trace)
     assert "<" not in content
     assert json.loads(content)["recording"]["trace"]["output"] == trace["output"]

@@ -174,7 +174,7 @@ def test_the_memory_is_told_without_loading(session, other):
     assert session.models.at_hand(Selection(model=wish(other))) is None
     *_, last = session.models.estimate(LoadConfig("/no/such"), StopFlag())
     assert last.problem
-    assert last.status.startswith("Nobody can tell: there is no folder")
+    assert last.status.startswith("The memory it needs cannot be estimated: there is no folder")
 
 
 # ---- for several -----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def measured(tmp_path):
 
 
 def test_learn_and_trees_take_the_step_times_of_the_headline(measured, monkeypatch):
-    records = lesson_records(0.8, stored_page(measured), measured)
+    records = lesson_records(stored_page(measured), measured)
     assert {row["nodes"]: row["step_ms"] for row in records["latency"]} == STEPS
     assert (records["trainings"], records["against"]) == ([], "")  # not measured there
     session = Session(LoadConfig(device="cpu"), measured)
@@ -117,7 +117,7 @@ def test_a_measurement_of_two_sizes_says_nothing_of_a_larger_tree():
 
 def test_methods_speed_learn_and_trees_state_one_plain_step():
     stored = stored_page().stored
-    plain = lesson_records(0.8, stored_page())["latency"][0]["step_ms"]
+    plain = lesson_records(stored_page())["latency"][0]["step_ms"]
     assert next(one for one in shown_methods(stored, ASSETS).speeds if one.name == "none").step_ms == plain
     assert next(step for step in Results(stored).step_times() if step.name == "none").ms == plain
     stats = stats_of(Session(LoadConfig(device="cpu"), ASSETS), Selection())

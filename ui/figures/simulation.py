@@ -10,6 +10,7 @@ from itertools import cycle
 import plotly.graph_objects as go
 
 from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.spec_bench import by_series
 from medusa_core.trace.replay.colours import palette
 from ui.figures.palette import new_figure, plotly_template
 
@@ -90,7 +91,7 @@ def map_chart(
 
 def gain_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]]:
     """Figure 21: tokens per step and the speedups, and the latency they are divided by."""
-    series = _series(record)
+    series = by_series(record.rows)
     first = next(iter(series.values()))
     kept = Line("tokens per step", [row.x or 1 for row in first], [row.tokens_per_step.mean for row in first])
     speedups = [Line(f"speedup, {name}", *_speedups(rows)) for name, rows in series.items()]
@@ -106,15 +107,8 @@ def gain_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.F
 
 def speedups_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]]:
     """Figures 22 and 23: one curve a batch or a length."""
-    lines = [Line(name, *_speedups(rows)) for name, rows in _series(record).items()]
+    lines = [Line(name, *_speedups(rows)) for name, rows in by_series(record.rows).items()]
     return [("Simulated speedup", lines_chart(lines, "speedup", dark))]
-
-
-def _series(record: ExperimentRecord) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in record.rows:
-        found.setdefault(row.series, []).append(row)
-    return found
 
 
 def _speedups(rows: Sequence[Row]) -> tuple[list[float], list[float]]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -29,10 +29,6 @@ from medusa_core.experiments.spec_bench import ALL, TITLE
 from ui.records.examples import ASSETS
 from ui.records.settings import Selection
 from ui.records.words import Words, amount, joined, sentences
-
-if TYPE_CHECKING:
-    from medusa_core.experiments.record import ExperimentRecord
-
 
 Key = tuple[str, LoadConfig | None]  # an engine of the visitor's own and the model, as in `Selection`
 EMBEDDED = "embedded"  # name of the repository's model in records
@@ -63,7 +59,7 @@ class Figures:
 
     @classmethod
     def from_data(cls, kept: Any, key: Key) -> Figures | None:
-        """The figures of a kept measurement; None for what is none."""
+        """The figures of a kept measurement; None for data that is none."""
         try:
             record = ExperimentRecord.model_validate(kept["record"])
             return cls(record, str(kept["at"]), dict(kept["bench"]), key=key)

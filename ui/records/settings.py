@@ -79,7 +79,7 @@ class RunSettings(GenerationConfig):
     selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
-        """A slider hands a whole number over as a float, which the engine's settings would refuse."""
+        """Checks nothing: sliders send whole numbers as floats, which `make_config` converts and checks."""
 
 
 def greedy_settings(method: str, tokens: int, selection: Selection, **others: Any) -> RunSettings:

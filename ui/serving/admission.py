@@ -23,7 +23,7 @@ T = TypeVar("T")
 LONG = ("engine", "training", "models")
 WAITING_RUNS = 20  # a visitor who would be the 21st is refused rather than left to wait for an hour
 RUNS_OF_A_PAGE = 2  # one going on and one behind it
-# A class behind one router is one address. It may take half of the places, so that who comes from elsewhere
+# A class behind one router is one address. It may take half of the places, so that visitors from elsewhere
 # still finds one; a smaller share would send pupils away from a page that has room.
 WAITING_RUNS_OF_AN_ADDRESS = WAITING_RUNS // 2
 WAITING_EVENTS = 200  # everything in gradio's queue: a page that opens has some six small things done

@@ -79,7 +79,7 @@ class EventCheck:
         if function is None or function.fn is None:
             _refuse("This page has no such event")
         if bool(function.queue) != queued:
-            raise RequestRefusedError(404, f"This event is not to be had this way: {RELOAD}.")
+            raise RequestRefusedError(404, f"This event cannot be called at this address: {RELOAD}.")
         return function
 
     def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:

@@ -47,7 +47,7 @@ class Models:
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
         self._cache = ModelCache()
-        self.own_configer = ModelLoader(self._cache)
+        self._loader = ModelLoader(self._cache)
 
     def config_of(self, selection: Selection) -> LoadConfig:
         """What the visitor's model is loaded from."""
@@ -96,7 +96,7 @@ class Models:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
         if selection.model is not None:
             self._require(selection.model)
-            engine = yield from self.own_configer.load(selection.model, StopFlag())
+            engine = yield from self._loader.load(selection.model, StopFlag())
             if engine is None:  # only a raised flag ends a load without a model
                 raise MedusaError("loading the model was cancelled: run again")
             if not self._elsewhere and (timed := _with_step_times(engine)) is not engine:
@@ -128,7 +128,8 @@ class Models:
 
     def estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         """Say how much memory a visitor's wish would take, and load nothing large."""
-        yield from _errors_as_sentences(self._estimate(wish, flag), "Nobody can tell", "")
+        unknown = "The memory it needs cannot be estimated"
+        yield from _errors_as_sentences(self._estimate(wish, flag), unknown, "")
 
     def wanted(self, wish: LoadConfig) -> LoadConfig | None:
         """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
@@ -154,7 +155,7 @@ class Models:
         source = self.wanted(wish)
         notes: tuple[str, ...] = ()
         if source is not None and not self._elsewhere:
-            engine = yield from self.own_configer.load(source, flag)
+            engine = yield from self._loader.load(source, flag)
             if engine is None:
                 yield Update(status=Words("Cancelled; still using {0}.", name_of(self.config_of(selection))))
                 return
@@ -170,7 +171,7 @@ class Models:
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         source = self.wanted(wish) or self.own_config
-        found = yield from self.own_configer.estimate(source, flag)
+        found = yield from self._loader.estimate(source, flag)
         words = "Cancelled." if found is None else f"{name_of(source)} {in_page(found.sentence())}."
         yield Update(status=words)
 

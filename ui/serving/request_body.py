@@ -142,7 +142,7 @@ def read_json(body: bytes) -> Any:
     except RecursionError as error:
         raise RequestRefusedError(400, f"The request is nested too deeply: {RELOAD}.") from error
     except ValueError as error:  # also of bytes that are no UTF-8, and of numbers with thousands of digits
-        raise RequestRefusedError(400, f"The request is not to be read as JSON: {RELOAD}.") from error
+        raise RequestRefusedError(400, f"The request is not valid JSON: {RELOAD}.") from error
 
 
 def require_json(body: bytes) -> None:

@@ -17,6 +17,7 @@ import httpx
 from starlette.datastructures import Headers
 
 from medusa_core.config import LARGEST_PORT
+from ui.serving.page_routes import DRAWN, SHELL, STEPS, STOP, TRACE
 from ui.serving.request_body import RequestRefusedError
 
 JOIN = "/gradio_api/queue/join"
@@ -26,11 +27,11 @@ UNQUEUED = "/gradio_api/run/predict"
 MCP = ("/gradio_api/mcp", "/gradio_api/mcp/http", "/gradio_api/mcp/schema")
 _POSTED = frozenset({
     JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset",
-    "/medusa/stop", "/medusa/drawn",  # the page's own channel beside gradio
-    "/medusa/steps", "/medusa/trace",  # the page's own run
+    STOP, DRAWN,  # the page's own channel beside gradio
+    STEPS, TRACE,  # the page's own run
 })  # fmt: skip
 _READ = frozenset({
-    "/medusa/replay",  # the page's own, as the channel
+    SHELL,  # the page's own, as the channel
     "/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt", "/pwa_icon", DATA,
     "/gradio_api/info", "/gradio_api/app_id", "/gradio_api/queue/status", "/gradio_api/startup-events",
     "/gradio_api/theme.css", "/gradio_api/upload_progress", "/gradio_api/user", "/gradio_api/login_check",

@@ -51,7 +51,7 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
     trace, runs = recorded[0].trace, lesson_runs(recorded)
 
     def content(page: PageFigures) -> str:
-        records = lesson_records(Medusa1Config().head_decay, page) | computed_records(page)
+        records = lesson_records(page) | computed_records(page)
         return learn_content(lesson_texts(), records, trace, runs)
 
     view = LearnView(content(session.figures.begin()), elem_id="learn-view")
@@ -85,11 +85,8 @@ def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
     ]
 
 
-def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
-    """Accuracies and times of the embedded model's heads, and what three trainings did (paper, table 2).
-
-    `head_decay` is λ of the training recipes: head k's loss counts λ^k.
-    """
+def lesson_records(page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
+    """Accuracies and times of the embedded model's heads, and what three trainings did (paper, table 2)."""
     model = _read(assets / "model" / "config.json")
     measured = _read(assets / "model" / "heads" / "accuracies.json")
     table = store.record("table2", folder=assets / store.FOLDER)
@@ -112,7 +109,7 @@ def lesson_records(head_decay: float, page: PageFigures, assets: Path = ASSETS) 
         **lesson_times(page, measured["base"]),
         "trainings": trainings,
         "against": reason_against_paper(table, assets / store.FOLDER) if table else "",
-        "head_decay": head_decay,
+        "head_decay": Medusa1Config.head_decay,
     }
 
 

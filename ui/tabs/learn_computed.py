@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from medusa_core.drafters import draft_products, method
+from medusa_core.drafters import PLUS, draft_products, method
 from medusa_core.drafters.medusa import NAME as HEADS
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.computed_step import computed_step
@@ -217,7 +217,7 @@ def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
     speeds = [
         MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         for row in rows
-        if row.phase_ms and "+" not in row.series
+        if row.phase_ms and PLUS not in row.series
     ]
     if PLAIN not in {speed.name for speed in speeds}:
         raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")

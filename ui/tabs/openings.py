@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,7 +56,7 @@ class RecordedHardware:
     passes: Passes
     growth: Growth
     kinds: Kinds
-    products: Products = field(default_factory=Products)  # older records have none
+    products: Products
 
 
 FILES: dict[type, str] = {RecordedTraining: "training.json", RecordedHardware: "hardware.json"}

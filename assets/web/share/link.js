@@ -1,7 +1,7 @@
 // A link to a recorded run, or to prompt and settings of a run, at the step on screen. Pure; the server reads it
 // (ui/records/outside.py), and gives `defaults`: what a setting is that the link does not name.
 
-const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/decode.py)
+const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/shown_runs.py)
 const UNNAMED = ["heads", "budget", "tree", "mode"]; // of this page alone, or told in another way
 
 // What stands behind "#run=" in the link.

@@ -9,7 +9,7 @@ decoding's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,14 @@ def step_times(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def of_all_kinds(rows: Sequence[Row]) -> list[Row]:
     """The row of each method over all kinds of text."""
     return [row for row in rows if row.label == ALL and row.series != STEP]
+
+
+def by_series(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each series, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.series, []).append(row)
+    return found
 
 
 DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96}
