@@ -42,7 +42,7 @@ SECTIONS = {  # name in the menu, and what it shows
     "spec-bench": (
         "Every drafter (Spec-Bench)",
         "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
-        "pays where a text repeats itself, and costs next to nothing elsewhere.",
+        "pays where a text repeats itself, and elsewhere may cost more than it brings.",
     ),
     "figure3": (
         "Kinds of text (figure 3)",
