@@ -43,9 +43,9 @@ def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme)
     turn_to(page, "Train", "#train-top5 .main-svg")
     assert fits(page)
     turn_to(page, "Experiments", "#experiment-choice")
-    for label in ("table 2", "figure 4"):
-        page.get_by_label(label, exact=False).click()
-        page.wait_for_function(EXPERIMENT, arg="reproduce " + label.replace(" ", ""))
+    for name in ("table2", "figure4"):
+        page.locator(f"#experiment-choice input[value={name}]").check()
+        page.wait_for_function(EXPERIMENT, arg=f"reproduce {name}")
         assert fits(page)
     page.wait_for_selector("#experiment-charts .js-plotly-plot .main-svg", timeout=60_000)
     assert fits(page)
