@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import threading
@@ -22,6 +23,12 @@ os.environ["MEDUSA_MEASURE"] = "0"
 gc.disable()
 
 import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure():
+    """A crash prints the stack of its own thread alone; those of all fill the end of a log that is kept."""
+    faulthandler.enable(os.dup(2), all_threads=False)
 
 
 def pytest_sessionstart(session):
