@@ -141,18 +141,27 @@ function lightKv(picture, { step, lit }) {
   }
 }
 
+const overwriteWords = ({ index, steps }) => (index < steps.length - 1 ? " " + say`The next step writes over what is forgotten.` : "");
+
+// Rows that stay of tokens behind the end of the text.
+function cutWords({ step }) {
+  const cut = step.path.length - emittedNodes(step).length;
+  return cut > 0 ? " " + say`The text ends before the last ${cut} of them.` : "";
+}
+
 function kvCaption(scene) {
   const { step, lit } = scene;
   const base = step.cache_length;
   const lost = step.nodes.length - step.path.length;
   if (lit === null) {
     return say`Above a cell stands its slot in the cache, below it the token’s position in the text.` + " " + (lost
-      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten: the next step writes over them.` : say`${plural(step.path.length, "row")} kept.`) + seenWords(step) + windowWords(scene);
+      ? say`${plural(step.path.length, "row")} kept, ${lost} forgotten.` + overwriteWords(scene) : say`${plural(step.path.length, "row")} kept.`)
+      + cutWords(scene) + seenWords(step) + windowWords(scene);
   }
   const node = step.nodes[lit];
   const peers = step.nodes.filter((other) => other.depth === node.depth && other.id !== lit).map((other) => other.id);
   const place = step.path.indexOf(lit);
-  const fate = place < 0 ? say`Rejected, so its row is forgotten: the next step writes over it.`
+  const fate = place < 0 ? say`Rejected, so its row is forgotten.` + overwriteWords(scene)
     : place === lit ? say`Kept where it is.` : say`Kept: its row moves to slot ${base + place}.`;
   const shared = !peers.length ? "" : " " + (peers.length === 1
     ? say`Node ${peers[0]} has the same position, but other slots.` : say`Nodes ${listed(peers)} have the same position, but other slots.`);

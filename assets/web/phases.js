@@ -122,14 +122,15 @@ function judgeWords({ step, ruling, config, hypothetical, verdict }) {
   return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${plural(verdict.path.length, "token")}.`;
 }
 
-function keepWords({ step }) {
+function keepWords(scene) {
+  const { step } = scene;
   const { path } = step;
   const moved = path.filter((node, place) => node !== place);
   const lost = step.nodes.length - path.length;
   const base = step.cache_length;
   const kept = path.length === 1 ? say`1 row of keys and values stays` : say`${path.length} rows of keys and values stay`;
   const moves = moved.map((node) => say`, slot ${base + node} moves to ${base + path.indexOf(node)}`).join("");
-  const gone = !lost ? "" : " " + (lost === 1 ? say`The 1 other row is forgotten: the next step writes over it.` : say`The ${lost} other rows are forgotten: the next step writes over them.`);
+  const gone = !lost ? "" : " " + (lost === 1 ? say`The 1 other row is forgotten.` : say`The ${lost} other rows are forgotten.`) + overwriteWords(scene);
   return say`${kept}${moves}. Nothing is computed again: slot and position agree once more.${gone}`;
 }
 

@@ -55,6 +55,7 @@ function idleSettings(settings) {
   if (Number(settings.penalty) === 1) idle.penalty_window = say`counts for nothing: the penalty is 1`;
   if (Number(settings.penalty_window) === 0) idle.penalty = say`counts for nothing: the window is 0`;
   if (settings.temperature <= 0) idle.top_k = idle.top_p = idle.min_p = say`counts for nothing at temperature 0: the most likely token is taken`;
+  if (settings.mode === "chat") idle.ignore_eos = say`counts for nothing in a chat: a reply ends with the model’s turn`;
   const method = METHODS[settings.method];
   if (method && !method.settings.includes("tree")) idle.tree = idle.budget = say`counts for nothing with this method`;
   if (method && !method.weights) idle.copies = say`counts for nothing with this method`;

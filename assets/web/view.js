@@ -195,7 +195,7 @@ function makeBanner(undo, again) {
   const back = html("button", { type: "button", "data-act": "recorded", onclick: undo }, say`Back to the recorded verdict`);
   const rerun = html("button", { type: "button", "data-act": "again", onclick: again }, say`Run again with these`);
   const card = html("section", { class: "mdv-banner mdv-area-banner", hidden: true, role: "status" },
-    html("b", {}, say`What if`), words, rerun, back);
+    html("b", {}, say`What if`), words, html("div", {}, rerun, back));
   function draw(scene) {
     card.hidden = !scene.hypothetical;
     rerun.hidden = scene.state.settings && scene.state.settings.mode === "chat"; // a reply is not made again
@@ -213,7 +213,8 @@ function drawBadges(box, { state, trace }) {
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
   // Before what tells of the model: where there is little room, the last ones are cut.
   if (output && output.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
-  if (model.name) words.push(["", [model.name, model.dtype, model.device].filter(Boolean).join(" · ")]);
+  const loaded = model.base || model.name; // not the drafters that are loaded beside the one that ran
+  if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
   if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);

@@ -121,7 +121,7 @@ def test_a_folder_is_loaded_and_used(new_page, other):
     assert not page.locator("#model-load").is_visible()
     use(page, other)
     run(page)
-    assert "other + 2 Medusa heads" in page.locator("#decode-view").inner_text()
+    assert "other · float32 · cpu" in page.locator("#decode-view").inner_text()
     places.turn_to(page, "Trees")
     says(page, "#trees-words", "Nobody has counted how often these heads are right")
 

@@ -16,7 +16,7 @@ from medusa_core.training.config import Medusa1Config
 from ui.components.events import QUIET
 from ui.components.views import ANSWERED, ASKED, LearnView, learn_content
 from ui.records.examples import ASSETS, Recording
-from ui.records.figures import Figures, PageFigures, source_words
+from ui.records.figures import Figures, PageFigures, origin_words, source_words
 from ui.records.words import as_data
 from ui.runs.session import Session
 from ui.tabs.learn_computed import answered, computed_records
@@ -108,6 +108,7 @@ def lesson_records(page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
         "latency": [{name: row[name] for name in TIMES} for row in measured["latency"]],
         **lesson_times(page, measured["base"]),
         "trainings": trainings,
+        "trained": as_data(origin_words(table)) if table else "",
         "against": reason_against_paper(table, assets / store.FOLDER) if table else "",
         "head_decay": Medusa1Config.head_decay,
     }

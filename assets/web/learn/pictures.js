@@ -145,8 +145,9 @@ function learningPicture({ records, say }) {
     html("tbody", {}, ...records.trainings.map((each) => html("tr", {}, ...cells(each)))));
   const timed = records.trainings.at(-1);
   const settings = timed && html("p", { class: "learn-caption learn-secret" }, say("gain_of", timed));
-  const against = records.against && html("p", { class: "learn-caption learn-secret" }, window.medusaLanguage.tell(records.against));
-  return [bit("learn-speed", ...bars), key, table, settings, against];
+  const against = records.against && html("p", { class: "learn-caption learn-secret" }, LANGUAGE.tell(records.against));
+  const source = records.trained && html("p", { class: "learn-caption learn-secret", "data-role": "trained" }, LANGUAGE.tell(records.trained));
+  return [bit("learn-speed", ...bars), key, table, settings, source, against];
 }
 
 const tokenOf = (node) => factNode(named(node));

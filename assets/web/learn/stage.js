@@ -18,19 +18,20 @@ function makeStage(view, viewHost, records, ask) {
     picture.hidden = picture.childNodes.length === 0;
     const about = picture.querySelector(".is-named");
     if (about) picture.scrollLeft = about.offsetLeft - picture.clientWidth / 2; // a row is wider than a phone
-    source.textContent = plainText(words.words.shown, { name: words.run }) + ". " + plainText(told.end ? words.words.whole_run : words.words.this_step, facts);
+    const turned = Boolean(told.turn && isAnswered); // to the next step
+    const seen = { ...facts, step: turned ? facts.next_step : facts.step };
+    source.textContent = plainText(words.words.shown, { name: words.run }) + ". " + plainText(told.end ? words.words.whole_run : words.words.this_step, seen);
     source.hidden = !told.needs;
     if (last !== run) apply(view.store, { kind: "trace", run: "learn" + ++runs, trace: run.trace, layouts: run.layouts, note: words.run });
     last = run;
-    drive(told, shown, isAnswered);
+    drive(told, shown, isAnswered, turned);
     const { parts, after = parts } = (isLecture && told.lecture) || told;
     place(isAnswered ? after : parts, told.mark);
   }
 
   // Step, node and phase of the view that the card is about.
-  function drive(told, { run, facts }, isAnswered) {
+  function drive(told, { run, facts }, isAnswered, turned) {
     const { store } = view;
-    const turned = Boolean(told.turn && isAnswered);
     const pick = (isAnswered && told.answer) || told.pick;
     store.goto(told.end ? run.trace.steps.length - 1 : facts.index + (turned ? 1 : 0));
     if (pick && !(pick + "_id" in facts)) throw new Error(`no node is called ${pick}`);
