@@ -79,9 +79,9 @@ function chipTexts(scene, style, node, mark) {
   const number = chipNumber(scene, node, scene.step.cache_length + node.depth);
   const airy = style.lines === 2;
   const [indent, middle] = [mark ? 22 : 9, airy ? 16 : 17];
-  const right = style.width - 8;
-  const beforeNumber = right - (number ? widthOf(number, SMALL) + 6 : 0); // where the room for the origin ends
-  const left = airy ? 9 : indent + 40; // a dense chip has the token's beginning before it
+  const right = style.width - 7;
+  const beforeNumber = right - (number ? widthOf(number, SMALL) + 4 : 0); // where the room for the origin ends
+  const left = airy ? 8 : indent + 40; // a dense chip has the token's beginning before it
   const tag = clip(chipTag(scene, node), beforeNumber - left, SMALL);
   const tagEnd = airy ? left : beforeNumber;
   const room = airy ? right + 2 - indent : tagEnd - widthOf(tag, SMALL) - 8 - indent;

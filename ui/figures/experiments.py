@@ -17,7 +17,7 @@ from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
-from ui.figures.method_speeds import MethodSpeed, series_title, tokens_against_time
+from ui.figures.method_speeds import NARROW, MethodSpeed, series_title, tokens_against_time
 from ui.figures.palette import new_figure
 from ui.figures.simulation import gain_of_record, speedups_of_record
 
@@ -185,7 +185,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     ]
     return [
         (f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
-        ("Tokens per step against time per step", tokens_against_time(speeds, dark)),
+        ("Tokens per step against time per step", tokens_against_time(speeds, dark, width=NARROW)),
     ]
 
 

@@ -54,7 +54,7 @@ def roofline_chart(
             y=[device.attainable(each.intensity) / TERA for each in products],
             mode="markers+text", name=words, customdata=[each.name for each in products],
             text=[named.get(place, "") for place in range(len(products))], textposition="top left",
-            textfont={"size": 11, "color": colours.muted},
+            textfont={"size": 11, "color": colours.muted}, cliponaxis=False,
             marker={"symbol": [symbol if full else f"{symbol}-open" for full in filled], "size": 11,
                     "color": getattr(colours, colour), "line": {"width": 2}},
             hovertemplate=f"{name}, %{{customdata}}: %{{x:.2f}} FLOP a byte, "

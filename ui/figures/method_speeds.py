@@ -36,7 +36,9 @@ PLACES = {
     "middle left": (-0.11, 0.0), "top right": (0.11, 0.035), "bottom right": (0.11, -0.035),
     "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
 }  # fmt: skip
-LETTER, LINE_HEIGHT = 0.012, 0.055  # size of a name as shares of the axes
+LETTER = 6.5  # pixels
+LINE_HEIGHT = 0.055  # of a name as a share of the axis
+WIDE, NARROW = 800, 600  # pixels of the axis where a chart has a page's width, or half of it
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,12 @@ def series_title(name: str) -> str:
 
 
 def tokens_against_time(
-    methods: Sequence[MethodSpeed], dark: bool = False, *, computed: bool = False
+    methods: Sequence[MethodSpeed], dark: bool = False, *, computed: bool = False, width: int = WIDE
 ) -> go.Figure:
     """The picture that explains why more accepted tokens need not be faster.
 
-    ``computed`` says on the picture itself that its times come from formulas.
+    ``computed`` says on the picture itself that its times come from formulas. ``width`` are pixels of the
+    axis, about: so many letters have room.
     """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
@@ -86,7 +89,7 @@ def tokens_against_time(
             x=[0, x], y=[0, y], mode="lines", name="as fast as plain decoding; above it is faster",
             line={"color": colours.root, "width": 2, "dash": "dashdot"}, hoverinfo="skip",
         )  # fmt: skip
-    places = name_places(methods, most_ms, most_tokens)
+    places = name_places(methods, most_ms, most_tokens, LETTER / width)
     fastest = max(methods, key=lambda method: method.tokens_per_second)
     for method, place in zip(methods, places, strict=True):
         _add_point(figure, method, place, colours, dark)
@@ -117,23 +120,31 @@ def line_end(speed: float, most_ms: float, most_tokens: float) -> tuple[float, f
     return (most_ms, tokens) if tokens <= most_tokens else (1000 * most_tokens / speed, most_tokens)
 
 
-def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float) -> list[str | None]:
+def name_places(
+    methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float, letter: float = LETTER / WIDE
+) -> list[str | None]:
     """Beside its point, where each method's name crosses the fewest other names and points.
 
-    None for one whose name would lie over others: it is left to the pointer.
+    None for one whose name would lie over others: it is left to the pointer. ``letter`` is the width of one
+    as a share of the axis.
     """
     at = [(method.step_ms / most_ms, method.tokens_per_step / most_tokens) for method in methods]
-    taken: list[tuple[float, float, float, float]] = [_box(x, y, 2) for x, y in at]
+    taken: list[tuple[float, float, float, float]] = [_box(x, y, 2 * letter) for x, y in at]
     found: dict[int, str | None] = {}
-    # One drafter's name comes before those of two.
-    for number in sorted(range(len(methods)), key=lambda number: PLUS in methods[number].name):
+
+    def turn(number: int) -> tuple[bool, float]:
+        """One drafter's name comes before those of two, then the one with the nearest neighbour."""
+        nearest = min((math.dist(at[number], other) for other in at if other != at[number]), default=1.0)
+        return PLUS in methods[number].name, nearest
+
+    for number in sorted(range(len(methods)), key=turn):
         method, (x, y) = methods[number], at[number]
         boxes = {}
         for place, (right, up) in PLACES.items():
-            width = LETTER * len(method.title)
+            width = letter * len(method.title)
             shift = math.copysign(width / 2 + 0.02, right) if right else 0.0
-            boxes[place] = _box(x + shift, y + up, len(method.title))
-        own = _box(x, y, 2)
+            boxes[place] = _box(x + shift, y + up, width)
+        own = _box(x, y, 2 * letter)
         crossed = {
             place: sum(_overlap(box, other) for other in taken if other != own) + _outside(box)
             for place, box in boxes.items()
@@ -147,10 +158,9 @@ def name_places(methods: Sequence[MethodSpeed], most_ms: float, most_tokens: flo
     return [found[number] for number in range(len(methods))]
 
 
-def _box(x: float, y: float, letters: int) -> tuple[float, float, float, float]:
+def _box(x: float, y: float, width: float) -> tuple[float, float, float, float]:
     """Left, right, bottom and top of a name in the middle of which is (x, y)."""
-    width = LETTER * letters / 2
-    return x - width, x + width, y - LINE_HEIGHT / 2, y + LINE_HEIGHT / 2
+    return x - width / 2, x + width / 2, y - LINE_HEIGHT / 2, y + LINE_HEIGHT / 2
 
 
 def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:

@@ -50,7 +50,8 @@ function columnsOf(step, nodes, by) {
       html("span", { class: "mdv-num" }, "q " + shortP(node.draft_p))));
     const more = guesses.length > MOST_GUESSES ? html("div", { class: "mdv-more" }, say`+${guesses.length - MOST_GUESSES} more`) : null;
     const fed = depth > depths[0] && drafting?.feeds ? html("span", { class: "mdv-fed" }, "↳ " + say`fed: ${say(drafting.feeds)}`) : null;
-    const column = html("div", { class: "mdv-head" }, html("b", {}, levelName(drafting, depth)), html("span", { class: "mdv-foretells" }, foretells(step, guesses, depth, by)), fed, ...rows, more);
+    const foretold = foretells(step, guesses, depth, by);
+    const column = html("div", { class: "mdv-head" }, html("b", {}, levelName(drafting, depth)), html("span", { class: "mdv-foretells", title: foretold }, foretold), fed, ...rows, more);
     return fed ? [intoSign(), column] : [column];
   });
 }

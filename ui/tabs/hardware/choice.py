@@ -122,16 +122,16 @@ def device_named(name: str, machine: Machine | None, shape: ModelShape) -> Devic
 def work_sliders(name: str, *, candidates: int | None = None) -> list[gr.Slider]:
     sliders = [
         gr.Slider(1, MOST_BATCH, value=1, step=1, label="Batch", info="texts at once",
-                  elem_id=f"{name}-batch", min_width=180)
+                  elem_id=f"{name}-batch", min_width=220)
     ]  # fmt: skip
     if candidates is not None:
         sliders.append(
             gr.Slider(1, MOST_CANDIDATES, value=candidates, step=1, label="Candidates",
                       info="tokens verified at once; 1 is plain decoding", elem_id=f"{name}-tokens",
-                      min_width=180)
+                      min_width=220)
         )  # fmt: skip
     sliders.append(
         gr.Slider(16, MOST_CONTEXT, value=CONTEXT, step=16, label="Context", info="tokens of the text",
-                  elem_id=f"{name}-context", min_width=180)
+                  elem_id=f"{name}-context", min_width=220)
     )  # fmt: skip
     return sliders
