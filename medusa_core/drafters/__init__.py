@@ -178,10 +178,9 @@ def method(name: str) -> Method:
     if name not in method_names():
         raise MedusaError(f"no method {name!r:.30}: {name_fix(name, method_names(), methods_in_words())}")
     first, second = map(method, drafters_of(name))
-    titles = f"{first.title} and {second.title[0].lower()}{second.title[1:]}"
     return replace(
         first,
-        title=titles,
+        title=f"{first.title} + {second.joins}",
         mark=first.mark + second.mark,
         help="both draft, and their guesses are merged into one tree",
         settings=_union(first.settings, second.settings),
@@ -193,15 +192,12 @@ def method(name: str) -> Method:
 
 
 def title_of(name: str) -> str:
-    """A method's title, short enough for a chart: "Medusa heads + lookup"; what follows a comma is kept.
+    """A method's title, "Medusa heads + lookup"; what follows a comma is kept.
 
     An unknown name stays as it is.
     """
     known, comma, rest = name.partition(", ")
-    if known not in method_names():
-        return name
-    first, *joining = drafters_of(known)
-    return " + ".join([method(first).title, *(method(name).joins for name in joining)]) + comma + rest
+    return method(known).title + comma + rest if known in method_names() else name
 
 
 def drafters_of(name: str) -> list[str]:

@@ -120,9 +120,9 @@ def test_no_raised_number_stands_beside_digits(calculate):
 def test_lanes_that_wait_are_named_by_menu_and_tick(calculate):
     detail = {"method": "medusa", "copies": True, "second-method": "none", "second-copies": SAME}
     titles = calculate("laneTitles", detail)
-    assert titles == [["Medusa heads and prompt lookup", "medusa"], ["Plain decoding", "none"]]
+    assert titles == [["Medusa heads + lookup", "medusa"], ["Plain decoding", "none"]]
     same = {**detail, "copies": False, "second-method": SAME, "second-copies": True}
     assert [title for title, _ in calculate("laneTitles", same)] == [
         "Medusa heads",
-        "Medusa heads and prompt lookup",
+        "Medusa heads + lookup",
     ]
