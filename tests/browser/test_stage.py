@@ -144,6 +144,9 @@ def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shipped_address,
     last = heads.last.bounding_box()
     assert last["x"] + last["width"] <= frame["x"] + frame["width"]
     assert last["y"] + last["height"] <= frame["y"] + frame["height"]
+    names = page.locator(".mdv-head .mdv-barname")
+    cut = names.evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth).length")
+    assert cut < names.count() / 3  # a long word
 
 
 def test_the_first_run_is_a_greedy_story_and_the_first_for_the_bar_turns_at_a_touch(
