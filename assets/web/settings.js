@@ -48,6 +48,9 @@ function sameSetting(name, made, settings) {
   return typeof a === "number" && typeof b === "number" ? near(a, b) : a === b;
 }
 
+// The name of a method whose drafter also copies from the text, where it has weights to be joined.
+const wholeMethod = (name, copies) => (copies && METHODS[`${name}+lookup`] ? `${name}+lookup` : name);
+
 // Why settings count for nothing beside the others, by name; "" where they count.
 function idleSettings(settings) {
   const bar = idleBar(settings);

@@ -152,5 +152,5 @@ def loaded_with_two_clicks(page, own_name) -> None:
     says(page, "#decode-badge", "plain decoding, one token a step")
     pick(page, own_name)
     page.click("#model-load")
-    page.wait_for_function("document.querySelector('#decode-badge').innerText === ''")
+    page.wait_for_function("document.querySelector('#decode-badge').innerText.trim() === ''")
     menu_shows(page, own_name)

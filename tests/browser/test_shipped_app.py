@@ -36,7 +36,7 @@ def show(page, recording) -> None:
     # Trees of two recordings may be of one size, their numbers of steps are not.
     page.wait_for_function(f"document.querySelector('.mdv').innerText.includes('of {len(steps)}:')")
     page.wait_for_selector(
-        f".mdv-maskpic[aria-label^='{len(steps[0]['nodes'])} rows: ']"
+        f".mdv-maskpic[aria-label^='{len(steps[0]['nodes'])} row']"
     )  # a large tree is folded
     if recording.rule != "typical":  # these open where ε and δ have something to show
         page.wait_for_selector(".mdv[data-step='0']")

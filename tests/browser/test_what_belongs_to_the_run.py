@@ -79,6 +79,7 @@ def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(page):
     page.locator("#chat-new").click()
     page.wait_for_selector("#decode-view .mdv.is-former")
     assert "the conversation before" in former(page)
+    page.get_by_role("button", name="Charts of the run").click()
     for part in ("#decode-view .mdv-grid", "#charts .js-plotly-plot"):
         assert page.locator(part).first.evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"
 
@@ -93,7 +94,7 @@ def test_a_recorded_run_takes_the_figures_of_a_run_before_away(page):
 
 
 @pytest.mark.slow
-def test_a_refused_comparison_marks_the_one_before(page):
+def test_a_refused_comparison_says_why_and_can_be_started_again(page):
     turn_to(page, "Side by side")
     page.locator("#race-prompt textarea").fill("abcabc")
     page.click("#race-run")
@@ -101,6 +102,6 @@ def test_a_refused_comparison_marks_the_one_before(page):
     page.locator("#race-second button").first.click()
     page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
     page.click("#race-run")
-    page.wait_for_selector(".race-view.former:not(.busy)")
-    assert page.locator(".race-status").inner_text().startswith("Temperature of the second lane")
-    assert page.locator(".race-stage").evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"
+    page.wait_for_selector(".race-status:has-text('Temperature of the second lane')")
+    # The lanes wait for the prompt beside them, which is another text than this tokenizer read.
+    page.wait_for_selector(".race-stage:has-text('About to start')")

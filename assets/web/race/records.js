@@ -149,7 +149,7 @@ function laneNotes(detail) {
 function laneTitles(detail) {
   const of = (name) => (detail[SECOND + name] === undefined || detail[SECOND + name] === SAME ? detail[name] : detail[SECOND + name]);
   const lanes = [[detail.method, detail.copies], [of("method"), of("copies")]];
-  return lanes.filter(([name]) => name in METHODS).map(([name, copies]) => [say((copies && METHODS[`${name}+lookup`] || METHODS[name]).title), name]);
+  return lanes.filter(([name]) => name in METHODS).map(([name, copies]) => [say(METHODS[wholeMethod(name, copies)].title), name]);
 }
 
 // A token as people read it: leading blanks and line breaks become signs.

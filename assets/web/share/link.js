@@ -2,13 +2,14 @@
 // (ui/records/outside.py), and gives `defaults`: what a setting is that the link does not name.
 
 const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/shown_runs.py)
-const UNNAMED = ["heads", "budget", "tree", "mode"]; // of this page alone, or told in another way
+const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // of this page alone, or told in another way
 
 // What stands behind "#run=" in the link.
 function linkParts({ run, index, made }, defaults) {
   const step = index > 0 ? { step: index + 1 } : {};
   if (run.startsWith(RECORDED)) return { recorded: run.slice(RECORDED.length), ...step };
-  const { prompt, method, tree, budget } = made;
+  const { prompt, tree, budget } = made;
+  const method = wholeMethod(made.method, made.copies);
   const others = Object.values(METHODS).flatMap(({ settings }) => settings);
   const counts = (name) => !others.includes(name) || ((METHODS[method] || {}).settings || []).includes(name);
   const parts = {};
@@ -16,6 +17,7 @@ function linkParts({ run, index, made }, defaults) {
     const known = !UNNAMED.includes(name) && name !== "prompt" && value !== null && value !== undefined;
     if (known && counts(name) && value !== defaults[name]) parts[name] = value;
   }
+  if (method && method !== defaults.method) parts.method = method;
   if (counts("tree") && tree && tree !== "yours" && tree !== defaults.tree) parts.tree = tree;
   if (parts.tree === "node budget") parts.budget = budget;
   return { prompt, ...parts, ...step };
