@@ -146,7 +146,7 @@ const overwriteWords = ({ index, steps }) => (index < steps.length - 1 ? " " + s
 // Rows that stay of tokens behind the end of the text.
 function cutWords({ step }) {
   const cut = step.path.length - emittedNodes(step).length;
-  return cut > 0 ? " " + say`The text ends before the last ${cut} of them.` : "";
+  return cut > 0 ? " " + say`The text ends before the last ${plural(cut, "row")}.` : "";
 }
 
 function kvCaption(scene) {
