@@ -37,7 +37,7 @@ PLACES = {
     "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
 }  # fmt: skip
 LETTER = 6.5  # pixels
-LINE_HEIGHT = 0.055  # of a name as a share of the axis
+LINE_HEIGHT = 0.055  # height of a name, as a share of the axis
 WIDE, NARROW = 800, 600  # pixels of the axis where a chart has a page's width, or half of it
 
 
