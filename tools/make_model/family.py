@@ -18,14 +18,15 @@ from medusa_core.cli.main import OneLineParser, exit_code_of
 from medusa_core.errors import MedusaError
 from medusa_core.files import project_folder
 
-_BASE_TOKENS = 22_000_000
-_KEPT_TOKENS = 1_638_400
+_BASE_TOKENS = 40_000_000
+_KEPT_TOKENS = 9_830_400
+_SUMS_TOKENS = 1_638_400
 _ADAPTER_TOKENS = 3_600_000
 _DRAFTER_TOKENS = 16_384_000
-_ANSWERS = 9600
+_ANSWERS = 19_200
 _RECIPE = "tools/make_model/goes_on.json"
 _KEEPS = "tools/make_model/keeps.json"
-_TEMPERATURES = {"cold": "0", "warm": "0.7"}
+_TEMPERATURES = {"cold": "0 --seed 1", "warm": "0.7 --seed 2"}
 _MUON = "--optimizer muon --learning-rate 0.001 --matrix-learning-rate"
 _DRAFTERS = {  # the recipe of each with its own flags
     "medusa": "medusa1 --learning-rate 0.002",
@@ -82,7 +83,7 @@ _GPU = Sizes(
     kept="--batch-tokens 32768",
     heads="--batch-tokens 16384",
     draft_model="--batch-tokens 16384",
-    answers="--answer-batch 4800",
+    answers="--answer-batch 9600",
 )
 
 
@@ -160,7 +161,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
         return stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
 
-    base, model = out / "kept" / "model", out / "medusa2" / "model"
+    base, model = out / "kept" / "model", out / "sums" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
     flags = f"--recipe {_RECIPE} {_BASE} {sizes.base}"
     yield stage("base", "tools.make_model", flags, _BASE_TOKENS, data_root=data, out=out / "base")
@@ -174,13 +175,18 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
     folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}
     flags = f"train medusa2 {_MEDUSA2} {sizes.heads}"
     yield stage("medusa2", "medusa_core", flags, _ADAPTER_TOKENS, **folders)
+    # The joint stage costs a few sums; the base that has them back is held to what the joint one says.
+    joint = out / "medusa2" / "model"
+    flags = f"--recipe {_KEEPS} {_KEPT} {sizes.kept}"
+    folders = {"start": joint, "teachers": joint, "data_root": data, "out": out / "sums"}
+    yield stage("sums", "tools.make_model", flags, _SUMS_TOKENS, **folders)
     for name, temperature in _TEMPERATURES.items():
         yield texts(name, model, temperature)
     yield Stage("answers")
     for name, own in _DRAFTERS.items():
         flags = f"train {own} --base-name embedded {sizes.heads}"
         folders = {"model": model, "data": out / "answers", "out": out / name}
-        folders |= {"start": model / "heads"} if name == "medusa" else {}
+        folders |= {"start": joint / "heads"} if name == "medusa" else {}
         yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, **folders)
     folders = {"data_root": out, "out": out / "draft_model"}
     flags = f"{_DRAFT_MODEL} {sizes.draft_model}"
