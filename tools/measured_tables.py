@@ -27,7 +27,7 @@ from medusa_core.experiments.record import (
     number_words,
     spread_words,
 )
-from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.remarks import has_older_weights, reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, by_series, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import project_folder, read_text
@@ -82,6 +82,8 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     records = list(_records(experiment, folder))
     if first == "drafters":  # they compare where one machine has measured them all
         records.sort(key=lambda record: -len({row.series for row in record.rows}))
+    if first not in _WITHOUT_ORDER:
+        records.sort(key=has_older_weights)
     for record in records:
         if rows := [row for row in record.rows if not argument or row.series == argument]:
             break
@@ -307,7 +309,8 @@ def _busy(machine: MachineRecord) -> list[str]:
 
 
 def _date(record: ExperimentRecord) -> str:
-    return f"{_day(record.date)}{', with an older engine' if record.is_outdated else ''}"
+    engine = ", with an older engine" if record.is_outdated else ""
+    return f"{_day(record.date)}{engine}{', with older weights' if has_older_weights(record) else ''}"
 
 
 def _day(date: str) -> str:

@@ -18,6 +18,7 @@ from medusa_core.experiments.store import MEASURED
 from medusa_core.experiments.tokenswift import PLAIN
 
 FILE = "remarks.json"
+EMBEDDED = "embedded"
 
 
 def reason_against_paper(record: ExperimentRecord, folder: Path = MEASURED) -> str:
@@ -29,9 +30,18 @@ def reason_against_paper(record: ExperimentRecord, folder: Path = MEASURED) -> s
 
 
 def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[str]:
-    """What is to be known of the record of this date."""
+    """What is to be known of the record of this date, and whether its weights are still the shipped ones."""
     found = _remarks(record.name, folder)
-    return list(found.get("remarks", ())) if found.get("date") == record.date else []
+    texts = list(found.get("remarks", ())) if found.get("date") == record.date else []
+    if has_older_weights(record, folder):
+        texts.append(_remarks(EMBEDDED, folder)["remark"])
+    return texts
+
+
+def has_older_weights(record: ExperimentRecord, folder: Path = MEASURED) -> bool:
+    """Whether the embedded model was measured with weights that have been replaced since."""
+    since = _remarks(EMBEDDED, folder).get("since", "")
+    return record.model.base == EMBEDDED and not record.simulated and record.date < since
 
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:

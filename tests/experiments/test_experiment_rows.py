@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from tiny_experiments import SIMULATED, build_setup
+from tiny_experiments import SIMULATED, build_setup, headline
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import Measurement, MethodLog, interleave
 from medusa_core.experiments import quality, rows, store
 from medusa_core.experiments.record import Mean, Row, Spread, read_record
-from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from ui.figures.experiments import charts
 from ui.records.examples import ASSETS
 from ui.tabs.experiments import COMPARE, load_section
@@ -159,6 +159,13 @@ def tables(better):
         "tokenswift": [row("tokenswift", "20,000", fast, 20000), row("tokenswift", "1,024", slow, 1024)],
         "figure5": [row(eps, "0.25", 1, 0.25, kept=slow), row(eps, "0.01", 1, 0.01, kept=fast)],
     }
+
+
+def test_a_record_of_the_embedded_model_s_older_weights_says_so():
+    assert further_remarks(headline(date="2026-11-27")) == []
+    assert "the old weights" in further_remarks(headline(date="2026-11-26"))[-1]
+    elsewhere = headline().model.model_copy(update={"base": "other"})
+    assert further_remarks(headline(date="2026-11-26", model=elsewhere)) == []
 
 
 @pytest.mark.parametrize("name", tables(better=True))

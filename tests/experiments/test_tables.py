@@ -145,7 +145,8 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
     lines = "\n".join(tables.table("headline", tmp_path))
     assert "| Medusa | 12 | 4,321 (4,320 to 4,322) | 2.00 ± 0.10 | 0.50 |" in lines
     assert "32 of 32" in lines
-    assert "23 November 2026, with an older engine, while other programs used 0.9 cores" in lines
+    date = "23 November 2026, with an older engine, with older weights"
+    assert f"{date}, while other programs used 0.9 cores" in lines
     assert "| nodes | 1 | 64 |" in tables.table("steps", tmp_path)
     own = headline().machine.model_copy(update={"processor": "AMD EPYC 7763", "instructions": "avx2"})
     store.keep(headline(machine=own, date="2026-12-01"), tmp_path)

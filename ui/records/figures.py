@@ -25,6 +25,7 @@ from medusa_core.experiments.record import (
     as_json,
     paper_facts,
 )
+from medusa_core.experiments.remarks import has_older_weights
 from medusa_core.experiments.spec_bench import ALL, TITLE
 from ui.records.examples import ASSETS
 from ui.records.settings import Selection
@@ -191,7 +192,8 @@ def origin_words(record: ExperimentRecord) -> Words:
     model, machine = record.model, record.machine
     recorded = recorded_words(model.name, model.dtype, machine.processor, machine.threads, record.date)
     older = Words("An older engine was measured.") if record.is_outdated else ""
-    return sentences(recorded, older)
+    weights = Words("Its weights have been replaced since.") if has_older_weights(record) else ""
+    return sentences(recorded, older, weights)
 
 
 def recorded_words(model: str, dtype: str, processor: str, threads: int, date: str) -> Words:
