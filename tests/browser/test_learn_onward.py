@@ -100,7 +100,7 @@ def test_draws_by_the_rule_come_to_the_models_own_probabilities(open_card):
     page.locator(".learn-wrongway input").check()
     page.locator("[data-draws='5000']").click()
     missed = [abs(share - p) for share, p in zip(page.evaluate(SHARES), place["p"], strict=True)]
-    assert max(missed) > 0.05
+    assert max(missed) > 0.02  # several standard errors
 
 
 def test_the_reader_names_a_model_and_a_card_and_the_answer_is_shown(open_card):
