@@ -67,12 +67,12 @@ def test_the_heads_get_the_measured_tree_that_pays_most_on_the_device():
 
 def test_weights_of_fewer_bits_make_a_step_shorter_but_not_a_draft():
     by_bits = [expectation("llama-7b", "a100", SHOWN, bits) for bits in WEIGHTS]
-    plain, eagle = (
+    plain, hydra = (
         [next(row for row in found["rows"] if row["name"] == name) for found in by_bits]
-        for name in ("none", "eagle3")
+        for name in ("none", "hydra")
     )
     assert [row["rate"] for row in plain] == sorted(row["rate"] for row in plain)
-    seconds = [row["draft"] / beside["rate"] for row, beside in zip(eagle, plain, strict=True)]
+    seconds = [row["draft"] / beside["rate"] for row, beside in zip(hydra, plain, strict=True)]
     assert seconds == pytest.approx([seconds[0]] * len(WEIGHTS))
     assert "in 4 bits" in by_bits[-1]["before"]["english"]
     assert "choose 16, 8 or 4" in expectation("llama-7b", "a100", SHOWN, 3)["error"]
