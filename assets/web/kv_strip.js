@@ -16,15 +16,21 @@ function makeKvStrip(store) {
   const whenIdle = window.requestIdleCallback || ((act) => setTimeout(act, 50)); // Safari has none
   const room = widthKept(box, () => latest && latest.step && redraw(latest));
   linkNodes(store, box);
-  new IntersectionObserver(([entry]) => {
-    inSight = entry.isIntersecting;
-    if (inSight && waiting && latest.step) redraw(latest);
+  new IntersectionObserver((entries) => {
+    inSight = entries.at(-1).isIntersecting; // A busy page is told of several changes at once, the newest last.
+    if (inSight && waiting) drawLatest();
   }, { rootMargin: "200px" }).observe(card);
 
   function redrawSoon() {
     if (waiting) return;
     waiting = true;
-    if (inSight) whenIdle(() => waiting && latest.step && redraw(latest), { timeout: 200 });
+    if (inSight) whenIdle(() => waiting && drawLatest(), { timeout: 200 });
+  }
+
+  // A run that has just begun has no step yet; its first one asks again.
+  function drawLatest() {
+    waiting = false;
+    if (latest?.step) redraw(latest);
   }
 
   function redraw(scene) {

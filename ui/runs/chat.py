@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from medusa_core.engine.chat import Reply
 
 EMBEDDED = (
-    "The embedded model is tiny: it has learned booking dialogues and the form of school sums, "
+    "The embedded model is tiny: it has learned booking dialogues and school sums, "
     "and takes everything else for a booking."
 )
 NOT_SENT = "Stopped before the reply began: the message was not sent."
