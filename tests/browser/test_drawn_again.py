@@ -102,3 +102,21 @@ def test_a_live_run_is_drawn_a_few_times_and_whole_at_its_end(page):
     said = """[view, fresh].map(({ root }) => root.querySelector(".mdv-maskpic").getAttribute("aria-label")
       + root.querySelector("[data-role=why]").textContent)"""
     assert len(set(page.evaluate(said))) == 1
+
+
+def test_the_cache_is_drawn_where_a_busy_page_hears_at_once_that_it_went_and_came_back(page, engine):
+    """A browser hands over all changes of what is in sight since it last had time, the newest last."""
+    page.evaluate("""() => {
+      window.seen = [];
+      window.IntersectionObserver = class {
+        constructor(told) { window.seen.push(told); }
+        observe() {}
+        unobserve() {}
+        disconnect() {}
+      };
+      window.view = mountFresh();
+      for (const told of window.seen) told([{ isIntersecting: false }, { isIntersecting: true }]);
+    }""")
+    name, trace = next(iter(traces(engine).items()))
+    page.evaluate("(message) => view.receive(message)", message_trace(name, trace))
+    page.wait_for_selector(".mdv-kvpic .mdv-kvcell")
