@@ -5,7 +5,8 @@
 
 #define LARGEST_LEVEL 8191 /* of an input as a whole number */
 #define CHUNK 8 /* panels that are multiplied with all rows before the next ones are read */
-#define AHEAD 4096 /* bytes between the weights that are multiplied and those that are asked for */
+/* Bytes between the weights that are multiplied and those that are asked for. */
+#define AHEAD (WIDTH < 16 ? 4096 : 2048)
 #define AT_ONCE 512 /* inputs that become floats together, where the processor multiplies no bf16 */
 #ifdef __AMX_BF16__
 #define BLOCK 16 /* rows whose sums wait for what happens to them next */
@@ -43,7 +44,7 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
       UNROLL for (int p = 0; p < (P) * PARTS; p++) sum[r][p] =                                               \
           (KIND##_sum) * (const loose_reg *)(sums + r * sums_stride + p * WIDTH);                            \
     for (num i = 0; i < steps; i++) {                                                                        \
-      for (num p = 0; WIDTH < 16 && p < (P); p++)                                                            \
+      for (num p = 0; (WIDTH < 16 || R > 1) && p < (P); p++)                                                 \
         __builtin_prefetch((const uint8_t *)((const KIND *)panels + (p * lines + i) * line) + AHEAD);        \
       UNROLL for (int turn = 0; turn < KIND##_TURNS; turn++) {                                               \
         const KIND *own = (const KIND *)panels + i * line;                                                   \
