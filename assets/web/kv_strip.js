@@ -125,7 +125,9 @@ function freeOf(step, x, top, count) {
   const kept = step.path.length;
   if (kept === count) return svg("g", {});
   const width = x(count) - x(kept);
-  const words = clip(say`${plural(count - kept, "slot")} free again`, width - 8, "12px system-ui, sans-serif");
+  const free = count - kept;
+  const words = [say`${plural(free, "slot")} free again`, say`${free} free`, String(free)]
+    .find((each) => clip(each, width - 14, "12px system-ui, sans-serif") === each) ?? "";
   return svg("g", { class: "mdv-kvfree", transform: `translate(${x(kept)},${top})` },
     svg("rect", { x: 1, width: width - 2, height: KV.height, rx: 4 }),
     svg("text", { class: "word", x: 10, y: 19 }, words));

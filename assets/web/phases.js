@@ -74,7 +74,7 @@ const PHASE_WORDS = {
   propose: proposeWords,
   layout: ({ step }) => {
     const shared = sharedPosition(step);
-    const example = shared ? " " + say`Nodes ${listed(shared.nodes)} all stand at position ${shared.position}, since each would be the ${ordinal(shared.depth)} token after the root; yet each has a slot of its own.` : "";
+    const example = shared ? " " + say`Nodes ${listed(shared.nodes)} stand at position ${shared.position}, since each would be the ${ordinal(shared.depth)} token after the root; yet each has a slot of its own.` : "";
     return say`The tree becomes one row of ${step.nodes.length} tokens. A node’s position is ${step.cache_length} + its depth, its cache slot ${step.cache_length} + its number.${example}`;
   },
   mask: (scene) => say`Each node may look at the ${committedWords(scene)}, at its own ancestors and at itself.` + " "
@@ -144,4 +144,4 @@ function sharedPosition(step) {
 }
 
 const ordinal = (count) => ["", say`first`, say`second`, say`third`, say`fourth`, say`fifth`][count] || say`${count}th`;
-const listed = (ids) => (ids.length < 6 ? ids.join(", ") : say`${ids[0]} to ${ids[ids.length - 1]}`);
+const listed = (ids) => (ids.length < 6 ? say`${ids.slice(0, -1).join(", ")} and ${ids.at(-1)}` : say`${ids[0]} to ${ids.at(-1)}`);

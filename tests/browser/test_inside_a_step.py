@@ -127,7 +127,7 @@ def test_each_phase_says_what_happens_with_the_numbers_of_the_step(show, traces)
     assert "3 heads at once" in said["propose"][0]
     assert f"V = {sizes['vocabulary']}" in said["propose"][1]
     assert f"d = {sizes['hidden']}" in said["propose"][1]
-    assert f"all stand at position {length + 1}" in said["layout"][0]
+    assert f"stand at position {length + 1}" in said["layout"][0]
     assert f"L + N = {length} + {count}" in said["mask"][1]
     assert f"in each of {sizes['layers']} layers" in said["verify"][1]
     assert "ε = 0.09" in said["judge"][0]

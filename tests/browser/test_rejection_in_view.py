@@ -139,7 +139,7 @@ def test_the_view_tells_what_was_compared_and_whose_guess_it_was(page):
     # The view is drawn again in a later frame.
     page.wait_for_function(
         "(words) => document.getElementById('host').innerText.includes(words)",
-        arg="The drafter Draft model’s guess 1",
+        arg="Guess 1 of Draft model",
     )
     said = page.locator("#host").inner_text()
     assert "p/q" in said

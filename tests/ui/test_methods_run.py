@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_names, method, method_names
@@ -12,9 +15,9 @@ from ui.figures.method_speeds import (
     MethodSpeed,
     line_end,
     line_speeds,
-    name_places,
     tokens_against_time,
 )
+from ui.figures.name_places import LETTER, LINE_HEIGHT, POINT, name_places
 from ui.records.examples import ASSETS
 from ui.records.figures import measured_figures, stored_figures
 from ui.records.settings import MOST_TOKENS, Selection
@@ -99,29 +102,32 @@ def test_what_is_beyond_the_page_s_limits_is_refused_before_any_run(session, req
 
 def test_the_conclusion_names_who_keeps_most_and_who_is_fastest():
     assert conclusion(SPEEDS) == (
-        "Medusa heads + lookup keeps most tokens a step, 3.00, yet Medusa heads is faster with 2.50: "
+        "Most tokens a step: Medusa heads + lookup, with 3.00. Fastest: Medusa heads, with 2.50, since "
         "its step takes 4.00 ms, not 6.00."
     )
     assert conclusion(SPEEDS[:3]).startswith(
-        "Medusa heads keeps most tokens a step, 2.50, and no other is clearly"
+        "Most tokens a step: Medusa heads, with 2.50. No other method is clearly"
     )
     assert conclusion([SPEEDS[0], MethodSpeed("medusa", 2.0, 6.0)]).startswith(
-        "No method pays here: Medusa heads"
+        "No method pays here. Most tokens a step: Medusa heads"
     )
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_point_lies_on_the_line_of_its_own_speed(dark):
     figure = tokens_against_time(SPEEDS, dark)
-    points = {trace.text[0]: trace for trace in figure.data if trace.text}
-    assert list(points) == [speed.title for speed in SPEEDS]
+    titles = [speed.title for speed in SPEEDS]
+    points = {trace.name: trace for trace in figure.data if trace.name in titles}
+    assert list(points) == titles
     for speed in SPEEDS:
         trace = points[speed.title]
         assert 1000 * trace.y[0] / trace.x[0] == pytest.approx(speed.tokens_per_second)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert all((trace.x[0], trace.y[0]) == (0, 0) for trace in lines)
     slopes = sorted(1000 * trace.y[1] / trace.x[1] for trace in lines)
-    labels = sorted(float(note.text) for note in figure.layout.annotations)
+    written = [note.text for note in figure.layout.annotations]
+    assert set(titles) < set(written)
+    labels = sorted(float(text) for text in written if text not in titles)
     plain = SPEEDS[0].tokens_per_second
     assert slopes == pytest.approx(sorted([*labels, plain]))
     assert figure.layout.xaxis.range[0] == figure.layout.yaxis.range[0] == 0  # else slopes were no speeds
@@ -141,20 +147,42 @@ def test_a_line_ends_at_the_border_it_meets_first():
     assert line_end(1000, 8, 3) == (3, 3)
 
 
-def test_names_of_close_points_take_different_places():
-    close = [MethodSpeed("hydra", 3.0, 6.0), MethodSpeed("eagle3", 3.01, 6.01)]
-    first, second = name_places(close, 8.0, 4.0)
-    assert first != second
-    crowd = [MethodSpeed(f"medusa+{number}", 3.0, 6.0 + number / 100) for number in range(12)]
-    assert None in name_places(crowd, 8.0, 4.0)
-    assert name_places(crowd[:1], 8.0, 4.0) != [None]
+def boxes_of(points, names, places):
+    """Left, right, bottom and top of each name that has a place."""
+    for (x, y), name, place in zip(points, names, places, strict=True):
+        if place is not None:
+            middle, height, half = x + place.right, y + place.up, LETTER * len(name) / 2
+            yield middle - half, middle + half, height - LINE_HEIGHT / 2, height + LINE_HEIGHT / 2
 
 
-def test_names_of_points_that_have_few_places_come_first():
-    """As an AMD EPYC measured them: n-grams lie between plain decoding, heads and prompt lookup."""
-    points = {"plain": (1.0, 1.43), "medusa": (1.98, 2.54), "ngram": (1.69, 3.03), "lookup": (1.75, 4.23)}
-    speeds = [MethodSpeed(name, *point) for name, point in points.items()]
-    assert None not in name_places(speeds, 20.7, 5.66)
+def meet(one, other):
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
+@given(st.lists(st.tuples(st.integers(0, 800), st.integers(0, 330)), min_size=1, max_size=12))
+def test_no_name_lies_over_another_or_over_a_point(points):
+    names = [f"a drafter {number}" for number in range(len(points))]
+    found = list(boxes_of(points, names, name_places(points, names, (800, 330))))
+    assert not any(meet(one, other) for one, other in combinations(found, 2))
+    dots = [(x - POINT / 2, x + POINT / 2, y - POINT / 2, y + POINT / 2) for x, y in points]
+    assert not any(meet(name, dot) for name in found for dot in dots)
+
+
+def test_a_name_without_room_at_its_point_stands_farther_off_on_a_line():
+    crowd = [(300.0 + 4 * number, 150.0) for number in range(12)]
+    names = [f"drafter {number}" for number in range(12)]
+    places = name_places(crowd, names, (800, 330))
+    assert not places[0].led
+    assert sum(place is not None and place.led for place in places) > 4
+    assert name_places(crowd[:1], ["a name of far too many letters" * 9], (800, 330)) == [None]
+
+
+def test_every_method_that_was_measured_has_its_name_in_the_picture():
+    shown = shown_methods(stored_figures(ASSETS), ASSETS)
+    for copies in (False, True):
+        speeds = shown.chosen(copies).speeds
+        written = {note.text for note in tokens_against_time(speeds).layout.annotations}
+        assert {speed.title for speed in speeds} <= written
 
 
 def test_the_tick_puts_each_drafter_s_pair_in_its_place():

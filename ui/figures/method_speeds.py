@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS, title_of
 from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
 from ui.figures.charts import empty_figure
+from ui.figures.name_places import NamePlace, name_places
 from ui.figures.palette import new_figure
 
 HEIGHT = 460
@@ -30,15 +31,8 @@ PEERS = {  # what transformers does by itself, measured beside the methods
 LINES = 5  # of equal speed, about
 STEPS = (1, 2, 2.5, 5, 10)  # between two lines, times a power of ten
 ROOM = 1.16  # of an axis over its largest value
-# Places of a name beside its point, in the order in which they are tried, as shares of the axes.
-PLACES = {
-    "top center": (0.0, 0.045), "bottom center": (0.0, -0.045), "middle right": (0.11, 0.0),
-    "middle left": (-0.11, 0.0), "top right": (0.11, 0.035), "bottom right": (0.11, -0.035),
-    "top left": (-0.11, 0.035), "bottom left": (-0.11, -0.035),
-}  # fmt: skip
-LETTER = 6.5  # pixels
-LINE_HEIGHT = 0.055  # height of a name, as a share of the axis
-WIDE, NARROW = 800, 600  # pixels of the axis where a chart has a page's width, or half of it
+WIDE, NARROW = 800, 600  # pixels of the axis across, where a chart has a page's width, or half of it
+HIGH = 330  # pixels of the axis upwards
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ def tokens_against_time(
     """The picture that explains why more accepted tokens need not be faster.
 
     ``computed`` says on the picture itself that its times come from formulas. ``width`` are pixels of the
-    axis, about: so many letters have room.
+    axis, about, by which the names find their places.
     """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
@@ -89,10 +83,10 @@ def tokens_against_time(
             x=[0, x], y=[0, y], mode="lines", name="as fast as plain decoding; above it is faster",
             line={"color": colours.root, "width": 2, "dash": "dashdot"}, hoverinfo="skip",
         )  # fmt: skip
-    places = name_places(methods, most_ms, most_tokens, LETTER / width)
+    places = _places(methods, (most_ms, most_tokens), width)
     fastest = max(methods, key=lambda method: method.tokens_per_second)
-    for method, place in zip(methods, places, strict=True):
-        _add_point(figure, method, place, colours, dark)
+    for method in methods:
+        _add_point(figure, method, places[method.name], colours, dark)
     figure.add_scatter(
         x=[fastest.step_ms], y=[fastest.tokens_per_step], mode="markers", name="fastest", hoverinfo="skip",
         marker={"symbol": "circle-open", "size": 21, "color": colours.selected, "line": {"width": 2.5}},
@@ -120,58 +114,16 @@ def line_end(speed: float, most_ms: float, most_tokens: float) -> tuple[float, f
     return (most_ms, tokens) if tokens <= most_tokens else (1000 * most_tokens / speed, most_tokens)
 
 
-def name_places(
-    methods: Sequence[MethodSpeed], most_ms: float, most_tokens: float, letter: float = LETTER / WIDE
-) -> list[str | None]:
-    """Beside its point, where each method's name crosses the fewest other names and points.
-
-    None for one whose name would lie over others: it is left to the pointer. ``letter`` is the width of one
-    as a share of the axis.
-    """
-    at = [(method.step_ms / most_ms, method.tokens_per_step / most_tokens) for method in methods]
-    taken: list[tuple[float, float, float, float]] = [_box(x, y, 2 * letter) for x, y in at]
-    found: dict[int, str | None] = {}
-
-    def turn(number: int) -> tuple[bool, float]:
-        """One drafter's name comes before those of two, then the one with the nearest neighbour."""
-        nearest = min((math.dist(at[number], other) for other in at if other != at[number]), default=1.0)
-        return PLUS in methods[number].name, nearest
-
-    for number in sorted(range(len(methods)), key=turn):
-        method, (x, y) = methods[number], at[number]
-        boxes = {}
-        for place, (right, up) in PLACES.items():
-            width = letter * len(method.title)
-            shift = math.copysign(width / 2 + 0.02, right) if right else 0.0
-            boxes[place] = _box(x + shift, y + up, width)
-        own = _box(x, y, 2 * letter)
-        crossed = {
-            place: sum(_overlap(box, other) for other in taken if other != own) + _outside(box)
-            for place, box in boxes.items()
-        }
-        best = min(crossed, key=crossed.__getitem__)
-        if crossed[best] > 0:
-            found[number] = None
-            continue
-        taken.append(boxes[best])
-        found[number] = best
-    return [found[number] for number in range(len(methods))]
-
-
-def _box(x: float, y: float, width: float) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of a name in the middle of which is (x, y)."""
-    return x - width / 2, x + width / 2, y - LINE_HEIGHT / 2, y + LINE_HEIGHT / 2
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
-    wide = min(a[1], b[1]) - max(a[0], b[0])
-    high = min(a[3], b[3]) - max(a[2], b[2])
-    return max(0.0, wide) * max(0.0, high)
-
-
-def _outside(box: tuple[float, float, float, float]) -> float:
-    """What of a name would stand beyond the axes."""
-    return LINE_HEIGHT * (max(0.0, -box[0]) + max(0.0, box[1] - 1))
+def _places(
+    methods: Sequence[MethodSpeed], most: tuple[float, float], width: float
+) -> dict[str, NamePlace | None]:
+    """Where the names of the methods stand; one drafter's name is placed before those of two."""
+    ordered = sorted(methods, key=lambda method: PLUS in method.name)
+    points = [
+        (width * method.step_ms / most[0], HIGH * method.tokens_per_step / most[1]) for method in ordered
+    ]
+    places = name_places(points, [method.title for method in ordered], (width, HIGH))
+    return {method.name: place for method, place in zip(ordered, places, strict=True)}
 
 
 def _add_line(
@@ -190,20 +142,21 @@ def _add_line(
 
 
 def _add_point(
-    figure: go.Figure, method: MethodSpeed, place: str | None, colours: Palette, dark: bool
+    figure: go.Figure, method: MethodSpeed, place: NamePlace | None, colours: Palette, dark: bool
 ) -> None:
-    """A method: plain decoding a square, one drafter a disc, two together a diamond."""
+    """A method: plain decoding a square, one drafter a disc, two together a diamond.
+
+    Without a place for its name that is left to the pointer.
+    """
     merged = PLUS in method.name
     own = drafter_palette(method.name.partition(PLUS)[0], dark).accepted
     figure.add_scatter(
         x=[method.step_ms],
         y=[method.tokens_per_step],
-        mode="markers+text",
-        text=[method.title if place else ""],
-        textposition=place or "top center",
-        textfont={"size": 12, "color": colours.text},
+        mode="markers",
         cliponaxis=False,
         showlegend=False,
+        name=method.title,
         marker={
             "symbol": "square" if method.name == PLAIN else "diamond" if merged else "circle",
             "size": 12,
@@ -213,3 +166,15 @@ def _add_point(
         hovertemplate=f"{method.title}: %{{y:.2f}} tokens a step, %{{x:.2f}} ms a step, "
         f"{method.tokens_per_second:.0f} tokens/s<extra></extra>",
     )
+    if place is None:
+        return
+    moved = (
+        {"ax": place.right, "ay": -place.up, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": colours.muted}
+        | {"standoff": 7}
+        if place.led
+        else {"xshift": place.right, "yshift": place.up}
+    )
+    figure.add_annotation(
+        x=method.step_ms, y=method.tokens_per_step, text=method.title, showarrow=place.led,
+        font={"size": 12, "color": colours.text}, xanchor="center", yanchor="middle", borderpad=0, **moved,
+    )  # fmt: skip

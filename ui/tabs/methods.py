@@ -181,16 +181,16 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
     slower = f"{most.step_ms / plain.step_ms:.2f}"
     if fastest.tokens_per_second < ALIKE * plain.tokens_per_second:
         return Words(
-            "No method pays here: {0} keeps {1} tokens a step, but its step takes {2} times as long as plain "
-            "decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
+            "No method pays here. Most tokens a step: {0}, with {1}, but such a step takes {2} times as long "
+            "as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
     if fastest.tokens_per_second < ALIKE * most.tokens_per_second:
         return Words(
-            "{0} keeps most tokens a step, {1}, and no other is clearly faster, since its step takes only "
-            "{2} times as long as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
+            "Most tokens a step: {0}, with {1}. No other method is clearly faster, since such a step takes "
+            "only {2} times as long as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
     return Words(
-        "{0} keeps most tokens a step, {1}, yet {2} is faster with {3}: its step takes {4} ms, not {5}.",
+        "Most tokens a step: {0}, with {1}. Fastest: {2}, with {3}, since its step takes {4} ms, not {5}.",
         most.title, f"{most.tokens_per_step:.2f}", fastest.title, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
     )  # fmt: skip

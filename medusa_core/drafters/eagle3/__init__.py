@@ -62,7 +62,7 @@ METHOD = Method(
             "One extra layer reads three hidden states of the model, joined into one vector, and the root.",
             "It works once for each level of the tree, on several nodes at a time.",
             "From level 2 on it reads its own output and the token it guessed, not the model. The likeliest "
-            "of all guesses become the tree, so its shape is another in every step.",
+            "of all guesses become the tree, so its shape changes from step to step.",
         ),
     ),
 )

@@ -1,0 +1,75 @@
+"""Where the names of points stand in a chart, so that none lies over another name or another point.
+
+All lengths are pixels, right and up. A name that finds no room at its point stands farther away, and a thin
+line leads to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LETTER, LINE_HEIGHT = 6.5, 18  # of a name
+POINT = 13  # its width and height
+GAP = 9  # between the middle of a point and the nearer edge of its name
+FARTHER = (0, 22, 44, 66)  # by so much the name stands off, in the order in which it is tried
+SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+
+
+@dataclass(frozen=True)
+class NamePlace:
+    """The middle of a name, seen from its point; ``led`` where a line has to show whose name it is."""
+
+    right: float
+    up: float
+    led: bool
+
+
+class _Box(NamedTuple):
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    @classmethod
+    def around(cls, x: float, y: float, width: float, height: float) -> _Box:
+        return cls(x - width / 2, x + width / 2, y - height / 2, y + height / 2)
+
+    def meets(self, other: _Box) -> bool:
+        across = min(self.right, other.right) > max(self.left, other.left)
+        return across and min(self.top, other.top) > max(self.bottom, other.bottom)
+
+    def within(self, width: float, height: float) -> bool:
+        return self.left >= 0 and self.right <= width and self.bottom >= 0 and self.top <= height
+
+
+def name_places(
+    points: Sequence[tuple[float, float]], names: Sequence[str], size: tuple[float, float]
+) -> list[NamePlace | None]:
+    """A place for each name, the first names first; None where even far from its point there is no room.
+
+    ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
+    """
+    taken = [_Box.around(x, y, POINT, POINT) for x, y in points]
+    found: list[NamePlace | None] = []
+    for (x, y), name in zip(points, names, strict=True):
+        width = LETTER * len(name)
+        for place in _places(width):
+            box = _Box.around(x + place.right, y + place.up, width, LINE_HEIGHT)
+            if box.within(*size) and not any(box.meets(other) for other in taken):
+                taken.append(box)
+                found.append(place)
+                break
+        else:
+            found.append(None)
+    return found
+
+
+def _places(width: float) -> Iterator[NamePlace]:
+    """Close to the point above, below, right, left and in the corners; then farther away."""
+    for off in FARTHER:
+        for right, up in SIDES:
+            across = right * (width / 2 + GAP + (off / 2 if up else off))
+            above = up * (GAP + LINE_HEIGHT / 2 - (LINE_HEIGHT / 4 if right else 0) + off)
+            yield NamePlace(across, above, off > 0)
