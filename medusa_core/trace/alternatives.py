@@ -17,7 +17,6 @@ import torch
 
 from medusa_core.acceptance.sampling import COLDEST, ENTROPY_GUARD
 from medusa_core.decoding import Step
-from medusa_core.model.threads import cpu_threads
 
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
 ALTERNATIVES = 5
@@ -51,7 +50,6 @@ def recorded_rows(parents: Sequence[int], path: Sequence[int]) -> list[int]:
 
 
 @torch.inference_mode()
-@cpu_threads(1)  # the forward in C goes on right behind it
 def answers(logits: torch.Tensor, temperature: float, rows: torch.Tensor, tokens: torch.Tensor) -> Answers:
     """What ``logits`` [R, V] say, and p of each of ``tokens`` [M] at its row; ``rows`` [M] rise."""
     own = temperature if temperature > 0 else 1.0

@@ -19,6 +19,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.model.threads import cpu_threads
 from medusa_core.trace.alternatives import (
     Answers,
     Penalised,
@@ -112,6 +113,7 @@ class TraceBuilder:
         self._news = []
         return {"schema_version": UNPACKED_VERSION, **self._header, "steps": []}
 
+    @cpu_threads(1)  # the forward in C goes on right behind it
     def add(self, step: Step) -> None:
         """Record a step."""
         self._summary.add(step)
@@ -182,6 +184,7 @@ class TraceBuilder:
             self._rows[shape.number, path[-1]] = found
         return found
 
+    @cpu_threads(1)
     def _compute(self) -> None:
         """Make the records of the steps that were kept."""
         kept, self._kept = self._kept, []

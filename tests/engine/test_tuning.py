@@ -14,6 +14,7 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import tuning
 from medusa_core.model.target import Target
 from medusa_core.model.threads import cpu_threads, each_within
+from medusa_core.trace.builder import TraceBuilder
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +166,26 @@ def test_a_run_has_its_threads_while_it_computes_and_its_reader_the_usual_ones(e
     assert torch.get_num_threads() == 4
     assert set(counts) <= {(1, 2), (2, None)}
     assert counts
+
+
+def test_a_trace_is_made_on_one_thread_so_that_none_spins_beside_the_next_forward(engine, monkeypatch):
+    """Where several threads share a tensor, torch's own ones spin for milliseconds after it."""
+    torch.set_num_threads(2)
+    seen, several = [], torch.cat
+
+    def joined(*parts, **how):
+        seen.append(torch.get_num_threads())
+        return several(*parts, **how)
+
+    monkeypatch.setattr(torch, "cat", joined)
+    config = GenerationConfig(max_new_tokens=8)
+    builder = TraceBuilder(engine, config, tiny.PROMPT)
+    for step in engine.stream(tiny.PROMPT, config):
+        seen.clear()
+        builder.add(step)
+        builder.news()
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
 
 
 def test_torch_keeps_to_one_thread_while_c_has_the_others(library):
