@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -41,6 +42,9 @@ from medusa_core.hardware.processor import core_count, cpu_name, instruction_lim
 BASELINE = "none"
 TRANSFORMERS = "hf"
 ALL_PEERS = PEERS | LLAMA_CPP_PEERS
+# Seconds until the threads of a peer sleep. They spin behind its last operation, 40 ms and more, and would
+# take a processor from whoever has the next turn.
+SPINNING = 0.1
 
 
 class Bench:
@@ -227,6 +231,7 @@ def _peer_runner(name: str, peer: PeerRunner | LlamaCppRunner) -> Runner:
                 f"{name} failed after a prompt of {len(prompt)} tokens ({error}): leave it out of --methods, "
                 "or lower --max-new-tokens"
             ) from error
+        time.sleep(SPINNING)
         return Measurement(done.tokens, done.seconds, done.steps, {})
 
     return run
