@@ -31,18 +31,21 @@
 
   const underWay = new Set(); // tabs whose run was asked for and has not ended
   const stopOf = (name) => document.getElementById(`${name}-stop`);
+  const runOf = (name) => document.getElementById(`${name}-run`);
 
   window.medusaChannel = {
     steps: async (key, window, signal) => (await ofRun("steps", { key, window }, signal)).json(),
     trace: async (key) => (await ofRun("trace", { key })).blob(),
     begin: (name) => {
       underWay.add(name);
+      if (name === "chat") runOf(name)?.setAttribute("aria-disabled", "true");
       for (const box of document.querySelectorAll("[data-too-long]")) delete box.dataset.tooLong; // the run says it from now on
       return `${page}-${name}`;
     },
     over: (name) => {
       underWay.delete(name);
       stopOf(name)?.removeAttribute("aria-busy");
+      runOf(name)?.removeAttribute("aria-disabled");
     },
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
     drawn: confirm,
@@ -54,5 +57,16 @@
     const name = button.id.slice(0, -"-stop".length);
     if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
     window.medusaChannel.stop(name);
+  }, true);
+  // A conversation has one reply at a time: the next message waits in its box.
+  const waits = (event) => {
+    if (!underWay.has("chat")) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  document.addEventListener("click", (event) => event.target.closest?.("#chat-run") && waits(event), true);
+  document.addEventListener("keydown", (event) => {
+    const sends = event.key === "Enter" && !event.shiftKey && event.target.closest?.("#chat-message");
+    if (sends) waits(event);
   }, true);
 }

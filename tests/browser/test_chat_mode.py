@@ -139,6 +139,25 @@ def test_what_is_typed_while_a_reply_is_made_is_not_lost(chat):
 
 
 @pytest.mark.usefixtures("unhurried")
+def test_a_second_message_waits_in_its_box_until_the_reply_is_there(chat):
+    box, send = chat.locator("#chat-message textarea"), chat.locator("#chat-run")
+    set_tokens(chat, 100)
+    write(chat, "a fox")
+    chat.wait_for_function("document.querySelector('#chat-message textarea').value === ''")
+    write(chat, "and a dog")  # before the first reply has begun, or while it grows
+    assert send.get_attribute("aria-disabled") == "true"
+    wait_for_step(chat)
+    send.dispatch_event("click")
+    box.press("Enter")
+    replies(chat, 1)
+    assert box.input_value() == "and a dog"
+    chat.wait_for_selector("#chat-run:not([aria-disabled])")
+    box.press("Enter")
+    replies(chat, 2)
+    assert words(chat)[::2] == ["a fox", "and a dog"]
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     set_tokens(chat, 2000)
     write(chat, "a fox")

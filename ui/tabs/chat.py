@@ -32,6 +32,7 @@ class ChatPanel:
     """The chat's parts, and where a visitor's conversation lies."""
 
     bar: RunBar
+    sent: gr.Textbox  # never to be seen: the message that is being answered
     system: gr.Textbox
     transcript: Transcript
     notice: TextLine
@@ -59,7 +60,8 @@ class ChatPanel:
                 placeholder="How the model should behave. Not every chat template has a place for it.",
             )  # fmt: skip
             say_when_too_long(system)
-        return cls(bar, system, transcript, notice, anew, gr.State(ChatHolder()))
+        sent = gr.Textbox(visible=False)
+        return cls(bar, sent, system, transcript, notice, anew, gr.State(ChatHolder()))
 
     def connect(
         self, session: Session, controls: Controls, view: DecodeView, slot: gr.State
@@ -69,11 +71,16 @@ class ChatPanel:
             _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], queue=False,
             **QUIET,
         )  # fmt: skip
-        return connect_run(
+        # The box is free for the next message at once. One that could not be answered goes back into it.
+        box = self.bar.prompt
+        gr.on(self.bar.triggers(), None, box, [self.sent, box], js="(text) => [text, '']")
+        run = connect_run(
             session, self.bar, partial(_replies, session, controls),
-            [slot, self.bar.prompt, self.system, self.holder, *controls.inputs()],
-            [self.transcript, self.bar.prompt, view], controls.selection,
+            [slot, self.sent, self.system, self.holder, *controls.inputs()],
+            [self.transcript, self.sent, view], controls.selection,
         )  # fmt: skip
+        run.then(None, [self.sent, box], [self.sent, box], js="(sent, text) => ['', text || sent]")
+        return run
 
     def connect_notice(self, session: Session, mode: gr.Radio, selection: gr.State) -> None:
         """What to know about a model is said when the visitor turns to the chat, or chooses another one."""
@@ -108,23 +115,25 @@ def _replies(
     holder: ChatHolder,
     *values: Any,
 ) -> Iterator[tuple[Any, ...]]:
-    """Values for status, badge, transcript, message box and view while one reply is made."""
-    state, sent = holder.state, False
+    """Values for status, badge, transcript, the message that was sent and view while one reply is made."""
+    state, answered = holder.state, False
     request = ChatRequest(text, replace(state, system=system or ""), controls.settings(values))
     with drawn_run(session, request, flag, slot) as updates:
         for update in updates:
             status, badge = shown(update)
-            words = box = gr.skip()
+            words = sent = gr.skip()
             # A conversation that was put away meanwhile gets no more words; its run ends in the view.
             here = holder.state is state
             if isinstance(update, ChatUpdate) and here:
-                words, box, sent = update.transcript, gr.skip() if sent else "", update.state is None
+                words, answered = update.transcript, update.state is not None
                 holder.state = state = update.state or state
+            if answered or not here:
+                sent = ""
             status = status if here else gr.skip()
-            yield status, badge, words, box, or_skip(update.message)
+            yield status, badge, words, sent, or_skip(update.message)
     yield gr.skip(), gr.skip(), gr.skip(), gr.skip(), message_rest()
-    if sent and holder.state is state:  # it failed on the way: as before the message was sent
-        yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, state.turns), text, gr.skip()
+    if not answered and holder.state is state:  # as before the message was sent
+        yield gr.skip(), gr.skip(), message_show(uuid.uuid4().hex, state.turns), gr.skip(), gr.skip()
 
 
 def _start_anew(holder: ChatHolder, flag: StopFlag) -> tuple[str, str]:
