@@ -6,7 +6,7 @@
 // guess the bits that its token gets alone; "source" and "speedup" of a recorded
 // run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
 // nearest to the size of the run's trees; "small", how far the speeds of a small model carry, "untimed", why the tree "auto" was
-// not chosen by times}; null for a run from a file.
+// not chosen by times, "faster", that this tree is faster than the run's}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
 const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
 
@@ -28,7 +28,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
       + say`So counted, over all texts that were measured and with another tree, of ${beside.nodes} nodes, this method is ${decimal(beside.speedup)} times as fast: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}.` + " " + LANGUAGE.tell(beside.source);
   }
   if (overhead) {
-    const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.`;
+    const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.` + (beside.faster ? " " + LANGUAGE.tell(beside.faster) : "");
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;
     return estimate + " " + say`In this run a step took ${decimal(stepMs)} ms (median): it shared the processor with the drawing of this page.`;
   }

@@ -123,6 +123,18 @@ def asks_for_auto_tree(config: GenerationConfig) -> bool:
     return NAME in drafters_of(config.method) and config.options.get("tree", AUTO) == AUTO
 
 
+def faster_tree(engine: Engine, config: GenerationConfig) -> int | None:
+    """Nodes of the tree "auto" where it was chosen by step times and the run has another one."""
+    tree = engine.fixed_tree(config)
+    if config.method != NAME or NAME not in engine.drafts or tree is None:
+        return None
+    draft = medusa_draft(engine)
+    if draft.fastest is None or draft.fastest.tokens_per_second is None:
+        return None
+    nodes = draft.tree(AUTO).size
+    return nodes if 1 < nodes != tree.size else None
+
+
 def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
     """What the tree "auto" comes to in a run, and why; empty for other trees."""
     if not asks_for_auto_tree(config) or NAME not in engine.drafts:

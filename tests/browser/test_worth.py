@@ -30,7 +30,8 @@ def ended(view, beside, **config):
 
 
 def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(view):
-    card = ended(view, {"timed_ms": [2.5, 4.0], "exact": False})
+    faster = "The tree “auto”, here of 3 nodes, makes most tokens per second"
+    card = ended(view, {"timed_ms": [2.5, 4.0], "exact": False, "faster": faster})
     counts = {
         name: card.locator(f"[data-count={name}] b").inner_text()
         for name in ("worth-mean", "worth-overhead", "worth-speedup")
@@ -38,7 +39,7 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(v
     assert counts == {"worth-mean": "2.00", "worth-overhead": "÷ 1.60×", "worth-speedup": "≈ 1.25×"}
     words = card.locator("[data-role=worth]").inner_text()
     assert words.startswith("An estimate: 2.00 tokens a step ÷ overhead 1.60 ≈ 1.25 times")
-    assert "Side by side measures both" in words
+    assert f"Side by side measures both with your prompt. {faster} " in words
     assert words.endswith(
         "In this run a step took 9.00 ms (median): it shared the processor with the drawing of this page."
     )

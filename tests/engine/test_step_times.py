@@ -13,6 +13,7 @@ from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
 from medusa_core.evaluation import step_times
 from medusa_core.evaluation.step_times import (
     auto_tree_words,
+    faster_tree,
     lacks_step_times,
     measure_step_times,
     with_known_step_times,
@@ -20,6 +21,7 @@ from medusa_core.evaluation.step_times import (
 )
 from medusa_core.loading.tuning import cache_folder, keep, machine_key, recall
 from medusa_core.trees.budget import LatencyPoint, best_tree
+from medusa_core.trees.tree import Topology
 
 ACCURACIES = [[0.7, 0.2, 0.05], [0.5, 0.2, 0.1]]
 FLAT = [LatencyPoint(nodes=size, step_ms=5 + size / 100) for size in (1, 8, 16, 64)]
@@ -116,6 +118,15 @@ def test_heads_of_unknown_accuracy_and_bare_models_are_not_measured(measuring, e
     assert with_step_times(unknown) is unknown
     assert not lacks_step_times(unknown)
     assert not measuring.exists()
+
+
+def test_a_run_with_another_tree_hears_of_the_one_that_step_times_chose(known_heads):
+    own = GenerationConfig.of(tree=Topology.from_choices([[0], [1], [0, 0]]))
+    assert faster_tree(known_heads, own) is None
+    timed = with_heads(known_heads, latency=tuple(FLAT))
+    assert faster_tree(timed, own) == medusa_draft(timed).tree("auto").size > 4
+    assert faster_tree(timed, own.changed(tree="auto")) is None
+    assert faster_tree(timed, own.changed(method="none")) is None
 
 
 def test_steps_of_the_engines_loop_are_timed_for_each_size(measuring, known_heads):

@@ -6,7 +6,9 @@ import json
 import shutil
 
 import pytest
+from near_ties import TIE, beside_the_choice
 
+from medusa_core.api import load
 from tools import record_runs
 from ui.records.examples import ASSETS
 
@@ -36,8 +38,9 @@ def test_the_same_weights_make_the_same_runs(tmp_path, capsys):
         new = json.loads((tmp_path / name).read_text(encoding="utf-8"))
         assert what_was_run(new) == what_was_run(old)
         assert new["model"] == old["model"]
-        if not old["config"]["temperature"]:  # sampled runs follow rounding, which differs between machines
-            assert new["output"]["token_ids"] == old["output"]["token_ids"]
+        assert new["output"]["new_tokens"] == old["output"]["new_tokens"]
+        if not new["config"]["temperature"]:  # the tokens follow rounding, which differs between machines
+            assert max(beside_the_choice(load(dtype=new["model"]["dtype"], device="cpu"), new)) < TIE
 
 
 def test_some_are_left_as_they_are_and_another_seed_makes_another_run(tmp_path):

@@ -122,7 +122,7 @@ def test_the_end_of_a_run_says_what_is_known_of_its_model(load):
     last = json.loads(updates[-1].message)
     if last["kind"] == "several":
         last = last["messages"][-1]
-    assert last["beside"] == {"timed_ms": None, "exact": exact, "small": "", "untimed": ""}
+    assert last["beside"] == {"timed_ms": None, "exact": exact, "small": "", "untimed": "", "faster": ""}
 
 
 # --- What an event skips costs nothing: gradio would make the component anew for every message of a stream.

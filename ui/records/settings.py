@@ -127,8 +127,8 @@ def check_tokens(tokens: float, most: float) -> None:
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     """What the page's controls hold for a run like this one, prompt included; the node budget stays as it is.
 
-    A tree that has no name in the menu was chosen for the heads and a machine: here that is "auto". What the
-    controls cannot hold, as of a recording that another version of the engine made, is left at its default.
+    A tree that has no name in the menu was chosen for a machine: here that is "auto". What the controls
+    cannot hold, as of a recording that another version of the engine made, is left at its default.
     """
     config = trace["config"]
     nodes = {tuple(node) for node in config["tree"] or ()}
@@ -144,7 +144,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
         **{one: _held(items[one], given.get(one, items[one].default)) for one in (*RUN_SETTINGS, *numbers)},
         **parted_method(name),
         "acceptance": rule["name"] if rule["name"] in rule_names() else GenerationConfig.acceptance,
-        "tree": next(named, AUTO),
+        "tree": next(named, DEFAULT if drafter["settings"].get("tree") == DEFAULT else AUTO),
         "heads": DEFAULT,
     }
 

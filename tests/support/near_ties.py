@@ -1,0 +1,27 @@
+"""Recorded greedy texts on any processor: of two tokens that are nearly as likely, rounding chooses."""
+
+from __future__ import annotations
+
+import torch
+from plain_penalty import penalised
+
+from medusa_core.config import GenerationConfig
+from medusa_core.engine import Engine
+from medusa_core.trace.builder import Record
+
+TIE = 0.25  # of two logits; bfloat16 has no number between 16 and 16.125
+
+
+@torch.inference_mode()
+def beside_the_choice(engine: Engine, trace: Record) -> list[float]:
+    """By how much the logit of each recorded token is below the largest one here."""
+    config, prompt = trace["config"], trace["prompt"]["token_ids"]
+    text = [*prompt, *trace["output"]["token_ids"]]
+    names = ("penalty", "penalty_window")
+    penalty, window = (config.get(name, getattr(GenerationConfig, name)) for name in names)
+    logits, _ = engine.target.read(text)
+    gaps = []
+    for place in range(len(prompt), len(text)):
+        row = penalised(logits[place - 1].float(), text[:place], penalty, window)
+        gaps.append(float(row.max() - row[text[place]]))
+    return gaps
