@@ -14,6 +14,7 @@ LETTER, LINE_HEIGHT = 6.5, 18  # of a name
 POINT = 13  # its width and height
 GAP = 9  # between the middle of a point and the nearer edge of its name
 FARTHER = (0, 22, 44, 66)  # by so much the name stands off, in the order in which it is tried
+LINE_PARTS = 12
 SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
@@ -51,19 +52,28 @@ def name_places(
 
     ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
     """
-    taken = [_Box.around(x, y, POINT, POINT) for x, y in points]
+    dots = [_Box.around(x, y, POINT, POINT) for x, y in points]
+    taken: list[_Box] = []  # by names and their lines
     found: list[NamePlace | None] = []
     for (x, y), name in zip(points, names, strict=True):
         width = LETTER * len(name)
         for place in _places(width):
             box = _Box.around(x + place.right, y + place.up, width, LINE_HEIGHT)
-            if box.within(*size) and not any(box.meets(other) for other in taken):
-                taken.append(box)
+            line = [_Box.around(*at, 1, 1) for at in _along(x, y, place)]
+            free = box.within(*size) and not any(box.meets(other) for other in (*dots, *taken))
+            if free and not any(bit.meets(other) for bit in line for other in taken):
+                taken += [box, *line]
                 found.append(place)
                 break
         else:
             found.append(None)
     return found
+
+
+def _along(x: float, y: float, place: NamePlace) -> list[tuple[float, float]]:
+    """Points on the line that leads from a point to its name, if one does."""
+    parts = [part / LINE_PARTS for part in range(1, LINE_PARTS)] if place.led else []
+    return [(x + part * place.right, y + part * place.up) for part in parts]
 
 
 def _places(width: float) -> Iterator[NamePlace]:
