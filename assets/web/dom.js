@@ -70,3 +70,6 @@ function installStyle(text, id = "mdv-style") {
   if (!style) document.head.append((style = html("style", { id })));
   if (style.textContent !== text) style.textContent = text;
 }
+
+// A raised number beside digits would be read as one of them: there the colour and the line alone tell of a guess.
+const besideDigits = (text, next = "") => /\d\s*$/.test(text) || /^\s*\d/.test(next);

@@ -71,16 +71,17 @@ function makeStrip(store) {
     const { at } = drawn;
     const group = html("span", { class: "mdv-step" + (position > at ? " later" : position === at ? " current" : ""), "data-step": position });
     const cuts = cutsOf(drawn.trace, position);
-    for (const node of emittedNodes(step)) group.append(tokenSpan(node, position, cuts.get(node.id)));
+    const nodes = emittedNodes(step);
+    nodes.forEach((node, i) => group.append(tokenSpan(node, position, cuts.get(node.id), (nodes[i + 1] ?? step.bonus)?.text)));
     return group;
   }
 
-  function tokenSpan(node, position, cut) {
+  function tokenSpan(node, position, cut, next) {
     const origin = node.origin.by ? "head" : "base";
     const title = [say`step ${position + 1}`, origin === "base" ? say`base model` : originTag(node), cut].filter(Boolean).join(" · ");
     const token = html("span", { class: `mdv-token from-${origin}${cut ? " is-cut" : ""}`, "data-step": position, "data-node": node.id, title });
     readable(token, node.text, node.token_id);
-    if (origin === "head") markToken(token, node.origin.head ?? methodOf(node.origin.by).mark);
+    if (origin === "head" && !besideDigits(node.text, next)) markToken(token, node.origin.head ?? methodOf(node.origin.by).mark);
     return token;
   }
 

@@ -183,6 +183,14 @@ def test_stopped_while_text_is_written_nothing_is_trained(writing):
     assert list((writing.folder / "answers").glob("*.jsonl"))
 
 
+def test_stop_does_not_wait_for_the_rest_of_a_batch(writing):
+    slow = replace(writing, text=replace(writing.text, answer_tokens=120, answer_batch=96))
+    records = run(slow, lambda record: record.part == WRITING)
+    assert [record.part for record in records] == [LOADING, WRITING]
+    assert records[-1].progress.tokens == 0
+    assert not list((writing.folder / "answers").glob("*.jsonl"))
+
+
 # --- the time of a step
 
 

@@ -17,7 +17,7 @@ function buildLane(table, span, differs) {
   text.setAttribute("role", "group");
   text.setAttribute("aria-label", say`Text of ${table.name}`);
   const spans = table.tokens.map((token, i) => {
-    const node = buildToken(token.text, besideDigits(token, table.tokens[i + 1]) ? "" : token.mark, Boolean(token.mark));
+    const node = buildToken(token.text, besideDigits(token.text, table.tokens[i + 1]?.text) ? "" : token.mark, Boolean(token.mark));
     if (i === differs) node.classList.add("differs");
     node.title = token.mark ? say`accepted guess of ${token.by}, step ${token.step}` : say`root of step ${token.step}`;
     return node;
@@ -57,9 +57,6 @@ function buildToken(text, label, drafted) {
   node.append(lead, mark, breaks);
   return node;
 }
-
-// A raised number beside digits would be read as one of them: there the colour and the line alone tell of a guess.
-const besideDigits = (token, next) => /\d\s*$/.test(token.text) || (next !== undefined && /^\s*\d/.test(next.text));
 
 // Scrolls the box, never the page, so that the newest token is in view.
 function follow(box, node) {

@@ -88,6 +88,8 @@ def run_job(
         writing = whole.within(_WRITING_SHARE * job.seconds)
         with closing(train(job.text, writing.reached)) as records:
             for record in working.after_loading(records):
+                if whole.stopped:  # the text of a whole batch may take a minute
+                    return
                 if record.folder is None:
                     yield JobProgress(
                         WRITING, progress=record, seconds_left=writing.left, loading=working.loading
