@@ -248,8 +248,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     )
     told = page.evaluate("document.querySelector('.learn-host').learn.state.trace")
     assert told["prompt"]["text"] == prompt
-    # Decode's tree stands at "auto", which is a chain on many machines: the tour's run branches all the same.
-    assert page.evaluate("medusaSettings['decode-view'].tree") == "auto"
+    assert page.evaluate("medusaSettings['decode-view'].tree") == "default"
     assert [len(step["nodes"]) for step in told["steps"]] == [16] * len(told["steps"])
     assert any(len(choice) > 1 and choice[-1] > 0 for choice in told["config"]["tree"])
     assert f"of {len(CARDS)}" in page.locator(".learn-count").inner_text()

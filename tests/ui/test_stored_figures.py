@@ -115,6 +115,19 @@ def test_a_measurement_of_two_sizes_says_nothing_of_a_larger_tree():
     )
 
 
+def test_learn_keeps_to_the_record_where_only_a_few_methods_were_measured():
+    """Speed measures plain decoding, Medusa and sizes of trees: a card that names all drafters needs more."""
+    stored = stored_page().stored
+    few = replace(stored, record=headline(), at="2026-11-26 00:46")
+    page = PageFigures(stored, {("", None): few})
+    assert page.shown is few
+    assert page.whole is stored
+    assert lesson_records(page) == lesson_records(stored_page())
+    whole = replace(stored, at="2026-11-26 00:46")
+    assert PageFigures(stored, {("", None): whole}).whole is whole
+    assert PageFigures(None, {("", None): few}).whole is few
+
+
 def test_methods_speed_learn_and_trees_state_one_plain_step():
     stored = stored_page().stored
     plain = lesson_records(stored_page())["latency"][0]["step_ms"]

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from medusa_core.config import ENGINE_VERSION, LoadConfig
+from medusa_core.drafters import drafter_names
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.record import (
@@ -84,6 +85,17 @@ class PageFigures:
     @property
     def shown(self) -> Figures | None:
         return self.own or self.stored
+
+    @property
+    def whole(self) -> Figures | None:
+        """The same, but with all drafters of the stored record: Speed measures a few of them."""
+        return self.own if self.own is not None and self.is_whole(self.own) else self.stored or self.own
+
+    def is_whole(self, figures: Figures) -> bool:
+        """Whether every drafter of the stored record was measured."""
+        stored = self.stored.record.rows if self.stored is not None else ()
+        wanted = {row.series for row in stored}.intersection(drafter_names())
+        return wanted <= {row.series for row in figures.record.rows}
 
     def of_base(self, base: str) -> Iterator[Figures]:
         """The figures of a model without heads of the visitor's own: those measured here come first."""

@@ -58,7 +58,7 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
     figures.change(content, figures, view, **QUIET)
     asked, answer = gr.Textbox(visible="hidden"), gr.Textbox(visible="hidden")
     view.ask(
-        lambda text, page: answered(text, page.shown), [asked, figures], answer,
+        lambda text, page: answered(text, page.whole), [asked, figures], answer,
         js=ASKED, queue=False, trigger_mode="always_last", **QUIET,
     ).then(None, answer, None, js=ANSWERED)  # fmt: skip
 
@@ -118,7 +118,7 @@ def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
     """The times of steps that all tabs show, and where they were measured."""
     for figures in page.of_base(base):
         times = step_times(figures.record.rows)
-        if len(times) > 1:
+        if len(times) > 1 and page.is_whole(figures):
             latency = [{name: row[name] for name in TIMES} for row in times]
             return {
                 "latency": latency,

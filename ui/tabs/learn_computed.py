@@ -198,7 +198,7 @@ def _heads_words(shape: ModelShape, bits: int) -> Words:
 
 def computed_records(page: PageFigures) -> dict[str, Any]:
     """What the tour's cards compute: facts of the cards, and the expectation to begin with."""
-    return {"computed": card_facts(), "expected": expectation(MODEL, DEVICE, page.shown)}
+    return {"computed": card_facts(), "expected": expectation(MODEL, DEVICE, page.whole)}
 
 
 def answered(asked: str, figures: Figures | None) -> str:
