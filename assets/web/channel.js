@@ -38,7 +38,7 @@
     trace: async (key) => (await ofRun("trace", { key })).blob(),
     begin: (name) => {
       underWay.add(name);
-      if (name === "chat") runOf(name)?.setAttribute("aria-disabled", "true");
+      runOf(name)?.setAttribute("aria-disabled", "true");
       for (const box of document.querySelectorAll("[data-too-long]")) delete box.dataset.tooLong; // the run says it from now on
       return `${page}-${name}`;
     },
@@ -58,15 +58,18 @@
     if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
     window.medusaChannel.stop(name);
   }, true);
-  // A conversation has one reply at a time: the next message waits in its box.
-  const waits = (event) => {
-    if (!underWay.has("chat")) return;
+  // A tab has one run at a time, and gradio drops a second one without a word: the next message waits in its box.
+  const waits = (event, name) => {
+    if (!underWay.has(name)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
   };
-  document.addEventListener("click", (event) => event.target.closest?.("#chat-run") && waits(event), true);
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("[id$='-run']");
+    if (button) waits(event, button.id.slice(0, -"-run".length));
+  }, true);
   document.addEventListener("keydown", (event) => {
-    const sends = event.key === "Enter" && !event.shiftKey && event.target.closest?.("#chat-message");
-    if (sends) waits(event);
+    const box = event.key === "Enter" && event.target.closest?.("#chat-message, [id$='-prompt']");
+    if (box && event.shiftKey !== (box.id === "chat-message")) waits(event, box.id.split("-")[0]);
   }, true);
 }
