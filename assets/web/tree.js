@@ -2,7 +2,9 @@
 
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
-const WHOLE = { least: 0.5, slim: 560 }; // a whole tree is drawn no smaller; in a narrower box its chips are slim, so that they can be read
+// A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, and
+// where wide ones would be smaller than `legible`.
+const WHOLE = { least: 0.5, slim: 560, legible: 0.72 };
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -26,7 +28,7 @@ function makeTree(store, whole = false) {
   let shown = "";
   let latest = null;
   const room = widthKept(box, () => {
-    if (zoom.plan && latest.step && isSlim() !== Boolean(zoom.plan.style.slim)) rebuild(latest);
+    if (zoom.plan && latest.step && isSlim(latest) !== Boolean(zoom.plan.style.slim)) rebuild(latest);
     settle();
   });
   const rootSeen = new IntersectionObserver(([entry]) => { away.hidden = entry.intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
@@ -47,11 +49,14 @@ function makeTree(store, whole = false) {
     scale(Math.min(1.25, fitting));
   }
 
-  const isSlim = () => whole && room.width > 0 && room.width < WHOLE.slim;
+  const isSlim = ({ step }) => {
+    const columns = Math.max(...step.nodes.map((node) => node.depth)) + 2; // with the bonus
+    return whole && room.width > 0 && room.width < Math.max(WHOLE.slim, WHOLE.legible * columns * (AIRY.width + AIRY.gap));
+  };
 
   function rebuild(scene) {
     scene.rows = rowsOf(scene);
-    const plan = planTree(scene, isSlim());
+    const plan = planTree(scene, isSlim(scene));
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
     // A phase is played by what is made anew.
@@ -190,7 +195,8 @@ function columnName(nodes, depth, slim) {
   const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.origin.head));
   if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
-  return heads.size === 1 && head !== null && head !== undefined ? say`head ${head}` : say`depth ${depth}`;
+  if (heads.size === 1 && head !== null && head !== undefined) return say`head ${head}`;
+  return slim && nodes.some((node) => node.depth > 9) ? String(depth) : say`depth ${depth}`; // ten words side by side would touch
 }
 
 function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {
