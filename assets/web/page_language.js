@@ -10,7 +10,7 @@ function dressPage() {
   // Texts that style sheets write, by the variables they take them from.
   const OF_STYLES = {
     "--text-charts-live": phrase("Charts of the run before: they are drawn anew when this run ends."),
-    "--text-charts-former": phrase("Charts of the run above, which is not of what stands beside it."),
+    "--text-charts-former": phrase("The charts, too, are of the run above."),
     "--text-stopping": phrase("Stopping…"),
   };
   // What gradio calls the parts of a control, with the control's own label behind it.
