@@ -31,6 +31,10 @@ def open_page(flags: argparse.Namespace) -> None:
     try:
         pkgutil.resolve_name(START)(flags, read_settings(LoadConfig, flags))
     except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
+        if isinstance(error, OSError) and error.filename is not None:
+            raise MedusaError(
+                f"{error.filename}: {error.strerror}: restore it, by git or a new clone"
+            ) from error
         raise MedusaError(f"{one_line(str(error)).split('. ')[0]}: choose another --port") from error
     except ModuleNotFoundError as error:
         raise missing_package(error) from error

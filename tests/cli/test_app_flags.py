@@ -71,6 +71,19 @@ def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, cap
     assert "Running on" not in said.out
 
 
+def test_a_file_that_is_missing_is_named_and_no_port_blamed(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(
+        app.pkgutil, "resolve_name", lambda name: lambda *flags: (tmp_path / "prompts.json").read_text()
+    )
+    monkeypatch.setattr(sys, "argv", ["app.py"])
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == app.EXIT_BAD_INPUT
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'prompts.json'}: No such file or directory: restore it" in said
+    assert "--port" not in said
+
+
 @pytest.mark.slow
 def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
     missing = ["--model", "/no/such/folder", "--without-model"]

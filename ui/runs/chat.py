@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from medusa_core.engine.chat import Reply
 
 EMBEDDED = (
-    "The embedded model is tiny: it has learned booking dialogues, sums in words and chats about stories, and "
-    "takes everything else for one of these. Not every sum is right."
+    "The embedded model is tiny: it has learned booking dialogues, sums in words and chats about stories, "
+    "and takes everything else for one of these. Not every sum is right."
 )
 NOT_SENT = "Stopped before the reply began: the message was not sent."
 STOPPED = "Stopped; what there is of the reply is kept."
