@@ -59,6 +59,7 @@ def film(page: Any, address: str, flags: argparse.Namespace) -> None:
     page.add_init_script("localStorage.setItem('medusa-opening', 'seen')")
     page.goto(address)
     page.wait_for_selector("#decode-view .mdv-node")
+    page.get_by_label("Examples, settings").check()
     page.get_by_role("button", name=flags.example).click()
     page.locator("#decode-run").click()
     # The embedded model's run may be over before the page is seen to be live.
