@@ -33,8 +33,9 @@ def figures_of(
 ) -> dict[str, tuple[str, str, str, str]]:
     """By tab the ms of a plain step and of Medusa's, the speedup where it is said, and the source's name."""
     found = {}
-    turn_to(page, "Watch")  # its recorded run
-    found["Watch"] = stated(page, "#decode-view [data-role=worth]", source)
+    if source == RECORDED:  # a measurement of a smaller tree says nothing of that of its recorded run
+        turn_to(page, "Watch")
+        found["Watch"] = stated(page, "#decode-view [data-role=worth]", source)
     for name in tables:
         turn_to(page, name)
         where = {"Methods": "#methods-words", "Speed": "#speed-where"}[name]
@@ -111,22 +112,24 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     page = open_page(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))
     before = figures_of(page, RECORDED)
     assert len(set(before.values())) == 1, before
-    assert learn_says(page, RECORDED) == (before["Speed"][0], watch_says(page))
+    learned = learn_says(page, RECORDED)
+    assert learned == (before["Speed"][0], watch_says(page))
     assert not page.locator("#figures-bar").is_visible()
 
     measure(page)
     after = figures_of(page, MEASURED)
     assert len(set(after.values())) == 1, after
     assert after["Speed"] != before["Speed"]
-    assert learn_says(page, MEASURED) == (after["Speed"][0], watch_says(page))
+    # Speed has measured neither all drafters nor trees of several sizes, of which these two tell.
+    assert learn_says(page, RECORDED) == learned
     turn_to(page, "Trees")
-    page.wait_for_selector(f"#trees-source :has-text('{MEASURED}')")
+    page.wait_for_selector(f"#trees-source :has-text('{RECORDED}')")
 
     # The app was started again. A page that is left while it asks for something says so in its console.
     address = serve_session(Session(LoadConfig(dtype="float32", device="cpu")))
     page = open_page(address)
     page.wait_for_selector("#figures-bar", state="visible")
-    assert stated(page, "#decode-view [data-role=worth]", MEASURED) == after["Watch"]
+    assert figures_of(page, MEASURED, ("Speed",)) == {name: after[name] for name in ("Speed", "Side by side")}
     page.click("#figures-back")
     page.wait_for_selector("#figures-bar", state="hidden")
     del before["Methods"]  # drawn with Speed, from one record

@@ -112,7 +112,7 @@ def test_the_list_holds_the_last_eight_also_where_nothing_can_be_stored(calculat
 def test_no_raised_number_stands_beside_digits(calculate):
     """Of the text "at 7:40 am for $33." those tokens are bare that end in a digit or come before one."""
     texts = ["at", " ", "7", ":", "4", "0", " am", " for", " $", "33", "."]
-    bare = "(texts) => texts.map((text, i) => besideDigits({ text }, texts[i + 1] && { text: texts[i + 1] }))"
+    bare = "(texts) => texts.map((text, i) => besideDigits(text, texts[i + 1]))"
     marked = [text for text, is_bare in zip(texts, calculate(bare, texts), strict=True) if not is_bare]
     assert marked == ["at", " am", " for", "."]
 
