@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LETTER, LINE_HEIGHT = 6.5, 18  # of a name
+LETTER, LINE_HEIGHT = 6.5, 18  # width and height of a letter
 POINT = 13  # its width and height
 GAP = 9  # between the middle of a point and the nearer edge of its name
 FARTHER = (0, 22, 44, 66)  # by so much the name stands off, in the order in which it is tried

@@ -131,7 +131,7 @@ def accuracies_file(load: LoadConfig) -> Path | None:
 def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
     """The step times that all tabs show in place of the file's own, if trees of several sizes were timed."""
     times = step_times(figures.record.rows) if figures else []
-    if figures is None or len(times) <= 2:  # those of plain decoding and of one tree say nothing of others
+    if figures is None or len(times) <= 2:  # plain decoding and one tree, as Speed measures them
         return stats
     machine = figures.record.machine.model_dump() | {"dtype": figures.record.model.dtype}
     latency = tuple(parse_latency({"latency": times}))
