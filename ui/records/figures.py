@@ -88,7 +88,7 @@ class PageFigures:
 
     @property
     def whole(self) -> Figures | None:
-        """The same, but with all drafters of the stored record: Speed measures a few of them."""
+        """What names all drafters of the stored record: Speed measures a few of them."""
         return self.own if self.own is not None and self.is_whole(self.own) else self.stored or self.own
 
     def is_whole(self, figures: Figures) -> bool:

@@ -71,9 +71,8 @@ def recorded(kind: type[Opening], assets: Path) -> Opening | None:
     try:
         return TypeAdapter(kind).validate_json(read_bytes(file))
     except (OSError, ValidationError) as error:
-        reason = one_line(str(error)).partition(" For further information")[
-            0
-        ]  # pydantic's, of the first value
+        # Pydantic ends each value that does not fit with a link; the first of them says enough.
+        reason, _, _ = one_line(str(error)).partition(" For further information")
         words = "warning: a recorded opening is left out: %s is none (%s): make it anew"
         logging.getLogger(__name__).warning(words, file, reason)
         return None
