@@ -5,8 +5,10 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import tempfile
 import threading
 from collections import Counter
+from pathlib import Path
 
 # Before any import of the libraries that read them: no test may reach the network, and products of tiny
 # matrices take far longer when several threads share them than on one.
@@ -26,9 +28,29 @@ import pytest
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_configure():
-    """A crash prints the stack of its own thread alone; those of all fill the end of a log that is kept."""
-    faulthandler.enable(os.dup(2), all_threads=False)
+def pytest_configure(config):
+    """A worker that crashes leaves the stack in a file, from where it gets into the report of its test.
+
+    On the terminal the names of all extension modules follow it, and fill the end of a log that is kept.
+    """
+    if hasattr(config, "workerinput"):
+        faulthandler.enable(_stack_file(config.workerinput).open("w"), all_threads=False)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(report):
+    file = _stack_file(report.node.workerinput)
+    report.sections.append(("Stack of the crash", file.read_text().partition("Extension modules")[0]))
+    file.unlink()
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "workerinput"):
+        _stack_file(config.workerinput).unlink()
+
+
+def _stack_file(worker):
+    return Path(tempfile.gettempdir(), f"{worker['testrunuid']}-{worker['workerid']}")
 
 
 def pytest_sessionstart(session):
