@@ -33,9 +33,10 @@ if TYPE_CHECKING:
         PreTrainedTokenizerBase,
     )
 
-# transformers switches the tying of weights off in its classes while it reads a model, and then on again: two
-# threads at once would leave it off for the whole process. Counts the calls of a thread, since they nest.
-_ONE_AT_A_TIME = threading.RLock()
+# While transformers makes a model, it switches the tying of weights off in its classes, and the model's dtype
+# is torch's default: two threads at once could leave either so for the whole process. Other threads compute
+# meanwhile, so none of our tensors of floats may take the default. Counts the calls of a thread: they nest.
+ONE_MODEL_AT_A_TIME = threading.RLock()
 
 # from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
 # place or end in a riddle; require_all_tensors reads the report.
@@ -159,7 +160,7 @@ def reading_base(folder: Path) -> Iterator[None]:
     Unless memory is short, which is no fault of files.
     """
     try:
-        with _ONE_AT_A_TIME:
+        with ONE_MODEL_AT_A_TIME:
             yield
     except MedusaError:
         raise

@@ -76,7 +76,7 @@ class GuessTree:
     def shape(self) -> TokenTree:
         """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
         shape = self._shape(self.depth, self._device)
-        nothing = torch.zeros(self._topology.size, device=self._device)
+        nothing = torch.zeros(self._topology.size, dtype=torch.float32, device=self._device)
         return self._tree(shape, nothing.long(), nothing)
 
     def on_device(self, root: torch.Tensor, guesses: Guesses) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,7 +107,7 @@ class GuessTree:
                     dtype=torch.long,
                     device=device,
                 ),
-                torch.zeros(1, device=device),
+                torch.zeros(1, dtype=torch.float32, device=device),
             )
         return self._shapes[depth]
 

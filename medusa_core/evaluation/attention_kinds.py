@@ -12,6 +12,7 @@ from time import perf_counter
 
 import torch
 
+from medusa_core.checkpoints.base import ONE_MODEL_AT_A_TIME
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.shapes import attention_kind
 from medusa_core.llama.choose_forward import choose_forward
@@ -77,7 +78,7 @@ def random_target(kv_heads: int, context: int) -> Target:
         num_attention_heads=HEADS, num_key_value_heads=kv_heads, head_dim=HEAD_SIZE,
         max_position_embeddings=context, tie_word_embeddings=True,
     )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
+    with ONE_MODEL_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.manual_seed(kv_heads)
         target = Target(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
     choose_forward(target, library=native_library())

@@ -47,7 +47,8 @@ def count_heads(engine: Engine, prompts: Iterable[Sequence[int]], new_tokens: in
     """Accuracies over the prompts so far, after each prompt: for a page that shows them grow or stops."""
     top_k = min(TOP_K, engine.target.vocab_size)
     name, draft = heads_of(engine)
-    hits, counted = torch.zeros(draft.count, top_k), torch.zeros(draft.count)
+    hits = torch.zeros(draft.count, top_k, dtype=torch.float32)
+    counted = hits.new_zeros(draft.count)
     config = GenerationConfig(max_new_tokens=new_tokens, method=name)
     for prompt in prompts:
         new = [token for step in engine.stream(prompt, config) for token in step.emitted]
@@ -66,7 +67,8 @@ def _count(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hits [K, R] and positions [K] of one text; guesses about the prompt itself do not count."""
     guesses = draft.guesses(engine.target, tokens, top_k, prompt_length - 1).cpu()
-    hits, counted = torch.zeros(draft.count, top_k), torch.zeros(draft.count)
+    hits = torch.zeros(draft.count, top_k, dtype=torch.float32)
+    counted = hits.new_zeros(draft.count)
     for k in range(draft.count):
         # Head k + 1 at position t guesses token t + k + 2.
         truth = torch.tensor(tokens[prompt_length + k + 1 :])

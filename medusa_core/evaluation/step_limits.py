@@ -77,7 +77,7 @@ class Ceilings:
 
 def read_speed(size: int, device: torch.device, seconds: float = READ_SECONDS) -> float:
     """Bytes a second at which ``size`` bytes are read again and again, the fastest of some times."""
-    numbers = torch.ones(max(1, size // torch.float32.itemsize), device=device)
+    numbers = torch.ones(max(1, size // torch.float32.itemsize), dtype=torch.float32, device=device)
     end, best = perf_counter() + seconds, math.inf
     while best == math.inf or perf_counter() < end:
         begun = perf_counter()

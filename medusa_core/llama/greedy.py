@@ -63,7 +63,7 @@ class Heads:
     def best(self, hidden: torch.Tensor, asked: int, count: int) -> Best:
         """The ``count`` best of the first ``asked`` heads after hidden states [B, d]."""
         rows, given = len(hidden), hidden.contiguous()
-        found = Best(torch.empty(asked, rows, count, dtype=torch.long), torch.empty(asked, rows, count))
+        found = Best(torch.empty(asked, rows, count, dtype=torch.long), _floats(asked, rows, count))
         work = torch.empty(self.work_bytes(asked, rows), dtype=torch.uint8)
         addresses = [one.data_ptr() for one in (*found, work)]
         threads = self.library.threads
@@ -123,9 +123,9 @@ class GreedySteps:
         numbers = ctypes.c_int64 * shape.size
         # Python reads them faster than tensors.
         self._next, self._choices, self._path = numbers(), numbers(), numbers()
-        self._next_logp = torch.zeros(shape.size)
+        self._next_logp = _floats(shape.size)
         guesses = torch.empty(guessing.levels * guessing.ranks, dtype=torch.long)
-        guesses_logp = torch.empty(len(guesses))
+        guesses_logp = _floats(len(guesses))
         needed = guessing.heads.work_bytes(guessing.levels, 1) if guessing.heads else 0
         work = torch.empty(max(needed, shape.size), dtype=torch.uint8)
         self._step = structures.Greedy(
@@ -209,4 +209,9 @@ class GreedySteps:
         weights, nodes = self._forward.weights, self._shape.size
         logits = torch.empty(nodes, weights.vocabulary, dtype=weights.dtype)
         features = logits.new_empty(nodes, weights.hidden if self._has_heads else 0)
-        return torch.empty(nodes, dtype=torch.long), torch.empty(nodes), logits, features
+        return torch.empty(nodes, dtype=torch.long), _floats(nodes), logits, features
+
+
+def _floats(*shape: int) -> torch.Tensor:
+    """In the dtype that C writes: torch's default is another one while a model is loaded in any thread."""
+    return torch.empty(*shape, dtype=torch.float32)

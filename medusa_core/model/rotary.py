@@ -22,7 +22,7 @@ def rotations(rotary: nn.Module, rows: int, device: torch.device) -> Rotations:
 
 def rotations_at(rotary: nn.Module, positions: torch.Tensor) -> Rotations:
     """Rotations of ``positions`` [N], by the same module."""
-    cos, sin = rotary(torch.empty(0, device=positions.device), positions[None])
+    cos, sin = rotary(torch.empty(0, dtype=torch.float32, device=positions.device), positions[None])
     cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
     half = sin.shape[-1] // 2
     return Rotations(cos, torch.cat([-sin[..., :half], sin[..., half:]], dim=-1))

@@ -51,14 +51,14 @@ class TokenTree:
         finds each token after those above it. Where it copies, that is a share of the places found in the
         text. Left out they are 1.
         """
-        shares = torch.tensor(draft_p if draft_p is not None else [1.0] * len(tokens), device=device)
+        shares = draft_p if draft_p is not None else [1.0] * len(tokens)
         return cls(
             tokens=torch.tensor(tokens, device=device),
             parents=list(parents),
             depths=depths_of(parents),
             origins=list(origins),
             mask=ancestor_mask(parents).to(device),
-            draft_logp=shares.log(),
+            draft_logp=torch.tensor(shares, dtype=torch.float32, device=device).log(),
         )
 
     @property

@@ -121,7 +121,7 @@ class BlockDrafter:
         """The likeliest combinations of the block's guesses below ``root``."""
         levels = min(depth, self._settings.draft_depth, self._model.block)
         if levels < 1:
-            nothing = torch.empty(0, device=self._embedding.device)
+            nothing = torch.empty(0, dtype=torch.float32, device=self._embedding.device)
             return self._tree(root, nothing.long(), [], [], nothing)
         size = self._model.block
         self._make_room(size)

@@ -182,7 +182,7 @@ class ModelDrafter:
             probs = growth.drawn_from[0].new_zeros(len(kept), self._target.vocab_size)
             for node, drawn in growth.drawn_from.items():
                 probs[places[node], : self._known] = drawn
-        logp = torch.tensor([growth.logp[node] for node in kept], device=self._target.output_device)
+        logp = [growth.logp[node] for node in kept]
         return TokenTree(
             tokens=torch.tensor([growth.tokens[node] for node in kept], device=device),
             parents=parents,
@@ -192,7 +192,7 @@ class ModelDrafter:
                 *(_origin(growth, node, depth) for node, depth in zip(kept[1:], depths[1:], strict=True)),
             ],
             mask=ancestor_mask(parents).to(device),
-            draft_logp=logp,
+            draft_logp=torch.tensor(logp, dtype=torch.float32, device=self._target.output_device),
             draft_probs=probs,
         )
 

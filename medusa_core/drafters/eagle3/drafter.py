@@ -82,7 +82,8 @@ class Eagle3Drafter:
         """The dynamic tree below ``root``, of ``depth`` levels at most."""
         levels = min(depth, self._settings.draft_depth)
         if levels < 1:
-            return self._token_tree(root, [], [], [], torch.empty(0, device=self._embedding.device))
+            nothing = torch.empty(0, dtype=torch.float32, device=self._embedding.device)
+            return self._token_tree(root, [], [], [], nothing)
         outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
         length = self._cache.length
         outputs = outputs[-1:]  # outputs of the level that goes on

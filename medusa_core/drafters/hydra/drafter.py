@@ -103,7 +103,7 @@ class HydraDrafter:
         """The tree, each level filled by one call of its head."""
         shape = self._shape(min(depth, max(self._tree.depths)))
         tokens = [torch.tensor([root], device=self._device)]
-        logp = [torch.zeros(1, device=self._device)]
+        logp = [torch.zeros(1, dtype=torch.float32, device=self._device)]
         paths = torch.cat([self._state(), self._embedded(tokens[0])[0]])[None]
         for number, level in enumerate(shape.levels):
             logits = self._heads(number, paths).float()  # [P, V]
