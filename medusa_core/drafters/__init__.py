@@ -28,6 +28,7 @@ from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this 
     SamplingDrafter,
     propose_all,
 )
+from medusa_core.drafters._head_trees import is_dynamic
 from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
 from medusa_core.drafters._method import Method as Method
@@ -256,7 +257,8 @@ def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topolog
     draft: Any = draft_of(drafts, config)
     if draft is None or not method(config.method).fixed_tree:
         return None
-    tree: Topology = draft.tree(drafter_settings(config, draft).tree)
+    name = drafter_settings(config, draft).tree
+    tree: Topology | None = None if is_dynamic(name) else draft.tree(name)
     return tree
 
 
@@ -264,7 +266,7 @@ def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dic
     """The settings of a run by name, with the tree itself in place of a tree's name."""
     draft = draft_of(drafts, config)
     options = dict(vars(drafter_settings(config, draft)))
-    if "tree" in options and isinstance(draft, HeadsDraft):
+    if "tree" in options and isinstance(draft, HeadsDraft) and not is_dynamic(options["tree"]):
         options["tree"] = draft.tree(options["tree"])
     return options
 

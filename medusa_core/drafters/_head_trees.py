@@ -1,4 +1,4 @@
-"""Trees of one shape for a whole run, filled by heads: how a run's settings name them.
+"""Trees filled by heads: how a run's settings name them. All but the dynamic ones keep one shape.
 
 The leading underscore keeps this module out of the list of drafters.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from medusa_core.config import setting
 from medusa_core.errors import MedusaError
 from medusa_core.trees.search import assumed_accuracies, search_tree
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.trees.tree import MAX_NODES, Topology, load_tree
 
 AUTO, DEFAULT = "auto", "default"  # the fastest on this machine, and the one shipped with the heads
+DYNAMIC = "dynamic-"  # followed by the number of nodes, the root included
 _FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
 
 
@@ -24,7 +26,8 @@ class TreeSettings:
     tree: str | Topology = setting(
         AUTO,
         "auto (the fastest here, by step times measured once on this machine; default where none are known), "
-        "default (shipped with the heads), a published tree, cartesian-4x2x1 or a .json file",
+        "default (shipped with the heads), a published tree, cartesian-4x2x1, a .json file or, for Medusa's "
+        "heads, dynamic-16 (in each step the 16 nodes that they find likeliest)",
     )
 
 
@@ -45,11 +48,26 @@ def named_tree(
     if not isinstance(name, str):
         kinds = "a name, a .json file or Topology.from_choices([(0,), (0, 0)])"
         raise MedusaError(f"tree is {name!r:.40} ({type(name).__name__}): give {kinds}")
+    if is_dynamic(name):
+        raise MedusaError("Medusa's heads alone grow dynamic trees: take them as the method, or another tree")
     if name == AUTO and fastest is not None:
         return fastest
     if name not in (AUTO, DEFAULT):
         return load_tree(name, besides=(AUTO, DEFAULT))
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
+
+
+def is_dynamic(tree: str | Topology) -> TypeGuard[str]:
+    """Whether a setting names a tree that is another one in each step."""
+    return isinstance(tree, str) and tree.startswith(DYNAMIC)
+
+
+def dynamic_nodes(name: str) -> int:
+    """The nodes of a dynamic tree, the root included. Raises MedusaError for a name without such a number."""
+    number = name.removeprefix(DYNAMIC)
+    if not (number.isascii() and number.isdigit() and 2 <= int(number[:5]) <= MAX_NODES):
+        raise MedusaError(f"no tree is called {name!r:.30}: write {DYNAMIC}2 to {DYNAMIC}{MAX_NODES}")
+    return int(number)
 
 
 def budget_tree(nodes: int, heads: int, accuracies: Sequence[Sequence[float]] | None) -> Topology:

@@ -11,6 +11,7 @@ from trace_factory import make_trace
 from medusa_core.errors import MedusaError
 from ui.records.settings import (
     BY_BUDGET,
+    DYNAMIC,
     MAX_PROMPT_CHARACTERS,
     MOST_TOKENS,
     RunSettings,
@@ -72,6 +73,8 @@ def test_settings_become_a_config():
     assert (config.method, config.acceptance, config.seed) == ("medusa", "typical", 0)
     assert config.options["tree"] == "default"
     assert make_config(RunSettings.of(**SETTINGS | {"tree": BY_BUDGET})).options["tree"] == "default"
+    dynamic = make_config(RunSettings.of(**SETTINGS | {"tree": DYNAMIC, "budget": 9.0}))
+    assert dynamic.options["tree"] == "dynamic-9"
     with pytest.raises(MedusaError, match="lower"):
         make_config(RunSettings.of(**SETTINGS | {"max_new_tokens": MOST_TOKENS + 1}))
     with pytest.raises(MedusaError, match="temperature"):

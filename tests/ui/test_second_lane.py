@@ -12,7 +12,7 @@ from page_runs import SETTINGS
 from medusa_core.errors import MedusaError
 from ui.components.lane_controls import SAME, read_lane
 from ui.records.lanes import SecondLane, lane_names, what_counts
-from ui.records.settings import BY_BUDGET, MOST_TOKENS, RunSettings, make_config
+from ui.records.settings import BY_BUDGET, DYNAMIC, MOST_TOKENS, RunSettings, make_config
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.runs.session import Session
@@ -72,6 +72,8 @@ def test_one_method_races_itself_under_another_rule_and_with_another_tree(sessio
     assert found["verdict"]["expected"] == "may"
     small = race(session, SecondLane(method=None, tree=BY_BUDGET, budget=3))
     assert small["lanes"][1]["name"] == "Medusa · 3 nodes"
+    dynamic = race(session, SecondLane(method=None, tree=DYNAMIC, budget=9))
+    assert dynamic["lanes"][1]["name"] == "Medusa · dynamic tree of 9 nodes"
 
 
 def test_the_difference_of_the_texts_is_the_first_one(session):

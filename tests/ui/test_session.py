@@ -12,7 +12,7 @@ from page_runs import MINE, SETTINGS, SHIPPED, problem_of, run_decode, trace_of
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.tree import Topology
-from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, Selection
+from ui.records.settings import BY_BUDGET, DEFAULT, DYNAMIC, YOURS, Selection, settings_of
 from ui.records.updates import StopFlag, Update
 from ui.runs.session import Session
 from ui.serving import runner
@@ -49,6 +49,10 @@ def test_a_visitors_tree_is_used_for_their_run_alone(session):
         SHIPPED, key=lambda c: (len(c), c)
     )
     assert len(trace_of(decode(session, tree=BY_BUDGET))["config"]["tree"]) == 5
+    dynamic = trace_of(decode(session, tree=DYNAMIC, budget=7))
+    assert {len(step["nodes"]) for step in dynamic["steps"]} == {7}
+    assert dynamic["config"]["tree"] is None
+    assert {"tree": DYNAMIC, "budget": 7}.items() <= settings_of(dynamic).items()
 
 
 @pytest.mark.parametrize(

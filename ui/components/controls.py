@@ -16,7 +16,7 @@ from medusa_core.drafters._options import option_defaults, option_kinds, usual_s
 from medusa_core.drafters.medusa import AUTO
 from ui.components.events import QUIET
 from ui.records.settings import (
-    BY_BUDGET,
+    BUDGETED,
     COPIES_HELP,
     COPIES_LABEL,
     COPYING,
@@ -123,7 +123,7 @@ def build_controls(
             info="which guesses are combined", elem_classes=mark("tree"),
             filterable=False,
         )  # fmt: skip
-        named["budget"] = budget = budget_slider(mark("budget"), "nodes of the tree “by node budget”")
+        named["budget"] = budget = budget_slider(mark("budget"), "nodes of the tree, the root included")
         named["seed"] = gr.Number(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
@@ -156,7 +156,7 @@ def build_controls(
     chosen = [method_menu.input, copies.input]
     gr.on(chosen, None, [method_menu, copies, usual], list(options.values()), js=taken, **QUIET)
     tree.input(
-        lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget,
+        lambda name: gr.Slider(visible=name in BUDGETED), tree, budget,
         queue=False, **QUIET,
     )  # fmt: skip
     selection.change(
@@ -211,7 +211,7 @@ def mark(name: str) -> str:
 
 
 def budget_slider(classes: str, info: str | None = None) -> gr.Slider:
-    """The nodes of the tree by node budget, in sight while that tree is chosen."""
+    """The nodes of a tree of so many, in sight while one is chosen."""
     return gr.Slider(
         2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False, elem_classes=classes
     )

@@ -12,7 +12,7 @@ from medusa_core.errors import MedusaError
 from ui.components.controls import LABELS, budget_slider, mark
 from ui.components.events import QUIET
 from ui.records.lanes import PLAIN_METHOD, SecondLane
-from ui.records.settings import BY_BUDGET, COPIES_LABEL, Selection, menu_entries, tree_choices
+from ui.records.settings import BUDGETED, COPIES_LABEL, Selection, menu_entries, tree_choices
 
 SAME = "as the first lane"  # label and value of a menu's first entry
 PREFIX = "second-"  # prefix of the settings' names, for the view
@@ -31,7 +31,7 @@ def build_lane_controls(selection: gr.State) -> dict[str, Any]:
             "heads": (heads := _menu("heads", "Heads", Selection().head_entries())),
             **{name: _number(name) for name in NUMBERS},
         }
-    tree.input(lambda name: gr.Slider(visible=name == BY_BUDGET), tree, budget, queue=False, **QUIET)
+    tree.input(lambda name: gr.Slider(visible=name in BUDGETED), tree, budget, queue=False, **QUIET)
 
     def offer(new: Selection) -> tuple[gr.Dropdown, gr.Dropdown]:
         return _entries(tree_choices(new.tree_entries())), _entries(new.head_entries())

@@ -12,7 +12,16 @@ from medusa_core.drafters import Draft, draft_of, drafter_settings, method
 from medusa_core.drafters._options import differing_defaults, usual_settings
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from ui.records.settings import BY_BUDGET, DEFAULT, YOURS, RunSettings, parted_method, whole_method
+from ui.records.settings import (
+    BUDGETED,
+    BY_BUDGET,
+    DEFAULT,
+    DYNAMIC,
+    YOURS,
+    RunSettings,
+    parted_method,
+    whole_method,
+)
 
 PLAIN_METHOD = "none"
 MEDUSA_LANE = "Medusa"
@@ -28,7 +37,7 @@ class SecondLane:
     copies: bool | None = None  # whether it also copies from the text
     acceptance: str | None = None
     tree: str | None = None
-    budget: float = 16  # nodes, where `tree` is the one by node budget
+    budget: float = 16  # nodes, where `tree` is one of so many
     heads: str | None = None
     temperature: float | None = None
     epsilon: float | None = None
@@ -42,7 +51,7 @@ class SecondLane:
         whole = whole_method(drafter, held["copies"] if self.copies is None else self.copies)
         names = ("acceptance", "tree", "heads", "temperature", "penalty")
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.tree == BY_BUDGET:
+        if self.tree in BUDGETED:
             own["budget"] = self.budget
         thresholds = {name: value for name in SYMBOLS if (value := getattr(self, name)) is not None}
         options = first.options
@@ -82,8 +91,9 @@ def what_counts(
     brought = vars(drafter_settings(config, draft_of(drafts, config)))
     for item in (*fields(found.settings), *fields(rule)):
         if item.name == "tree":
-            tree = f"{int(settings.budget)} nodes" if settings.tree == BY_BUDGET else settings.tree
-            words["tree"] = TREE_WORDS.get(tree, tree)
+            nodes = f"{int(settings.budget)} nodes"
+            own = {BY_BUDGET: nodes, DYNAMIC: f"dynamic tree of {nodes}"}
+            words["tree"] = (TREE_WORDS | own).get(settings.tree, settings.tree)
         else:
             value = config.options.get(item.name, brought.get(item.name, item.default))
             said = f"{value:g}" if isinstance(value, int | float) else value

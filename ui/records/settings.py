@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from medusa_core.acceptance import rule_names
 from medusa_core.config import RUN_SETTINGS, GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS, drafter_names, drafters_of, method, method_names
+from medusa_core.drafters._head_trees import dynamic_nodes, is_dynamic
 from medusa_core.drafters._options import check_options, option_defaults, option_kinds
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError
@@ -21,7 +23,8 @@ MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
-BY_BUDGET = "node budget"
+BY_BUDGET, DYNAMIC = "node budget", "dynamic"
+BUDGETED = (BY_BUDGET, DYNAMIC)  # trees of as many nodes as a slider says
 MOST_NODES = 64  # limit of a tree by budget, the root included
 COPYING = "lookup"  # the drafter that the tick adds
 COPIES_LABEL = "Also copy from the text"
@@ -74,7 +77,7 @@ class RunSettings(GenerationConfig):
     """What the controls hold for one run, each value as gradio hands it over: `make_config` checks them."""
 
     tree: str = AUTO
-    budget: float = 16  # nodes of the tree `BY_BUDGET`, the root included
+    budget: float = 16  # nodes of a `BUDGETED` tree, the root included
     heads: str = DEFAULT
     selection: Selection = field(default_factory=Selection)
 
@@ -95,8 +98,10 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
 
     ``most`` are the new tokens that the page allows for such a run.
     """
-    made_here = settings.tree in (BY_BUDGET, YOURS)
-    if not made_here and settings.tree not in (AUTO, DEFAULT, *published_trees()):
+    tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # those are made with the heads
+    if tree == DYNAMIC:
+        tree = f"{DYNAMIC}-{int(settings.budget)}"
+    elif tree not in (AUTO, DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
         raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
     check_tokens(int(settings.max_new_tokens), most)
@@ -110,7 +115,7 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
     config = GenerationConfig.of(
         method=settings.method,
         acceptance=settings.acceptance,
-        **numbers | options | {"tree": DEFAULT if made_here else settings.tree},
+        **numbers | options | {"tree": tree},
     )
     check_options(config)
     return config
@@ -125,10 +130,11 @@ def check_tokens(tokens: float, most: float) -> None:
 
 
 def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
-    """What the page's controls hold for a run like this one, prompt included; the node budget stays as it is.
+    """What the page's controls hold for a run like this one, prompt included.
 
-    A tree that has no name in the menu was chosen for a machine: here that is "auto". What the controls
-    cannot hold, as of a recording that another version of the engine made, is left at its default.
+    The node budget stays as it is unless the tree was a dynamic one. A tree that has no name in the menu was
+    chosen for a machine: here that is "auto". What the controls cannot hold, as of a recording that another
+    version of the engine made, is left at its default.
     """
     config = trace["config"]
     nodes = {tuple(node) for node in config["tree"] or ()}
@@ -145,8 +151,17 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
         **parted_method(name),
         "acceptance": rule["name"] if rule["name"] in rule_names() else GenerationConfig.acceptance,
         "tree": next(named, DEFAULT if drafter["settings"].get("tree") == DEFAULT else AUTO),
+        **_dynamic(drafter["settings"].get("tree", "")),
         "heads": DEFAULT,
     }
+
+
+def _dynamic(name: Any) -> dict[str, Any]:
+    """What menu and slider hold for a dynamic tree; nothing for others, and for one beyond the slider."""
+    with suppress(MedusaError):
+        if is_dynamic(name) and (nodes := dynamic_nodes(name)) <= MOST_NODES:
+            return {"tree": DYNAMIC, "budget": nodes}
+    return {}
 
 
 def _held(item: Field[Any], value: Any) -> Any:
@@ -181,11 +196,14 @@ def menu_entries() -> list[tuple[str, str]]:
     return [(method(name).title, name) for name in drafter_names()]
 
 
+BUDGET_ENTRIES = [("by node budget", BY_BUDGET), ("dynamic: the likeliest nodes in each step", DYNAMIC)]
+
+
 def tree_choices(own: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
     """(label, name) of each tree, ``own`` behind the first one, which is the default."""
     published = [(f"published: {name}", name) for name in published_trees()]
     auto = ("auto: fastest on this machine", AUTO)
-    return [auto, *own, ("the heads’ own", DEFAULT), ("by node budget", BY_BUDGET), *published]
+    return [auto, *own, ("the heads’ own", DEFAULT), *BUDGET_ENTRIES, *published]
 
 
 def whole_method(drafter: str, copies: bool) -> str:

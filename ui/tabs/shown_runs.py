@@ -25,7 +25,7 @@ from ui.records.figures import PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.messages import TURNING, message_refused, message_trace
 from ui.records.outside import MOST_LINK_CHARACTERS, read_link, uploaded_trace
-from ui.records.settings import BY_BUDGET, settings_of
+from ui.records.settings import BUDGETED, settings_of
 from ui.records.words import Words, amount, as_data
 
 TITLES = (
@@ -139,6 +139,8 @@ def recorded_message(recording: Recording, page: PageFigures, step: int | None =
 
 def _held(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[Any]:
     """Values for the prompt and the controls; what a run says nothing of stays as it is."""
+    if own.get("tree") in BUDGETED:
+        own = {**own, "budget": gr.Slider(value=own.get("budget", 16), visible=True)}
     return [own.get(name, gr.skip()) for name in settings]
 
 
@@ -222,8 +224,6 @@ def connect_share(
             shown = recorded_message(one, page, link.step), one.name, *_held(settings, one.settings)
             return "", *shown, *charts.updates(one.trace, dark)
         values = link.settings
-        if values.get("tree") == BY_BUDGET:
-            values = values | {"budget": gr.Slider(value=values.get("budget", 16), visible=True)}
         taken = WHOLE_LINK if "prompt" in values else PART_OF_LINK
         return taken, gr.skip(), gr.skip(), *_held(settings, values), *(gr.skip() for _ in charts.plots)
 

@@ -46,7 +46,7 @@ function methodsPicture({ records, say }) {
     html("thead", {}, html("tr", {}, ...["method", "who", "reads", "tokens", "overhead", "speedup"].map((each) => html("th", { scope: "col", class: each === "speedup" ? "learn-secret" : null }, say("yours_" + each))))),
     html("tbody", {}, ...[...recorded, ...others].map(({ name, tokens, overhead, speedup }) => {
       const { title, drafting } = METHODS[name];
-      return html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(title)), html("td", {}, LANGUAGE.tell(drafting.who)), html("td", {}, drafting.reads.map((one) => LANGUAGE.tell(one)).join(" + ")),
+      return html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(title)), html("td", {}, LANGUAGE.tell(drafting.who)), html("td", { class: "learn-reads" }, drafting.reads.map((one) => LANGUAGE.tell(one)).join(" + ")),
         html("td", {}, number(tokens)), html("td", {}, number(overhead)), html("td", { class: "learn-secret" }, number(speedup)));
     })));
   return [table, others.length && html("p", { class: "learn-caption" }, say("methods_unrecorded")), records.source && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.source)), records.small && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.small))];

@@ -16,20 +16,20 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from medusa_core.drafters._dynamic_tree import DynamicTree
+from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
 from medusa_core.drafters.eagle3.draft import target_embedding
-from medusa_core.drafters.eagle3.grow import grow
 from medusa_core.drafters.eagle3.model import Attention, RotaryTable
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import Features
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
-from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
-from medusa_core.trees.tree import depths_of
+from medusa_core.trees.origin import Origin
+from medusa_core.trees.token_tree import TokenTree
 
 _LEAST_SLOTS = 128
 
@@ -78,9 +78,10 @@ class BlockDrafter:
         model = draft.model
         assert model.shape.layers is not None
         self.largest_tree = settings.draft_nodes + 1
+        depth, ranks = min(settings.draft_depth, model.block), min(settings.draft_top_k, len(draft.embedding))
+        self._tree = DynamicTree(settings.draft_nodes, depth, ranks, _origin, target.device)
         self.features = Features(model.shape.layers, all_rows=True)
         self._model, self._rotary, self._embedding = model, draft.rotary, draft.embedding
-        self._device, self._settings = target.device, settings
         self._cache = TreeCache(len(model.layers), 0)
         self._last = draft.embedding.new_empty(model.shape.hidden)  # fused states of the last token
 
@@ -119,28 +120,16 @@ class BlockDrafter:
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The likeliest combinations of the block's guesses below ``root``."""
-        levels = min(depth, self._settings.draft_depth, self._model.block)
-        if levels < 1:
-            nothing = torch.empty(0, dtype=torch.float32, device=self._embedding.device)
-            return self._tree(root, nothing.long(), [], [], nothing)
+        levels = min(depth, self._tree.depth)
         size = self._model.block
         self._make_room(size)
         embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
         attends = [self._attend(layer) for layer in range(len(self._model.layers))]
         rows = self._model.rows(embedded, self._last)
         output = self._model.output(rows, self._rotary.at(self.length, size), attends)
-        logits = self._model.logits(output[:levels])
-        k = min(self._settings.draft_top_k, logits.shape[1])
-        best = logits.float().log_softmax(dim=-1).topk(k)
-        level = iter(best.values[1:])  # every node of a level has the same guesses
-        found = grow(
-            best.values[0],
-            lambda ranks, *_: next(level).expand(len(ranks), -1),
-            k,
-            levels,
-            self._settings.draft_nodes,
-        )
-        return self._tree(root, found.tokens, found.parents, best.indices.tolist(), found.logp)
+        logits = self._model.logits(output[: max(1, levels)]).float()
+        guesses = Guesses.of(logits[:, None], self._tree.ranks)
+        return self._tree.filled([root], [levels], guesses)[0]
 
     def _attend(self, layer: int) -> Attention:
         """A block's rows see the text and one another."""
@@ -169,27 +158,6 @@ class BlockDrafter:
     def _make_room(self, count: int) -> None:
         if self.length + count > self._cache.slots:
             self._cache.reserve(max(2 * self._cache.slots, self.length + count, _LEAST_SLOTS))
-
-    def _tree(
-        self,
-        root: int,
-        ranks: torch.Tensor,
-        parents: list[int],
-        tokens: list[list[int]],
-        logp: torch.Tensor,
-    ) -> TokenTree:
-        """Nodes by their ranks [N] among ``tokens``, the guesses of each level."""
-        parents = [-1, *parents]
-        depths = depths_of(parents)
-        places = list(zip(depths[1:], ranks.tolist(), strict=True))
-        return TokenTree(
-            tokens=torch.tensor([root, *(tokens[d - 1][rank] for d, rank in places)], device=self._device),
-            parents=parents,
-            depths=depths,
-            origins=[ROOT, *(_origin(*place) for place in places)],
-            mask=ancestor_mask(parents).to(self._device),
-            draft_logp=F.pad(logp, (1, 0)),
-        )
 
 
 def _origin(level: int, rank: int) -> Origin:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from medusa_core.drafters import Drafting, Method
 from medusa_core.drafters._head_trees import AUTO as AUTO
 from medusa_core.drafters._head_trees import DEFAULT as DEFAULT  # both are read from here
-from medusa_core.drafters._head_trees import TreeSettings, named_tree
+from medusa_core.drafters._head_trees import TreeSettings, is_dynamic, named_tree
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.operators import Product, Work, linear
 from medusa_core.hardware.shapes import ModelShape
@@ -29,7 +29,7 @@ METHOD = Method(
     title="Medusa heads",
     mark="h",
     help="extra heads guess several next tokens at once from one hidden state",
-    build=f"{__name__}.drafter:MedusaDrafter.build",
+    build=f"{__name__}.drafter:build",
     settings=TreeSettings,
     files="medusa_lm_head.safetensors or medusa_lm_head.pt",
     owns=f"{__name__}.draft:owns",
@@ -71,7 +71,7 @@ HEADS = 5  # the published weights have as many
 
 def cost(shape: ModelShape, settings: TreeSettings, plain: Work) -> list[Product]:
     """A residual block and an LM head for each level of the tree, on one row."""
-    depth = max(named_tree(settings.tree, HEADS, None).depths)
+    depth = max(named_tree(settings.tree, HEADS, None).depths) if not is_dynamic(settings.tree) else HEADS
     rows, h, e = plain.batch, shape.hidden, plain.number_bytes
     return [
         linear("head block", rows, h, h, e, depth),

@@ -1,7 +1,8 @@
-"""Medusa's drafter: the heads' best guesses, arranged as a tree of fixed shape.
+"""Medusa's drafter: the heads' best guesses, arranged as a tree.
 
 The heads run on one hidden state a step, that of the last accepted node. Node (r1, …, rk) holds guess
-number rk of head k. Paper §2.1.
+number rk of head k. In the paper (§2.1) all steps have the same such nodes; a dynamic tree has in each step
+those that the heads find likeliest.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
+from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses, GuessTree
-from medusa_core.drafters._head_trees import TreeSettings
+from medusa_core.drafters._head_trees import TreeSettings, dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -24,31 +26,27 @@ from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
 
 
-class MedusaDrafter:
-    """Fills a fixed tree with the top guesses of each head."""
+def build(target: Target, draft: MedusaDraft, settings: TreeSettings) -> _HeadsDrafter:
+    """Raises MedusaError when the tree asks for more than the heads offer."""
+    if is_dynamic(settings.tree):
+        return DynamicDrafter(draft.heads, dynamic_nodes(settings.tree), target.device, draft.native)
+    return MedusaDrafter(draft.heads, draft.tree(settings.tree), target.device, draft.native)
+
+
+class _HeadsDrafter:
+    """Fills a tree with the top guesses of each head."""
 
     features = LAST_HIDDEN
     cache_bytes = 0
     length = 0  # it keeps nothing of the text but the last hidden state
 
     def __init__(
-        self,
-        heads: MedusaHeads,
-        tree: Topology,
-        device: torch.device,
-        native: NativeHeads | None = None,
+        self, heads: MedusaHeads, tree: GuessTree | DynamicTree, nodes: int, native: NativeHeads | None
     ) -> None:
-        """``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
-        tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
-        self.largest_tree = tree.size
-        self._heads, self._native = heads, native
-        self._guessed = GuessTree(tree, lambda depth, rank: Origin(NAME, depth, rank), device)
+        """``nodes`` of the tree with its root; ``native`` are the same heads."""
+        self.largest_tree = nodes
+        self._heads, self._native, self._tree = heads, native, tree
         self._hidden: torch.Tensor  # hidden state of the last accepted token
-
-    @classmethod
-    def build(cls, target: Target, draft: MedusaDraft, settings: TreeSettings) -> MedusaDrafter:
-        """Raises MedusaError when the tree asks for more than the heads offer."""
-        return cls(draft.heads, draft.tree(settings.tree), target.device, draft.native)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the prompt's last token; ``features`` is [T, d]."""
@@ -59,37 +57,19 @@ class MedusaDrafter:
         return self.propose_all([self], [root], [depth])[0]
 
     def propose_all(
-        self, drafters: Sequence[MedusaDrafter], roots: Sequence[int], depths: Sequence[int]
+        self, drafters: Sequence[_HeadsDrafter], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
         """Trees of several runs with these heads, which are asked once for all of them."""
         # Heads deeper than the trees are not asked: on a CPU reading their weights is most of their cost.
         # At the end of the context there is no room for a guess, and one is asked for nothing.
-        asked = max(1, *(min(depth, self._guessed.depth) for depth in depths))
+        asked = max(1, *(min(depth, self._tree.depth) for depth in depths))
         hidden = torch.stack([drafter._hidden for drafter in drafters])  # [B, d]
-        return self._guessed.filled(roots, depths, self._guesses(hidden, asked))
-
-    @property
-    def shape(self) -> TokenTree:
-        """The tree at its full depth; its tokens and their log-probabilities mean nothing."""
-        return self._guessed.shape()
-
-    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and log-probabilities of the tree below ``root``."""
-        guesses = self._guesses(features, max(1, self._guessed.depth))
-        return self._guessed.on_device(root, guesses)
-
-    @property
-    def guessing(self) -> Guessing | None:
-        """The heads as C reads them; None where only ``guess`` can."""
-        if self._native is None:
-            return None
-        tree = self._guessed
-        return Guessing(tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
+        return self._tree.filled(roots, depths, self._guesses(hidden, asked))
 
     def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
         if self._native is not None and len(hidden) <= MOST_ROWS:
-            return self._native.best(hidden, asked, self._guessed.ranks)
-        return Guesses.of(self._heads(hidden, asked).float(), self._guessed.ranks)
+            return self._native.best(hidden, asked, self._tree.ranks)
+        return Guesses.of(self._heads(hidden, asked).float(), self._tree.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Remember the hidden state of the last accepted node; ``features`` is [1, d]."""
@@ -97,3 +77,53 @@ class MedusaDrafter:
 
     def truncate(self, length: int) -> None:
         """Nothing to forget: ``begin`` brings the hidden state to go on from."""
+
+
+class DynamicDrafter(_HeadsDrafter):
+    """In each step the combinations that the heads find likeliest."""
+
+    def __init__(
+        self, heads: MedusaHeads, nodes: int, device: torch.device, native: NativeHeads | None = None
+    ) -> None:
+        """``nodes`` with the root at most; ``native`` are the same heads."""
+        ranks = min(TOP_K, heads.lm_weight.shape[-2])
+        tree = DynamicTree(nodes - 1, heads.count, ranks, _origin, device)
+        super().__init__(heads, tree, nodes, native)
+
+
+class MedusaDrafter(_HeadsDrafter):
+    """Every step has one tree, that C can fill too."""
+
+    _tree: GuessTree
+
+    def __init__(
+        self,
+        heads: MedusaHeads,
+        tree: Topology,
+        device: torch.device,
+        native: NativeHeads | None = None,
+    ) -> None:
+        """``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
+        tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
+        super().__init__(heads, GuessTree(tree, _origin, device), tree.size, native)
+
+    @property
+    def shape(self) -> TokenTree:
+        """The tree at its full depth; its tokens and their log-probabilities mean nothing."""
+        return self._tree.shape()
+
+    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and log-probabilities of the tree below ``root``."""
+        return self._tree.on_device(root, self._guesses(features, max(1, self._tree.depth)))
+
+    @property
+    def guessing(self) -> Guessing | None:
+        """The heads as C reads them; None where only ``guess`` can."""
+        if self._native is None:
+            return None
+        tree = self._tree
+        return Guessing(tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
+
+
+def _origin(depth: int, rank: int) -> Origin:
+    return Origin(NAME, depth, rank)
