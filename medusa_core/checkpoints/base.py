@@ -6,6 +6,7 @@ their headers, and what it stumbles over all the same becomes one line.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 # is torch's default: two threads at once could leave either so for the whole process. Other threads compute
 # meanwhile, so none of our tensors of floats may take the default. Counts the calls of a thread: they nest.
 ONE_MODEL_AT_A_TIME = threading.RLock()
+if hasattr(
+    os, "register_at_fork"
+):  # else a forked process keeps what a load changes, and a lock of no thread
+    os.register_at_fork(
+        before=ONE_MODEL_AT_A_TIME.acquire,
+        after_in_parent=ONE_MODEL_AT_A_TIME.release,
+        after_in_child=ONE_MODEL_AT_A_TIME.release,
+    )
 
 # from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
 # place or end in a riddle; require_all_tensors reads the report.

@@ -194,7 +194,9 @@ def _rotary_factors(model: Any, architecture: str) -> torch.Tensor | None:
     if kind not in _SCALINGS or architecture != "llama":
         raise MedusaError(f"rotary positions of the kind {kind} are not written as GGUF for {architecture}")
     frequencies = model.model.rotary_emb.inv_freq.float()
-    exponents = torch.arange(len(frequencies), device=frequencies.device) / len(frequencies)
+    exponents = torch.arange(len(frequencies), dtype=torch.float32, device=frequencies.device) / len(
+        frequencies
+    )
     factors: torch.Tensor = 1 / (rotation["rope_theta"] ** exponents * frequencies)
     return factors
 

@@ -248,6 +248,11 @@ class Engine:
     ) -> Run:
         """A ``Run`` with its own drafter, rule, stopper and cache. Raises MedusaError."""
         check_options(config)
+        if self.target.choice.native and torch.get_default_device().type != "cpu":
+            raise MedusaError(
+                f"torch's default device is {torch.get_default_device()}, where the C of a model on the CPU "
+                'cannot read: torch.set_default_device("cpu")'
+            )
         generator = torch.Generator(device=self.target.output_device).manual_seed(config.seed)
         stopper = Stopper(
             end_tokens=frozenset() if config.ignore_eos else self.end_tokens() | end_tokens,

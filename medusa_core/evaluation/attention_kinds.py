@@ -6,7 +6,7 @@ whatever they say. Cache bytes are those that the cache holds, not those of a fo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -18,6 +18,7 @@ from medusa_core.hardware.shapes import attention_kind
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import native_library
 from medusa_core.model.target import Target
+from medusa_core.model.threads import each_within
 from medusa_core.trees.origin import ROOT
 
 HEADS, HEAD_SIZE, LAYERS, VOCABULARY = 8, 64, 4, 512
@@ -42,28 +43,33 @@ def measure_kinds(
 ) -> Generator[list[KindTime], None, None]:
     """Times of a decoding step of each kind, length by length; yields all that is known after each length."""
     targets = {count: random_target(count, max(lengths) + 1) for count in KV_HEADS}
+    yield from each_within(torch.inference_mode, _times(targets, sorted(lengths), rounds))
+
+
+def _times(
+    targets: Mapping[int, Target], lengths: Sequence[int], rounds: int
+) -> Generator[list[KindTime], None, None]:
     found: list[KindTime] = []
-    with torch.inference_mode():
-        caches = {count: target.new_cache(max(lengths) + 1) for count, target in targets.items()}
-        for length in sorted(lengths):
+    caches = {count: target.new_cache(lengths[-1] + 1) for count, target in targets.items()}
+    for length in lengths:
+        for count, target in targets.items():
+            target.prefill([1] * (length - caches[count].length), caches[count])
+        times: dict[int, list[float]] = {count: [] for count in targets}
+        for number in range(rounds + 1):  # kinds take turns; the first round warms up
             for count, target in targets.items():
-                target.prefill([1] * (length - caches[count].length), caches[count])
-            times: dict[int, list[float]] = {count: [] for count in KV_HEADS}
-            for number in range(rounds + 1):  # kinds take turns; the first round warms up
-                for count, target in targets.items():
-                    tree = target.token_tree([1], [-1], [ROOT])
-                    begun = perf_counter()
-                    target.verify(tree, caches[count])[0][0, 0].item()
-                    if number:
-                        times[count].append(1000 * (perf_counter() - begun))
-            found += [
-                KindTime(
-                    attention_kind(HEADS, count), count, length,
-                    caches[count].nbytes * length // caches[count].slots, min(times[count]),
-                )
-                for count in KV_HEADS
-            ]  # fmt: skip
-            yield list(found)
+                tree = target.token_tree([1], [-1], [ROOT])
+                begun = perf_counter()
+                target.verify(tree, caches[count])[0][0, 0].item()
+                if number:
+                    times[count].append(1000 * (perf_counter() - begun))
+        found += [
+            KindTime(
+                attention_kind(HEADS, count), count, length,
+                caches[count].nbytes * length // caches[count].slots, min(times[count]),
+            )
+            for count in targets
+        ]  # fmt: skip
+        yield list(found)
 
 
 def random_target(kv_heads: int, context: int) -> Target:

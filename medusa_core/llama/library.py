@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +76,19 @@ class Library:
     def __init__(self, functions: ctypes.CDLL, isa: str) -> None:
         self.functions = functions
         self.isa = isa
-        self.count: int | None = None  # threads of the run at work, None: those of torch
+        self._run = threading.local()
         self._alone = 0  # single-threaded calls that are left of a back-off
         self._since = 0  # calls on all threads since the last contended one
         self._next_alone = _SHORTEST  # calls of the next back-off
+
+    @property
+    def count(self) -> int | None:
+        """Threads for the run at work in this thread of the program, None: those of torch."""
+        return getattr(self._run, "count", None)
+
+    @count.setter
+    def count(self, count: int | None) -> None:
+        self._run.count = count
 
     @property
     def threads(self) -> int:

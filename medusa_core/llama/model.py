@@ -114,7 +114,7 @@ class Llama:
 
         There is room to work with ``keys`` of a sequence, or as many as it has now, on ``most_threads``.
         """
-        most = self.library.most_threads  # read once, since runs in other threads of the process change it
+        most = self.library.most_threads
         counts = [len(part.rows.tokens) for part in parts]
         place = None if list(results.kept) == counts else _places(counts, results.kept)
         sequences = [_sequence(part) for part in parts]

@@ -57,8 +57,10 @@ def fastest_threads(forward: LlamaForward) -> int | None:
     counts = [usual]
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
-    times = _fastest({count: _forward(forward, count) for count in counts})
-    torch.set_num_threads(usual)
+    try:
+        times = _fastest({count: _forward(forward, count) for count in counts})
+    finally:
+        torch.set_num_threads(usual)
     if times is None:
         return None
     # Of those that are about as fast the most threads: longer texts give them more to do.

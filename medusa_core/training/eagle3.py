@@ -83,7 +83,7 @@ def train_layer(
     )
 
     def total(each: torch.Tensor, _: int) -> Losses:
-        decay = config.unrolled_decay ** torch.arange(len(each), device=run.device)
+        decay = config.unrolled_decay ** torch.arange(len(each), dtype=torch.float32, device=run.device)
         return {"loss": (each * decay).sum()} | each_loss(each)
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:

@@ -53,8 +53,8 @@ def scores_of(predictions: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> HeadS
         # A guess is a top-n hit when fewer than n tokens score higher; cheaper than sorting V.
         higher = (logits > logits.gather(1, targets[:, None])).sum(dim=1)
         count = max(1, len(targets))
-        top1.append((higher < 1).sum() / count)
-        top5.append((higher < 5).sum() / count)
+        top1.append((higher < 1).float().sum() / count)
+        top5.append((higher < 5).float().sum() / count)
     return HeadScores(torch.stack(loss), torch.stack(top1), torch.stack(top5))
 
 
@@ -78,7 +78,7 @@ def mean_divergence(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tenso
 
 def weighted_sum(losses: torch.Tensor, decay: float) -> torch.Tensor:
     """Σ_k decay^k · loss_k, k from 1: the Medusa-1 loss with λ_k = decay^k (paper §2.2.1)."""
-    powers = torch.arange(1, len(losses) + 1, device=losses.device)
+    powers = torch.arange(1, len(losses) + 1, dtype=torch.float32, device=losses.device)
     return (losses * decay**powers).sum()
 
 

@@ -109,7 +109,7 @@ class UnrolledLosses(torch.nn.Module):
             count = counted.sum().clamp(min=1)
             higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
             known = self.model.t2d[best[:, here][counted]]
-            hits = [((higher < guesses) & known).sum() / count for guesses in (1, 5)]
+            hits = [((higher < guesses) & known).float().sum() / count for guesses in (1, 5)]
             found.append(torch.stack([_mean_entropy(logits, right, torch.ones_like(known)), *hits]))
         return torch.stack(found)
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+
 import pytest
 import torch
 
+from medusa_core.checkpoints.base import ONE_MODEL_AT_A_TIME
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import method_names
+from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.model.rotary import rotations
 from medusa_core.trace.builder import TraceBuilder
+from medusa_core.training.losses import scores_of, weighted_sum
 
 RULES = {
     "greedy": {},
@@ -54,6 +61,46 @@ def test_a_run_is_what_it_is_alone(shipped, a_load, method, rule):
     alone = record_of(shipped, config)
     a_load()
     assert record_of(shipped, config) == alone
+
+
+def test_losses_are_what_they_are_alone(a_load):
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.randint(0, 50, (301,), generator=draw)
+    logits = torch.randn(301, 50, generator=draw)
+    alone = weighted_sum(torch.linspace(1, 2, 5), 0.8), *vars(scores_of([(logits, targets)])).values()
+    a_load()
+    beside = (
+        weighted_sum(torch.linspace(1, 2, 5, dtype=torch.float32), 0.8),
+        *vars(scores_of([(logits, targets)])).values(),
+    )
+    assert all(torch.equal(mine, usual) for mine, usual in zip(beside, alone, strict=True))
+
+
+def test_a_process_that_is_forked_meanwhile_can_load():
+    begun = threading.Event()
+
+    def load():
+        with ONE_MODEL_AT_A_TIME:
+            begun.set()
+            time.sleep(0.1)  # as long as the fork has to wait
+
+    loader = threading.Thread(target=load)
+    loader.start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if ONE_MODEL_AT_A_TIME.acquire(timeout=5) else 1)
+    loader.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_default_device_whose_memory_c_cannot_read_is_refused(shipped):
+    torch.set_default_device("meta")
+    try:
+        with pytest.raises(MedusaError, match="default device is meta"):
+            next(shipped.stream([1, 2], GenerationConfig()))
+    finally:
+        torch.set_default_device(None)
 
 
 def test_rotations_are_what_they_are_alone(shipped, a_load):

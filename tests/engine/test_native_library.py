@@ -52,6 +52,15 @@ def test_it_is_compiled_once_with_the_flags_of_the_environment(library, tmp_path
         library_for_this_machine(tmp_path)
 
 
+def test_threads_of_a_run_are_those_of_its_thread_alone(library):
+    own = native.Library(library.functions, "")
+    own.count = 3
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: own.most_threads).result() == torch.get_num_threads()
+        other.submit(setattr, own, "count", 5).result()
+    assert own.most_threads == 3
+
+
 def test_late_threads_leave_calls_to_one_for_a_while_and_longer_each_time(library):
     own = native.Library(library.functions, "")
     own.count = 3

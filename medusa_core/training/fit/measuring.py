@@ -16,7 +16,7 @@ import torch
 
 from medusa_core.checkpoints.names import ACCURACIES_NAME, HEAD_FILES, TREE_NAME
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.engine import Engine
 from medusa_core.evaluation.bench import BASELINE, bench_record, run_bench
 from medusa_core.evaluation.compare_heads import FRESH, compare_heads
@@ -132,7 +132,7 @@ def load_result(
     engine = load_engine(replace(load, model=result.model, heads=result.heads))
     if beside is None or not _same_weights(engine, beside):
         return engine
-    return replace(engine, target=beside.target)
+    return with_heads(replace(engine, target=beside.target), library=beside.target.library)
 
 
 def _same_weights(engine: Engine, other: Engine) -> bool:
