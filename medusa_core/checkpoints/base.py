@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 # is torch's default: two threads at once could leave either so for the whole process. Other threads compute
 # meanwhile, so none of our tensors of floats may take the default. Counts the calls of a thread: they nest.
 ONE_MODEL_AT_A_TIME = threading.RLock()
-if hasattr(
-    os, "register_at_fork"
-):  # else a forked process keeps what a load changes, and a lock of no thread
+# A process that was forked in mid-load would keep what the load changes, and a lock that nobody opens.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=ONE_MODEL_AT_A_TIME.acquire,
         after_in_parent=ONE_MODEL_AT_A_TIME.release,
