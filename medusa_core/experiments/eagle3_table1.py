@@ -4,7 +4,8 @@ The paper compares EAGLE-3 with a draft model, prompt lookup, Medusa, Hydra and 
 Here those run that the loaded weights allow, each with a rule that keeps the model's distribution: `match` at
 temperature 0, `rejection` above it. Each runs with the settings its weights bring for this machine, or the
 drafter's defaults, and those with weights once more with trees of the same sizes: heads fill the best tree of
-that many nodes for their accuracies, the others grow one as EAGLE-3's public code does.
+that many nodes for their accuracies, the others grow one as EAGLE-3's public code does. Medusa's heads fill a
+dynamic tree too, so that what the heads know is told from what the tree makes of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import setting
 from medusa_core.drafters import HeadsDraft, method
+from medusa_core.drafters._head_trees import DYNAMIC
 from medusa_core.errors import MedusaError, counted
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def read_temperatures(text: str) -> list[float]:
 
 def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
     """What a run of each series has of its own. Raises MedusaError where nothing can be compared."""
+    from medusa_core.drafters.medusa import NAME as MEDUSA
     from medusa_core.evaluation.bench import BASELINE
     from medusa_core.experiments.simulated import read_numbers
     from medusa_core.trees.budget import PLAIN
@@ -95,6 +98,11 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
             if isinstance(draft, HeadsDraft):
                 shape = {"tree": draft.budget_tree(size - 1)}
             series[f"{name}, {counted(size, 'node')}"] = {"method": name, **shape}
+            if name == MEDUSA:
+                series[f"{name} dynamic, {counted(size, 'node')}"] = {
+                    "method": name,
+                    "tree": f"{DYNAMIC}{size}",
+                }
     return series
 
 
