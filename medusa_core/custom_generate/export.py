@@ -62,7 +62,7 @@ arXiv 2401.10774).
 | argument | meaning |
 |---|---|
 | `medusa_heads` | folder or hub name of heads for the model |
-| `medusa_tree` | a published tree's name, `cartesian-4x2x1`, a JSON file or a list of rank tuples |
+| `medusa_tree` | a published tree, `cartesian-4x2x1`, `dynamic-16`, a JSON file or a list of rank tuples |
 | `medusa_acceptance` | `match` (exact), or `typical` with sampling: longer paths, close to the model |
 | `medusa_epsilon`, `medusa_delta` | the bar of typical acceptance |
 | `medusa_penalty`, `medusa_penalty_window` | contextual penalty of the last tokens; 1 is off |

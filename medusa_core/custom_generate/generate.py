@@ -29,9 +29,11 @@ from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
+from medusa_core.drafters import Drafter
+from medusa_core.drafters._head_trees import dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.drafter import MedusaDrafter
+from medusa_core.drafters.medusa.drafter import DynamicDrafter, MedusaDrafter
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.model.quantization import lm_head_weight
@@ -128,8 +130,8 @@ def medusa_generate(
 
     ``medusa_heads``: a folder, a hub name, or what ``load_medusa_heads`` returned; without it the model's
     attribute of that name, or the heads in the model's own folder. ``medusa_tree``: a published name,
-    ``cartesian-4x2x1``, a JSON file or a list of rank tuples. ``medusa_acceptance`` "typical" judges by ε and
-    δ (paper §2.3.1) when sampling. ``medusa_penalty`` is the contextual penalty on the last
+    ``cartesian-4x2x1``, a JSON file, a list of rank tuples or ``dynamic-16``. ``medusa_acceptance`` "typical"
+    judges by ε and δ (paper §2.3.1) when sampling. ``medusa_penalty`` is the contextual penalty on the last
     ``medusa_penalty_window`` tokens; min-p is ``generate``'s own. ``streamer`` gets each token once it is
     committed. Returns ids [1, L], or a ``MedusaGenerateOutput`` with ``return_dict_in_generate``.
     Raises MedusaError for what it cannot honour: batches, beams, padding, a cache or scores asked for.
@@ -142,7 +144,6 @@ def medusa_generate(
     try:
         target = Target(model)
         found = _find_heads(model, medusa_heads)
-        tree = found.tree if medusa_tree is None else _find_tree(medusa_tree)
         prompt, budget = input_ids[0].tolist(), max(generation_config.max_length - input_ids.shape[1], 1)
         typical = medusa_acceptance == "typical" and generation_config.do_sample
         if medusa_acceptance == _WEIGHING:
@@ -161,7 +162,7 @@ def medusa_generate(
         else:
             rule = ProcessedMatch(logits_processor, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
-        drafter = MedusaDrafter(found.heads, tree, target.device)
+        drafter = _drafter_of(found, medusa_tree, target.device)
         tokens, steps = [], 0
         for step in decode(target, drafter, rule, prompt, stopper, budget):
             tokens += step.emitted
@@ -298,10 +299,14 @@ def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
     )
 
 
-def _find_tree(given: Tree) -> Topology:
-    if isinstance(given, Topology):
-        return given
-    return load_tree(given) if isinstance(given, str) else Topology.from_choices(given)
+def _drafter_of(found: HeadsWithTree, tree: Tree | None, device: torch.device) -> Drafter:
+    if is_dynamic(tree):
+        return DynamicDrafter(found.heads, dynamic_nodes(tree), device)
+    if tree is None:
+        tree = found.tree
+    elif not isinstance(tree, Topology):
+        tree = load_tree(tree) if isinstance(tree, str) else Topology.from_choices(tree)
+    return MedusaDrafter(found.heads, tree, device)
 
 
 def _assumed_tree(heads: MedusaHeads) -> Topology:

@@ -57,7 +57,7 @@ def named_tree(
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
 
 
-def is_dynamic(tree: str | Topology) -> TypeGuard[str]:
+def is_dynamic(tree: object) -> TypeGuard[str]:
     """Whether a setting names a tree that is another one in each step."""
     return isinstance(tree, str) and tree.startswith(DYNAMIC)
 

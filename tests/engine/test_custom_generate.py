@@ -223,7 +223,9 @@ def test_heads_come_from_a_folder_an_attribute_or_the_models_own_folder(model, h
 
 
 @pytest.mark.parametrize(
-    "tree", ["mc_sim_7b_63", [[0], [1], [0, 0]], Topology(((0,),))], ids=["name", "list", "topology"]
+    "tree",
+    ["mc_sim_7b_63", [[0], [1], [0, 0]], Topology(((0,),)), "dynamic-9"],
+    ids=["name", "list", "topology", "dynamic"],
 )
 def test_a_tree_has_many_forms(model, tree):
     four = tiny.random_heads(model, 4)
