@@ -83,7 +83,7 @@ function makeTransport(store, phases) {
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
     const { asked, made, failure } = scene.state;
     const ended = !live && !failure && asked && made === asked && total > 1 && index === total - 1; // a live run leaves its reader at its end
-    if (shown) summary.textContent = (ended ? say`Done: ◀ goes back through the run.` + " " : "") + summarise(scene);
+    if (shown) summary.textContent = (ended ? say`Done: ◀ goes back.` + " " : "") + summarise(scene);
     else summary.textContent = live ? say`Waiting for the first step …` : failure ? say`No step was made.` : say`This run has no steps.`;
     reason.textContent = LANGUAGE.tell(failure);
     reason.hidden = !failure;
