@@ -97,12 +97,10 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
             shape: dict[str, Any] = PUBLIC_TREE | {"draft_nodes": size - 1}
             if isinstance(draft, HeadsDraft):
                 shape = {"tree": draft.budget_tree(size - 1)}
-            series[f"{name}, {counted(size, 'node')}"] = {"method": name, **shape}
+            sized = f"{name}, {counted(size, 'node')}"
+            series[sized] = {"method": name, **shape}
             if name == MEDUSA:
-                series[f"{name} dynamic, {counted(size, 'node')}"] = {
-                    "method": name,
-                    "tree": f"{DYNAMIC}{size}",
-                }
+                series[f"{sized}, dynamic"] = {"method": name, "tree": f"{DYNAMIC}{size}"}
     return series
 
 
